@@ -1,0 +1,5 @@
+"""Serve large language models on NVIDIA Triton from an LMI `serving.properties`."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,48 @@
+"""`lmi-backend generate`: ask a running server."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.cli.http import TritonHttp
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser("generate", help="send a prompt to a running server")
+    parser.add_argument("prompt")
+    parser.add_argument("--model", default="tiny", help="Triton model (default %(default)s)")
+    parser.add_argument("--url", default="http://127.0.0.1:8000", help="default %(default)s")
+    parser.add_argument("--stream", action="store_true", help="print the answer as it is generated")
+    parser.add_argument("--max-new-tokens", type=int, default=64, help="default %(default)s")
+    parser.add_argument("--temperature", type=float, help="default: the server's")
+    parser.set_defaults(run=_generate)
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    parameters: dict[str, Any] = {"max_new_tokens": arguments.max_new_tokens}
+    if arguments.temperature is not None:
+        parameters["temperature"] = arguments.temperature
+    server = TritonHttp(arguments.url)
+    if arguments.stream:
+        print_stream(server, arguments.model, arguments.prompt, parameters)
+    else:
+        body = {"inputs": arguments.prompt, "parameters": parameters}
+        answer = server.generate(arguments.model, body)
+        sys.stdout.write(f"{answer['generated_text']}\n")
+    return 0
+
+
+def print_stream(
+    server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
+) -> None:
+    """Write the pieces of an answer to standard output as they come."""
+    body = {"inputs": prompt, "parameters": parameters, "stream": True}
+    for event in server.generate_stream(model, body):
+        sys.stdout.write(event["text_output"])
+        sys.stdout.flush()
+    sys.stdout.write("\n")

@@ -1,0 +1,70 @@
+"""The few HTTP calls the commands make to Triton."""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class TritonHttp:
+    """Triton's HTTP endpoint at a URL such as http://127.0.0.1:8000."""
+
+    def __init__(self, url: str, *, timeout: float = 300.0) -> None:
+        parts = urlsplit(url if "//" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            message = f"--url {url}: accepted: http://HOST:PORT"
+            raise ConfigurationError(message)
+        self._url, self._parts, self._timeout = url, parts, timeout
+
+    def status(self, path: str, *, method: str = "GET", body: Any = None) -> int:
+        """Return the status code of a call, or 0 if nobody answers."""
+        try:
+            connection = self._connect()
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            return connection.getresponse().status
+        except (OSError, HTTPException):
+            return 0
+
+    def generate(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer of `/generate`."""
+        for event in self._events(f"/v2/models/{model}/generate", body):
+            return event
+        raise UnavailableError("the server closed the connection without an answer")
+
+    def generate_stream(self, model: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the answers of `/generate_stream` as they come."""
+        yield from self._events(f"/v2/models/{model}/generate_stream", body)
+
+    def _connect(self) -> HTTPConnection:
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        return kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+
+    def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        connection = self._connect()
+        try:
+            connection.request("POST", path, json.dumps(body))
+            for raw in connection.getresponse():
+                line = raw.decode("utf-8").removeprefix("data:").strip()
+                if line:
+                    yield _checked(json.loads(line))
+        except (OSError, HTTPException) as error:
+            message = f"{self._url}: no answer: {error}"
+            raise UnavailableError(message) from error
+        except ValueError as error:
+            message = f"{self._url}: the answer is not JSON; is this Triton's HTTP port? ({error})"
+            raise ConfigurationError(message) from error
+        finally:
+            connection.close()
+
+
+def _checked(event: dict[str, Any]) -> dict[str, Any]:
+    if "error" in event:
+        raise RequestError(str(event["error"]), field="the server says:")
+    return event

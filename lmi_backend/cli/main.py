@@ -1,0 +1,49 @@
+"""Entry point: parse the command line, run a command, turn errors into one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from lmi_backend import __version__
+from lmi_backend.cli import describe, generate, serve
+from lmi_backend.errors import LmiError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `lmi-backend`; return the exit status."""
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except LmiError as error:
+        sys.stderr.write(f"lmi-backend: {error}\n")
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has left; keep Python from flushing into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="lmi-backend",
+        description="Serve large language models on NVIDIA Triton from an LMI serving.properties.",
+        epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties)",
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (serve, generate, describe):
+        module.add_commands(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

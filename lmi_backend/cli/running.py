@@ -1,0 +1,141 @@
+"""A tritonserver process and everything below it, from start to the last trace."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from lmi_backend.cli.http import TritonHttp
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.cli.serve import Ports
+    from lmi_backend.cli.triton_server import TritonServer
+
+_POLL_SECONDS = 0.2
+# After draining the server has nothing to wait for but idle connections.
+_EXIT_SECONDS = 5
+_WORKER_MODULE = "lmi_backend.workers.main"
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  Triton's own place
+
+
+class RunningServer:
+    """Starts a server that loads some models, and ends it without leaving anything.
+
+    Models are loaded by name (explicit mode), so that draining can unload them: Triton then
+    refuses new requests and lets running ones end.
+    """
+
+    def __init__(
+        self,
+        server: TritonServer,
+        repository: Path,
+        names: list[str],
+        ports: Ports,
+        *,
+        run: Path,
+        log_file: Path | None,
+    ) -> None:
+        self._names = names
+        self._client = TritonHttp(ports.url, timeout=5.0)
+        self._shm_prefix = f"lmi_{os.getpid()}_"
+        argv = [
+            str(server.binary),
+            f"--backend-directory={server.backends}",
+            f"--model-repository={repository}",
+            "--model-control-mode=explicit",
+            *(f"--load-model={name}" for name in names),
+            f"--http-address={ports.host}",
+            f"--http-port={ports.http}",
+            f"--grpc-address={ports.host}",
+            f"--grpc-port={ports.grpc}",
+            f"--metrics-address={ports.host}",
+            f"--metrics-port={ports.metrics}",
+            f"--exit-timeout-secs={_EXIT_SECONDS}",
+            f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
+        ]
+        environment = server.environment(os.environ) | {RUN_DIR_VARIABLE: str(run)}
+        with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
+            # Its own session: Ctrl-C is ours to handle, the server must not hear it.
+            self._process = subprocess.Popen(  # noqa: S603
+                argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT if log else None,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise ConfigurationError if the server has ended."""
+        status = self._process.poll()
+        if status is not None:
+            message = f"tritonserver ended with status {status}; its log says why"
+            raise ConfigurationError(message)
+
+    def wait_until(self, is_over: Callable[[], bool]) -> None:
+        """Wait until `is_over`. Raises ConfigurationError if the server ends first."""
+        while not is_over():
+            self.check()
+            time.sleep(_POLL_SECONDS)
+
+    def drain(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Refuse new requests and wait for the running ones, for some seconds at most."""
+        for name in self._names:
+            self._client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
+        end = time.monotonic() + seconds
+        while self._workers() and time.monotonic() < end and not is_over():
+            if self._process.poll() is not None:
+                return
+            time.sleep(_POLL_SECONDS)
+
+    def stop(self) -> int:
+        """End the server, its stubs and workers, and remove their shared memory.
+
+        Requests that still run get an error: their workers are told to stop first. Returns the
+        exit status a shell should see.
+        """
+        family = self._family()
+        for worker in self._workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.terminate()
+        if self._process.poll() is None:
+            self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2 * _EXIT_SECONDS)
+        _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
+        for process in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(alive, timeout=_EXIT_SECONDS)
+        for region in _SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
+            region.unlink(missing_ok=True)
+        status = self._process.poll()
+        # A server that was told to end may say 1 because a client kept a connection open.
+        return 0 if status in (0, 1, -signal.SIGTERM) else 1
+
+    def _family(self) -> list[Any]:
+        try:
+            server = psutil.Process(self._process.pid)
+            return [server, *server.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def _workers(self) -> list[Any]:
+        workers = []
+        for process in self._family():
+            with contextlib.suppress(psutil.Error):
+                command = process.cmdline()
+                if _WORKER_MODULE in command:
+                    workers.append(process)
+        return workers

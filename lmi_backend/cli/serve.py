@@ -1,0 +1,180 @@
+"""`lmi-backend serve`: from LMI folders to a running, and cleanly stopped, Triton server."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.cli.describe import load_plan
+from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.generate import print_stream
+from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.running import RunningServer
+from lmi_backend.cli.triton_server import find_server
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.repository.writer import write_model
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+_PROGRESS_SECONDS = 5.0
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the server listens."""
+
+    host: str
+    http: int
+    grpc: int
+    metrics: int
+
+    @property
+    def url(self) -> str:
+        """Address for a client on this machine."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
+        return f"http://{host}:{self.http}"
+
+    def check(self) -> None:
+        """Raise ConfigurationError if one of them is taken."""
+        for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self.host, port))
+                except (OSError, OverflowError) as error:
+                    reason = getattr(error, "strerror", None) or error
+                    message = f"--{name}-port {port} on {self.host}: {reason}; choose another port"
+                    raise ConfigurationError(message) from error
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "serve",
+        help="serve LMI folders on Triton until Ctrl-C",
+        description="Serve LMI folders on Triton. Ctrl-C or SIGTERM lets running requests finish "
+        "and then stops everything; a second one stops at once.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="LMI folder")
+    parser.add_argument(
+        "--model-repository", type=Path, help="keep the Triton model folders here; default: none kept"
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
+    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    parser.add_argument(
+        "--drain-timeout",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="time running requests have to finish when stopping (default %(default)s)",
+    )
+    parser.add_argument("--log-file", type=Path, help="write Triton's log here, not to stderr")
+    parser.add_argument("--example", metavar="PROMPT", help="when ready, stream this answer")
+    parser.set_defaults(run=_serve)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    folders = [model_folder(path) for path in arguments.paths]
+    ports = Ports(
+        arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port
+    )
+    ports.check()
+    with _run_folder() as run, _stop_signals() as stop:
+        repository = arguments.model_repository or run / "models"
+        names = [_write(folder, repository) for folder in folders]
+        server = RunningServer(
+            find_server(run), repository, names, ports, run=run, log_file=arguments.log_file
+        )
+        try:
+            if _wait_until_ready(server, names, ports, stop):
+                _greet(names, ports, arguments.example)
+                server.wait_until(stop.is_set)
+                if stop.is_set():
+                    _say("stopping: waiting for running requests; Ctrl-C again to stop at once")
+                    stop.clear()
+                    server.drain(arguments.drain_timeout, stop.is_set)
+        finally:
+            status = server.stop()
+    return status
+
+
+def _write(folder: Path, repository: Path) -> str:
+    name = folder.resolve().name
+    return write_model(load_plan(folder), folder, repository, name).name
+
+
+@contextlib.contextmanager
+def _run_folder() -> Iterator[Path]:
+    """Give a private folder for sockets and links, gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="lmi-serve-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """Turn SIGINT and SIGTERM into an event."""
+    stop = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait_until_ready(
+    server: RunningServer, names: list[str], ports: Ports, stop: threading.Event
+) -> bool:
+    """Wait for every model; return False if the user stops first.
+
+    Raises:
+        ConfigurationError: the server ended.
+    """
+    client = TritonHttp(ports.url, timeout=5.0)
+    began = said = time.monotonic()
+    for name in names:
+        while client.status(f"/v2/models/{name}/ready") != 200:
+            if stop.wait(_POLL_SECONDS):
+                return False
+            server.check()
+            if time.monotonic() - said > _PROGRESS_SECONDS:
+                said = time.monotonic()
+                _say(f"starting {name}: {said - began:.0f} s")
+    _say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {ports.url}")
+    return True
+
+
+def _greet(names: list[str], ports: Ports, example: str | None) -> None:
+    prompt = example or "The capital of France is"
+    if example is not None:
+        sys.stdout.write(f"\n{prompt}")
+        print_stream(TritonHttp(ports.url), names[0], prompt, {"max_new_tokens": 20})
+    body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
+    url = f"{ports.url}/v2/models/{names[0]}/generate"
+    sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"lmi-backend: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,93 @@
+"""Find a tritonserver, and say how to start it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.repository.writer import write_backend
+from lmi_backend.workers.command import LIBRARY_PATH_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
+_STUB = "triton_python_backend_stub"
+
+
+@dataclass(frozen=True)
+class TritonServer:
+    """An installed server: the binary, its backends, and the libraries it needs on its path."""
+
+    binary: Path
+    backends: Path
+    libraries: tuple[Path, ...] = ()
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return the server's environment; the workers get the user's library path back.
+
+        The stub takes its packages from the first python3 on PATH, so ours goes first.
+        """
+        before = inherited.get("LD_LIBRARY_PATH", "")
+        libraries = [*map(str, self.libraries), before]
+        return {
+            **inherited,
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), inherited.get("PATH", "")]),
+            "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+            LIBRARY_PATH_VARIABLE: before,
+        }
+
+
+def find_server(folder: Path) -> TritonServer:
+    """Return the server on PATH, of a Triton container, or of the nvidia-pytriton wheel.
+
+    Args:
+        folder: where a backend directory may be put together.
+
+    Raises:
+        ConfigurationError: there is none.
+    """
+    found = shutil.which("tritonserver")
+    if found is not None or _CONTAINER.is_file():
+        binary = Path(found).resolve() if found is not None else _CONTAINER
+        return TritonServer(binary, binary.parent.parent / "backends")
+    return _from_wheel(folder)
+
+
+def _from_wheel(folder: Path) -> TritonServer:
+    package = importlib.util.find_spec("pytriton")
+    if package is None or package.origin is None:
+        message = (
+            "no tritonserver: not on PATH, not in /opt/tritonserver/bin, and nvidia-pytriton is "
+            "not installed; `pip install lmi-backend[server]` brings one"
+        )
+        raise ConfigurationError(message)
+    root = Path(package.origin).parent / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = root / "python_backend_stubs" / version / _STUB
+    if not stub.is_file():
+        message = f"nvidia-pytriton has no Python {version} stub; use another Python ({stub})"
+        raise ConfigurationError(message)
+    backends = folder / "backends"
+    _link_python_backend(root / "backends" / "python", stub, backends / "python")
+    write_backend(backends)
+    libpython = Path(sysconfig.get_config_var("LIBDIR") or sys.prefix)
+    bundled = root.parent.parent / "nvidia_pytriton.libs"
+    binary = root / "bin" / "tritonserver"
+    return TritonServer(binary, backends, (bundled, libpython))
+
+
+def _link_python_backend(source: Path, stub: Path, target: Path) -> None:
+    """Put the stub beside the backend's library, where it must lie, without touching the wheel."""
+    target.mkdir(parents=True)
+    for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py"):
+        (target / item.name).symlink_to(item)
+    shutil.copyfile(stub, target / _STUB)
+    (target / _STUB).chmod(0o700)

@@ -1,0 +1,128 @@
+"""An engine without a model: it answers with the words of the prompt, over and over.
+
+For tests and dry runs of everything around an engine. A token is a word with the blank before
+it. Arguments, all as `option.*` keys:
+
+- `token_seconds`: pause before each token. Default 0.
+- `max_model_len`: longest prompt plus answer, in tokens. Default 4096.
+- `start_seconds`: pause before it is ready. Default 0.
+- `die_on`: a prompt on which the engine dies. Default none.
+- `fail_on`: a prompt on which this one request fails. Default none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+from lmi_backend import __version__
+from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
+from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
+from lmi_backend.generation import Delta, GenerateRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+_WORD = re.compile(r"\s*\S+|\s+")
+_DEFAULTS = {
+    "token_seconds": 0.0,
+    "start_seconds": 0.0,
+    "max_model_len": 4096,
+    "die_on": "",
+    "fail_on": "",
+}
+
+
+class EchoEngine:
+    """See the module."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        settings = _DEFAULTS | {
+            name: _read(name, text) for name, text in config.passthrough.items()
+        }
+        self._token_seconds = float(settings["token_seconds"])
+        self._start_seconds = float(settings["start_seconds"])
+        self._max_model_len = int(settings["max_model_len"])
+        self._die_on = str(settings["die_on"])
+        self._fail_on = str(settings["fail_on"])
+        self._running = 0
+        self._is_dead = False
+
+    async def start(self) -> Capabilities:
+        """See `Engine`."""
+        await asyncio.sleep(self._start_seconds)
+        return Capabilities("echo", __version__, self._max_model_len)
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """See `Engine`."""
+        await self.check_health()
+        words = _WORD.findall(request.prompt)
+        sampling = request.sampling
+        if len(words) >= self._max_model_len:
+            raise RequestError(
+                f"has {len(words)} tokens",
+                field="prompt",
+                accepted=f"fewer than {self._max_model_len}",
+            )
+        if self._fail_on and request.prompt == self._fail_on:
+            message = "the engine was told to fail on this prompt"
+            raise EngineError(message)
+        room = min(sampling.max_tokens, self._max_model_len - len(words))
+        self._running += 1
+        try:
+            async for delta in self._answer(request, words, room):
+                yield delta
+        finally:
+            self._running -= 1
+
+    async def _answer(
+        self, request: GenerateRequest, words: list[str], room: int
+    ) -> AsyncGenerator[Delta, None]:
+        total = Delta(num_prompt_tokens=len(words))
+        for count, word in enumerate(itertools.islice(itertools.cycle(words), room), start=1):
+            await asyncio.sleep(self._token_seconds)
+            if request.prompt == self._die_on:
+                self._is_dead = True
+            await self.check_health()
+            delta = Delta(text=word, num_tokens=1, num_prompt_tokens=len(words))
+            if word.strip() in request.sampling.stop:
+                delta.text = word if request.sampling.include_stop else ""
+                delta.finish_reason, delta.stop_reason = "stop", word.strip()
+            elif count == room:
+                delta.finish_reason = "length"
+            total.merge(delta)
+            if request.stream:
+                yield delta
+            if delta.finish_reason:
+                break
+        if not request.stream:
+            yield total
+
+    def stats(self) -> EngineStats:
+        """See `Engine`."""
+        return EngineStats(running=self._running)
+
+    async def check_health(self) -> None:
+        """See `Engine`."""
+        if self._is_dead:
+            message = "the echo engine was told to die"
+            raise EngineDeadError(message)
+
+    async def close(self) -> None:
+        """See `Engine`."""
+
+
+def _read(name: str, text: str) -> float | str:
+    if name not in _DEFAULTS:
+        problem = "is not an argument of the echo engine"
+        accepted = ", ".join(_DEFAULTS)
+        raise OptionError(problem, option=f"option.{name}", origin="echo", accepted=accepted)
+    if isinstance(_DEFAULTS[name], str):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        problem = "is not a number"
+        raise OptionError(problem, option=f"option.{name}", value=text, origin="echo") from None

@@ -1,0 +1,83 @@
+"""The contract every engine adapter fulfils.
+
+Deltas are increments. Exactly one has a finish reason and it is the last. One request's failure
+harms no other. When the engine dies every open stream raises `EngineDeadError`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from lmi_backend.generation import Delta, GenerateRequest
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter is built from; the part of the plan that concerns the engine."""
+
+    model: str
+    """Local folder or hub id; empty for an engine that needs none."""
+    arguments: dict[str, Any] = {}
+    """Typed arguments under the engine's own names."""
+    passthrough: dict[str, str] = {}
+    """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
+    adapters: dict[str, str] = {}
+    """LoRA adapter name to folder."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, array_like=True):
+    """What a started engine can do."""
+
+    engine: str
+    version: str
+    max_model_len: int
+    """Longest prompt plus answer, in tokens."""
+
+
+class EngineStats(msgspec.Struct, frozen=True, array_like=True):
+    """The engine's own view of its load."""
+
+    running: int = 0
+    """Requests it generates for."""
+    waiting: int = 0
+    """Requests it holds back."""
+    kv_cache_usage: float = 0.0
+    """Share of KV-cache blocks in use, 0 to 1."""
+
+
+class Engine(Protocol):
+    """An engine. Built from an `EngineConfig`; nothing heavy happens before `start`."""
+
+    async def start(self) -> Capabilities:
+        """Load the model.
+
+        Raises:
+            ConfigurationError: an argument is refused.
+        """
+        ...
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """Generate; closing the generator aborts the request.
+
+        Raises:
+            RequestError: the request is wrong.
+            EngineError: the engine failed on this request.
+            EngineDeadError: the engine is dead.
+        """
+        ...
+
+    def stats(self) -> EngineStats:
+        """Return the load now; cheap."""
+        ...
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError if the engine cannot serve any more."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything; may be called twice."""
+        ...

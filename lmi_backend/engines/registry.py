@@ -1,0 +1,41 @@
+"""Engines by name. Naming one imports nothing; loading it imports its library."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, cast
+
+from lmi_backend.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.engines.protocol import Engine, EngineConfig
+
+ENGINES = {
+    "echo": "lmi_backend.engines.echo:EchoEngine",
+    "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
+}
+
+
+def create_engine(name: str, config: EngineConfig) -> Engine:
+    """Build the adapter of an engine.
+
+    Raises:
+        ConfigurationError: the name is unknown, or the engine's library cannot be imported.
+    """
+    try:
+        module_name, _, class_name = ENGINES[name].partition(":")
+    except KeyError:
+        message = f"engine {name!r} is unknown; known: {', '.join(ENGINES)}"
+        raise ConfigurationError(message) from None
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        message = (
+            f"engine {name} cannot be imported by this interpreter ({error}); name one that has "
+            "it with option.pythonExecutable"
+        )
+        raise ConfigurationError(message) from error
+    factory = cast("Callable[[EngineConfig], Engine]", getattr(module, class_name))
+    return factory(config)

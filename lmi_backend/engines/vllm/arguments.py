@@ -1,0 +1,72 @@
+"""Build AsyncEngineArgs from the plan: typed arguments as they are, the rest by vLLM's parser."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.engines.vllm import compat
+from lmi_backend.errors import ConfigurationError, OptionError
+from lmi_backend.options.resolve import closest
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import EngineConfig
+
+
+def engine_args(config: EngineConfig) -> Any:
+    """Return the AsyncEngineArgs of a plan.
+
+    Raises:
+        OptionError: vLLM has no such argument, or cannot read its text.
+    """
+    names = compat.engine_argument_names()
+    for name, text in config.passthrough.items():
+        if name not in names:
+            hint = closest(name, dict.fromkeys(names))
+            problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
+            raise _error(name, text, problem + hint)
+    typed = _read_texts(config.passthrough) | config.arguments
+    try:
+        return compat.AsyncEngineArgs(
+            model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed
+        )
+    except (TypeError, ValueError) as error:
+        message = f"vLLM refuses its arguments: {error}"
+        raise ConfigurationError(message) from error
+
+
+def _read_texts(passthrough: dict[str, str]) -> dict[str, Any]:
+    if not passthrough:
+        return {}
+    parser = compat.argument_parser()
+    actions = {action.dest: action for action in parser._actions}  # noqa: SLF001  no public view
+    return {name: _read(parser, actions[name], text) for name, text in passthrough.items()}
+
+
+def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
+    try:
+        namespace = parser.parse_args(_words(action, text))
+    except (argparse.ArgumentError, SystemExit, ValueError) as error:
+        raise _error(action.dest, text, f"is refused by vLLM: {error}") from error
+    return getattr(namespace, action.dest)
+
+
+def _words(action: argparse.Action, text: str) -> list[str]:
+    """Write an option as command-line words, as LMI does."""
+    if isinstance(action, argparse.BooleanOptionalAction):
+        if text.lower() not in ("true", "false"):
+            message = "accepted: true or false"
+            raise ValueError(message)
+        is_off = text.lower() == "false"
+        return [next(o for o in action.option_strings if o.startswith("--no-") == is_off)]
+    flag = action.option_strings[0]
+    if action.nargs not in (None, "?"):
+        values = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
+        return [flag, *(str(value).strip() for value in values)]
+    return [f"{flag}={text}"]
+
+
+def _error(name: str, text: str, problem: str) -> OptionError:
+    # The reader of the file knows the line; the load error gets it there.
+    return OptionError(problem, option=f"option.{name}", value=text, origin="vLLM")

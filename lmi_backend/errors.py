@@ -1,0 +1,136 @@
+"""What can go wrong, and who is to blame.
+
+    LmiError
+    ├── ConfigurationError    the user's properties or environment: the load fails
+    │   ├── OptionError       one option, with its name as written and where
+    │   └── PlanError         options that are fine alone but cannot be run together or here
+    ├── RequestError          this request is wrong; the caller must change it
+    ├── UnavailableError      nothing wrong with the request; try again
+    │   ├── EngineDeadError   the engine or its worker died under the request
+    │   └── StoppingError     the server is going away
+    ├── EngineError           the engine failed on this request only
+    ├── CancelledError        the client went away
+    ├── DeadlineError         the request outlived its time
+    └── WorkerError           talking to a worker process
+        ├── WorkerStartError  it never became ready
+        └── ConnectionLostError  its socket closed
+
+`code` is the name of the Triton error code a client sees. `retryable` says whether the
+same request may succeed later.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class LmiError(Exception):
+    """Base of every error this package raises on purpose; its text may be shown to a client."""
+
+    code: ClassVar[str] = "INTERNAL"
+    retryable: ClassVar[bool] = False
+
+
+class ConfigurationError(LmiError):
+    """What the user configured cannot be served."""
+
+    code = "INVALID_ARG"
+
+
+class OptionError(ConfigurationError):
+    """One option is wrong.
+
+    Args:
+        problem: what is wrong with it, for example "is not a whole number".
+        option: the name as the user wrote it.
+        value: the value as the user wrote it.
+        origin: where it was written, for example "serving.properties:7".
+        accepted: what would have been right.
+    """
+
+    def __init__(
+        self, problem: str, *, option: str, origin: str, value: str = "", accepted: str = ""
+    ) -> None:
+        written = f"{option}={value}" if value else option
+        hint = f"; accepted: {accepted}" if accepted else ""
+        self.option = option
+        self.problem = f"{problem}{hint}"
+        """What is wrong, without the option and its place."""
+        super().__init__(f"{origin}: {written} {self.problem}")
+
+
+class PlanError(ConfigurationError):
+    """The options cannot be run together, or not on this machine."""
+
+
+class RequestError(LmiError):
+    """A request that can never succeed as it is.
+
+    Args:
+        problem: what is wrong, for example "must be at least 1".
+        field: the request's field, tensor or parameter.
+        value: what was given, shortened for display.
+        accepted: what would have been right.
+    """
+
+    code = "INVALID_ARG"
+
+    def __init__(
+        self, problem: str, *, field: str, value: object = None, accepted: str = ""
+    ) -> None:
+        shown = "" if value is None else f"{_shorten(repr(value))} "
+        hint = f"; accepted: {accepted}" if accepted else ""
+        self.field = field
+        self.detail = f"{shown}{problem}{hint}"
+        """What is wrong, without the field: its name differs between wire formats."""
+        super().__init__(f"{field} {self.detail}")
+
+
+class UnavailableError(LmiError):
+    """Nothing is wrong with the request; the server cannot take it now."""
+
+    code = "UNAVAILABLE"
+    retryable = True
+
+
+class EngineDeadError(UnavailableError):
+    """The engine, or the worker it runs in, died while it held the request."""
+
+
+class StoppingError(UnavailableError):
+    """The server is stopping."""
+
+
+class EngineError(LmiError):
+    """The engine failed on this request; others are not affected."""
+
+
+class CancelledError(LmiError):
+    """The client cancelled the request or went away."""
+
+    code = "CANCELLED"
+
+
+class DeadlineError(LmiError):
+    """The request was not finished in time."""
+
+    code = "UNAVAILABLE"
+    retryable = True
+
+
+class WorkerError(LmiError):
+    """A worker process did not do its part."""
+
+    code = "UNAVAILABLE"
+
+
+class WorkerStartError(WorkerError):
+    """A worker ended, or ran out of time, before it was ready."""
+
+
+class ConnectionLostError(WorkerError):
+    """The other end of a worker's socket is gone."""
+
+
+def _shorten(text: str, limit: int = 120) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"

@@ -1,0 +1,121 @@
+"""The types an option's text can be read as, each with its parser and the words for what it accepts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+T = TypeVar("T")
+
+_TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
+
+
+@dataclass(frozen=True)
+class Kind(Generic[T]):
+    """How to read a value.
+
+    `parse` raises ValueError whose text completes the sentence "option=value …".
+    """
+
+    name: str
+    parse: Callable[[str], T]
+    accepted: str
+
+
+def _bool(text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    message = "is not a truth value"
+    raise ValueError(message)
+
+
+def _json_object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        message = f"is not JSON ({error})"
+        raise ValueError(message) from error
+    if not isinstance(value, dict):
+        message = "is not a JSON object"
+        raise ValueError(message)  # noqa: TRY004  every parser raises ValueError
+    return value
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = dict(item.partition("=")[::2] for item in text.split(",") if item.strip())
+    if not all(key.strip() for key in pairs):
+        message = "has an entry without a name"
+        raise ValueError(message)
+    return {key.strip(): value for key, value in pairs.items()}
+
+
+BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
+TEXT: Kind[str] = Kind("text", str, "any text")
+JSON: Kind[dict[str, Any]] = Kind("json", _json_object, "a JSON object")
+PAIRS: Kind[dict[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
+
+
+def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
+    """Whole numbers within bounds."""
+    top = "" if maximum is None else f" to {maximum}"
+    accepted = f"a whole number, {minimum}{top or ' or more'}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            message = "is not a whole number"
+            raise ValueError(message) from None
+        if value < minimum or (maximum is not None and value > maximum):
+            message = "is out of range"
+            raise ValueError(message)
+        return value
+
+    return Kind("int", parse, accepted)
+
+
+def number(minimum: float, maximum: float | None = None) -> Kind[float]:
+    """Finite numbers within bounds."""
+    top = "" if maximum is None else f" to {maximum:g}"
+    accepted = f"a number, {minimum:g}{top or ' or more'}"
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            message = "is not a number"
+            raise ValueError(message) from None
+        if not (value >= minimum and value <= (float("inf") if maximum is None else maximum)):
+            message = "is out of range"
+            raise ValueError(message)
+        return value
+
+    return Kind("float", parse, accepted)
+
+
+def degree() -> Kind[int | Literal["max"]]:
+    """A parallel degree: a number of devices, or `max` for all that are visible."""
+    inner = whole(1)
+
+    def parse(text: str) -> int | Literal["max"]:
+        return "max" if text.lower() == "max" else inner.parse(text)
+
+    return Kind("degree", parse, "max or a whole number, 1 or more")
+
+
+def choice(*words: str, **aliases: str) -> Kind[str]:
+    """One of some words, in any case; an alias is read as the word it names."""
+    known = {word.lower(): word for word in words} | aliases
+
+    def parse(text: str) -> str:
+        try:
+            return known[text.lower()]
+        except KeyError:
+            message = "is unknown"
+            raise ValueError(message) from None
+
+    return Kind("enum", parse, ", ".join([*words, *aliases]))

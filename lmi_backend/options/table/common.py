@@ -1,0 +1,175 @@
+"""Options that mean the same for every engine: the model, the mode, the sizes, the answers' form."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, whole
+from lmi_backend.options.option import Option
+
+ENGINE: Final = Option(
+    name="engine",
+    kind=choice("Python", "MPI", "DeepSpeed"),
+    default="Python",
+    help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
+)
+MPI_MODE: Final = Option(
+    name="option.mpi_mode", kind=BOOL, default=False, help="Start each worker as MPI ranks."
+)
+ASYNC_MODE: Final = Option(
+    name="option.async_mode",
+    kind=BOOL,
+    default=True,
+    help="LMI's request flow. Requests are always handed on as they come here.",
+)
+ROLLING_BATCH: Final = Option(
+    name="option.rolling_batch",
+    kind=choice(
+        "auto", "vllm", "trtllm", "lmi-dist", "scheduler", "tnx", "deepspeed", "disable", "echo"
+    ),
+    default="auto",
+    help="Continuous batching engine. echo is ours: it repeats the prompt, for dry runs.",
+)
+ENTRY_POINT: Final = Option(
+    name="option.entryPoint",
+    kind=TEXT,
+    default="",
+    env=("DJL_ENTRY_POINT",),
+    help="LMI's handler: a djl_python.* name chooses the engine.",
+)
+PYTHON_EXECUTABLE: Final = Option(
+    name="option.pythonExecutable",
+    kind=TEXT,
+    default="",
+    env=("PYTHON_EXECUTABLE",),
+    help="Interpreter of the worker; it must have the engine. Default: python3 on PATH.",
+)
+ENV: Final = Option(
+    name="option.env", kind=PAIRS, default={}, help="Variables added to the worker's environment."
+)
+MODEL_ID: Final = Option(
+    name="option.model_id",
+    kind=TEXT,
+    default="",
+    env=("HF_MODEL_ID",),
+    help="Hub id or local folder. Default: the folder of serving.properties.",
+)
+REVISION: Final = Option(
+    name="option.revision",
+    kind=TEXT,
+    default="",
+    env=("HF_REVISION", "HF_MODEL_REVISION"),
+    engine_args={"vllm": "revision"},
+    help="Branch, tag or commit of a hub model.",
+)
+TRUST_REMOTE_CODE: Final = Option(
+    name="option.trust_remote_code",
+    kind=BOOL,
+    default=False,
+    env=("HF_MODEL_TRUST_REMOTE_CODE",),
+    engine_args={"vllm": "trust_remote_code"},
+    help="Run Python code that comes with the model.",
+)
+DTYPE: Final = Option(
+    name="option.dtype",
+    kind=choice(
+        "auto",
+        "float32",
+        "float16",
+        "bfloat16",
+        fp32="float32",
+        fp16="float16",
+        bf16="bfloat16",
+    ),
+    default="auto",
+    engine_args={"vllm": "dtype"},
+    help="Type of weights and activations.",
+)
+TASK: Final = Option(
+    name="option.task",
+    kind=choice(
+        "auto", "generate", "text-generation", "text-embedding", "classify", "feature-extraction"
+    ),
+    default="auto",
+    env=("HF_TASK",),
+    help="What the model is used for. Only generation is served now.",
+)
+TENSOR_PARALLEL_DEGREE: Final = Option(
+    name="option.tensor_parallel_degree",
+    kind=degree(),
+    default="max",
+    env=("TENSOR_PARALLEL_DEGREE", "SM_NUM_GPUS"),
+    help="Devices one copy of each layer is split over; max is all visible, 1 without a device.",
+)
+PIPELINE_PARALLEL_DEGREE: Final = Option(
+    name="option.pipeline_parallel_degree",
+    kind=whole(1),
+    default=1,
+    env=("PIPELINE_PARALLEL_DEGREE",),
+    help="Stages the layers are split into.",
+)
+MAX_ROLLING_BATCH_SIZE: Final = Option(
+    name="option.max_rolling_batch_size",
+    kind=whole(1),
+    default=256,
+    aliases=("option.max_num_seqs",),
+    env=("MAX_BATCH_SIZE",),
+    engine_args={"vllm": "max_num_seqs"},
+    help="Sequences that run at once in one worker; more wait in Triton's queue.",
+)
+MAX_PREFILL_TOKENS: Final = Option(
+    name="option.max_rolling_batch_prefill_tokens",
+    kind=whole(1),
+    default=0,
+    aliases=("option.max_num_batched_tokens",),
+    env=("MAX_BATCH_PREFILL_TOKENS",),
+    engine_args={"vllm": "max_num_batched_tokens"},
+    help="Tokens one engine step may process.",
+)
+OUTPUT_FORMATTER: Final = Option(
+    name="option.output_formatter",
+    kind=TEXT,
+    default="",
+    help="LMI's answer format. Its presence chooses LMI's older defaults.",
+)
+TGI_COMPAT: Final = Option(
+    name="option.tgi_compat",
+    kind=BOOL,
+    default=False,
+    help="Answers in TGI's shape. Its presence chooses LMI's older defaults.",
+)
+LMI_DIALECT: Final = Option(
+    name="option.lmi_dialect",
+    kind=choice("auto", "legacy", "async"),
+    default="auto",
+    help="Whose defaults an LMI body gets: legacy is greedy unless asked, async samples.",
+)
+PARALLEL_LOADING: Final = Option(
+    name="option.parallel_loading",
+    kind=BOOL,
+    default=False,
+    help="Load several workers at the same time instead of one after another.",
+)
+MODEL_LOADING_TIMEOUT: Final = Option(
+    name="option.model_loading_timeout",
+    kind=whole(1),
+    default=1800,
+    env=("MODEL_LOADING_TIMEOUT",),
+    overriding_env=("SAGEMAKER_STARTUP_TIMEOUT",),
+    help="Seconds a worker may take to become ready.",
+)
+PREDICT_TIMEOUT: Final = Option(
+    name="option.predict_timeout",
+    kind=whole(1),
+    default=240,
+    env=("PREDICT_TIMEOUT",),
+    overriding_env=("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",),
+    help="Seconds a request may run.",
+)
+MAX_OUTPUT_SIZE: Final = Option(
+    name="option.max_output_size",
+    kind=whole(1024),
+    default=67_108_864,
+    env=("MAX_NETTY_BUFFER_SIZE",),
+    help="Largest message between stub and worker, in bytes.",
+)

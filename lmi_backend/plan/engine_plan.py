@@ -1,0 +1,70 @@
+"""What we decided to run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Dialect = Literal["legacy", "async"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnginePlan:
+    """How one model is served: which engine, on what, with which limits, and why."""
+
+    engine: str
+    """Name in the engine registry."""
+    model: str
+    """Local folder or hub id."""
+    python: str
+    """Interpreter of the workers."""
+    tensor_parallel_degree: int = 1
+    pipeline_parallel_degree: int = 1
+    device_groups: tuple[tuple[str, ...], ...] = ((),)
+    """One group a worker, as CUDA_VISIBLE_DEVICES spells them; an empty one runs on the CPU."""
+    max_running: int = 256
+    """Requests that one worker generates for at once."""
+    queue_size: int = 1000
+    """Requests that wait in Triton's queue before one is refused."""
+    load_timeout: int = 1800
+    """Seconds for a worker to become ready."""
+    request_timeout: int = 240
+    """Seconds a request may run."""
+    restart_limit: int = 10
+    """Deaths of a worker after which it is not started again."""
+    parallel_loading: bool = False
+    max_message_size: int = 67_108_864
+    """Bytes of the largest message between stub and worker."""
+    dialect: Dialect = "async"
+    """Whose defaults an LMI body gets."""
+    engine_arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Typed arguments under the engine's own names."""
+    passthrough: Mapping[str, str] = field(default_factory=dict)
+    """Further arguments as text, which the engine itself reads and may refuse."""
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    """LoRA adapter name to folder."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables added to the workers' environment."""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def workers(self) -> int:
+        """Number of replicas."""
+        return len(self.device_groups)
+
+    @property
+    def world_size(self) -> int:
+        """Devices, or processes on a CPU, that one replica takes."""
+        return self.tensor_parallel_degree * self.pipeline_parallel_degree
+
+    @property
+    def max_requests(self) -> int:
+        """Requests that run at once over all workers."""
+        return self.max_running * self.workers
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as plain values, for JSON."""
+        return asdict(self)

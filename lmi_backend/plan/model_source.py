@@ -1,0 +1,60 @@
+"""Where the model and its adapters are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import vllm
+
+if TYPE_CHECKING:
+    from lmi_backend.options import LmiOptions
+
+_REMOTE = ("s3://", "djl://", "http://", "https://")
+
+
+def find_model(options: LmiOptions, engine: str) -> str:
+    """Return the local folder or hub id of the model; empty for an engine that needs none.
+
+    A relative path starts at the folder of serving.properties.
+
+    Raises:
+        OptionError: `option.model_id` cannot be a model.
+        PlanError: there is no model in the folder either.
+    """
+    if engine == "echo":
+        return ""
+    model_id = options[opt.MODEL_ID]
+    if model_id.startswith(_REMOTE):
+        problem = "cannot be fetched; copy the model to a local folder and name that"
+        raise options.error(opt.MODEL_ID, problem)
+    if model_id:
+        return _local_or_hub(options, model_id)
+    if (options.folder / "config.json").is_file():
+        return str(options.folder.resolve())
+    message = (
+        f"{options.folder}: no model: option.model_id is not set and the folder has no config.json"
+    )
+    raise PlanError(message)
+
+
+def _local_or_hub(options: LmiOptions, model_id: str) -> str:
+    path = options.folder / Path(model_id).expanduser()
+    if path.is_dir():
+        return str(path.resolve())
+    if model_id.startswith(("/", "./", "../", "~")):
+        raise options.error(opt.MODEL_ID, f"is not a folder (looked at {path.resolve()})")
+    return model_id
+
+
+def find_adapters(options: LmiOptions) -> dict[str, str]:
+    """Return name and folder of each LoRA adapter; none when LoRA is off."""
+    if not options[vllm.ENABLE_LORA]:
+        return {}
+    folder = options.folder / options[vllm.ADAPTERS]
+    return {
+        config.parent.name: str(config.parent.resolve())
+        for config in sorted(folder.glob("*/adapter_config.json"))
+    }

@@ -1,0 +1,1 @@
+"""What Triton is told: the tensor table, config.pbtxt, the model folder."""

@@ -1,0 +1,1 @@
+"""What clients write and read: wire formats to GenerateRequest, and Delta to named outputs."""

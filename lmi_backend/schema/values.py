@@ -1,0 +1,125 @@
+"""Readers of parameter values: each takes what JSON may hold and returns what we want, or refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_backend.errors import RequestError
+
+
+@dataclass(frozen=True)
+class Value:
+    """A kind of value. `read` raises ValueError with the end of the sentence "field value …"."""
+
+    read: Callable[[Any], Any]
+    accepted: str
+
+
+def read_value(kind: Value, field: str, value: Any, *, is_text: bool = False) -> Any:
+    """Read a value.
+
+    Args:
+        is_text: numbers and truth values may also come as strings, as in the vLLM backend's
+            `sampling_parameters`.
+
+    Raises:
+        RequestError: naming the field, the value and what is accepted.
+    """
+    given = _from_text(value) if is_text and isinstance(value, str) else value
+    try:
+        return kind.read(given)
+    except ValueError as error:
+        if given is not value:
+            try:
+                return kind.read(value)
+            except ValueError:
+                pass
+        raise RequestError(
+            str(error), field=field, value=value, accepted=kind.accepted
+        ) from error
+
+
+def _from_text(text: str) -> Any:
+    try:
+        return json.loads(text.lower() if text in ("True", "False") else text)
+    except ValueError:
+        return text
+
+
+def integer(minimum: int | None = None) -> Value:
+    """Whole numbers, not below a minimum."""
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError("is not a whole number")  # noqa: TRY004  one error for all readers
+        if minimum is not None and value < minimum:
+            raise ValueError("is too small")
+        return value
+
+    return Value(read, "a whole number" + ("" if minimum is None else f", {minimum} or more"))
+
+
+def number(minimum: float, maximum: float | None = None, *, above: bool = False) -> Value:
+    """Numbers from a minimum, or above it, to a maximum."""
+    lower = f"above {minimum:g}" if above else f"{minimum:g}"
+    upper = " or more" if maximum is None else f" to {maximum:g}"
+
+    def read(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError("is not a number")  # noqa: TRY004
+        is_high = maximum is not None and value > maximum
+        # A comparison with NaN is false, so ask for what is right.
+        if not (value > minimum if above else value >= minimum) or is_high:
+            raise ValueError("is out of range")
+        return float(value)
+
+    return Value(read, f"a number, {lower}{'' if above and maximum is None else upper}")
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("is not true or false")  # noqa: TRY004
+    return value
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("is not a string")  # noqa: TRY004
+    return value
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise ValueError("is not a list of strings")
+    # Some clients send [""] for "none".
+    return tuple(item for item in items if item)
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    items = value if isinstance(value, list) else [value]
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        raise ValueError("is not a list of whole numbers")
+    return tuple(items)
+
+
+def _seed(value: Any) -> int:
+    # LMI clients send the seed as a string too.
+    return int(value) if isinstance(value, str) else int(integer().read(value))
+
+
+def _token_weights(value: Any) -> dict[int, float]:
+    if not isinstance(value, dict):
+        raise ValueError("is not an object")  # noqa: TRY004
+    return {int(key): float(weight) for key, weight in value.items()}
+
+
+BOOLEAN = Value(_boolean, "true or false")
+STRING = Value(_string, "a string")
+STRINGS = Value(_strings, "a string or a list of strings")
+INTEGERS = Value(_integers, "a list of whole numbers")
+SEED = Value(_seed, "a whole number")
+TOKEN_WEIGHTS = Value(_token_weights, "an object of token id to number")

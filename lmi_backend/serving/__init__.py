@@ -1,0 +1,1 @@
+"""Many requests, one pool: admission, sessions, sending, watching."""

@@ -1,0 +1,1 @@
+"""Triton's Python backend: the only folder that knows its stub."""

@@ -1,0 +1,78 @@
+"""From Triton's `initialize` arguments to a running service."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.options import load_options
+from lmi_backend.plan import make_plan
+from lmi_backend.repository.model_config import MODEL_DIR
+from lmi_backend.serving.service import Service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.plan import EnginePlan
+
+_log = logging.getLogger(__name__)
+
+
+def load_service(
+    args: dict[str, str], on_line: Callable[[str, str], None]
+) -> tuple[Service, EnginePlan]:
+    """Start the service of a Triton model and return it with its plan.
+
+    Raises:
+        LmiError: an option is wrong, or the workers cannot be started.
+    """
+    config = json.loads(args["model_config"])
+    refuse_copies(config)
+    folder = Path(args["model_repository"])
+    options = load_options(folder, os.environ, base=_base(config))
+    plan = make_plan(options, os.environ)
+    for reason in plan.reasons:
+        _log.info("%s: %s", args["model_name"], reason)
+    service = Service(plan, args["model_name"], on_line)
+    try:
+        capabilities = service.start()
+    except OptionError as error:
+        raise options.locate(error) from error
+    _log.info(
+        "%s: %s %s serves up to %d requests at once, each up to %d tokens",
+        args["model_name"],
+        capabilities.engine,
+        capabilities.version,
+        plan.max_requests,
+        capabilities.max_model_len,
+    )
+    return service, plan
+
+
+def refuse_copies(config: dict[str, Any]) -> None:
+    """Refuse a model that Triton would start more than once.
+
+    Each start would be a whole copy of the engine on the same devices. It happens on a GPU server
+    when no config.pbtxt names an instance group, and auto-complete cannot set one.
+
+    Raises:
+        PlanError: there is more than one instance.
+    """
+    groups = config.get("instance_group", [])
+    copies = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
+    if copies > 1:
+        message = (
+            f"config.pbtxt: Triton would start this model {copies} times; accepted: one instance "
+            "(instance_group [{ kind: KIND_MODEL, count: 1 }], which `lmi-backend convert` "
+            "writes); replicas are set with minWorkers in serving.properties"
+        )
+        raise PlanError(message)
+
+
+def _base(config: dict[str, Any]) -> Path | None:
+    entry = config.get("parameters", {}).get(MODEL_DIR)
+    return Path(entry["string_value"]) if entry else None

@@ -1,0 +1,1 @@
+"""Where an engine runs: worker processes, and what is said to them."""

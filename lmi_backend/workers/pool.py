@@ -1,0 +1,238 @@
+"""All workers of one model: start, choose, watch, restart, stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lmi_backend.engines.protocol import Capabilities, EngineStats
+from lmi_backend.errors import (
+    ConnectionLostError,
+    EngineDeadError,
+    LmiError,
+    UnavailableError,
+    WorkerError,
+)
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.worker import Worker, start_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.plan import EnginePlan
+
+_log = logging.getLogger(__name__)
+
+RUN_DIR_VARIABLE: Final = "LMI_BACKEND_RUN_DIR"
+"""Where private folders are made; its owner removes what a killed stub leaves."""
+
+_STOP_SECONDS = 15.0
+_LONGEST_PAUSE = 30.0
+
+
+class Listener(Protocol):
+    """Who hears what workers say; called from the pool's threads."""
+
+    def on_messages(self, messages: list[msg.FromWorker]) -> None:
+        """Take what one engine step, or several, brought."""
+
+    def on_death(self, index: int, error: EngineDeadError) -> None:
+        """Learn that every request of a worker is lost."""
+
+
+@dataclass(eq=False)
+class _Slot:
+    index: int
+    name: str
+    worker: Worker | None = None
+    outstanding: int = 0
+    deaths: int = 0
+    trouble: str = "it is not started"
+    stats: EngineStats = field(default_factory=EngineStats)
+
+
+class Pool:
+    """The workers of a plan.
+
+    Args:
+        name: the model's name; workers are `<name>/0`, `<name>/1` ….
+        on_line: gets a worker's name and each line it prints.
+    """
+
+    def __init__(
+        self, plan: EnginePlan, name: str, listener: Listener, on_line: Callable[[str, str], None]
+    ) -> None:
+        self._plan, self._listener, self._on_line = plan, listener, on_line
+        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.workers)]
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
+        self._watchers: list[threading.Thread] = []
+
+    def start(self) -> Capabilities:
+        """Start every worker.
+
+        Raises:
+            ConfigurationError: an engine refuses an option.
+            WorkerStartError: a worker did not become ready.
+        """
+        at_once = len(self._slots) if self._plan.parallel_loading else 1
+        try:
+            with ThreadPoolExecutor(at_once) as executor:
+                list(executor.map(self._start_slot, self._slots))
+        except BaseException:
+            self.close()
+            raise
+        for slot in self._slots:
+            watcher = threading.Thread(
+                target=self._watch, args=(slot,), name=f"lmi-{slot.name}", daemon=True
+            )
+            watcher.start()
+            self._watchers.append(watcher)
+        first = self._slots[0].worker
+        if first is None or first.capabilities is None:
+            message = "the pool was closed while it started"
+            raise UnavailableError(message)
+        return first.capabilities
+
+    def submit(self, number: int, request: GenerateRequest) -> int:
+        """Hand a request to the worker with the least to do; return the worker's index.
+
+        Raises:
+            UnavailableError: no worker is ready.
+        """
+        with self._lock:
+            ready = [slot for slot in self._slots if slot.worker is not None]
+            if not ready:
+                troubles = "; ".join(f"worker {s.name}: {s.trouble}" for s in self._slots)
+                raise UnavailableError(troubles)
+            slot = min(ready, key=lambda s: s.outstanding)
+            slot.outstanding += 1
+            worker = slot.worker
+        self._say(worker, msg.Submit(number, request))
+        return slot.index
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        """Tell a worker that nobody waits for some requests."""
+        self._say(self._slots[index].worker, msg.Abort(numbers))
+
+    def done(self, index: int) -> None:
+        """Count a request as ended."""
+        with self._lock:
+            self._slots[index].outstanding -= 1
+
+    def is_ready(self) -> bool:
+        """Tell whether a request would be taken."""
+        return any(slot.worker is not None for slot in self._slots)
+
+    def stats(self) -> list[EngineStats]:
+        """Return what each worker last said of its load."""
+        return [slot.stats for slot in self._slots]
+
+    def restarts(self) -> list[int]:
+        """Return how often each worker has died."""
+        return [slot.deaths for slot in self._slots]
+
+    def close(self) -> None:
+        """Stop every worker and remove all traces; may be called twice."""
+        self._closing.set()
+        with self._lock:
+            workers = [slot.worker for slot in self._slots if slot.worker is not None]
+            for slot in self._slots:
+                slot.worker, slot.trouble = None, "the server is stopping"
+        if workers:
+            with ThreadPoolExecutor(len(workers)) as executor:
+                list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
+        for watcher in self._watchers:
+            watcher.join(_STOP_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _say(self, worker: Worker | None, message: msg.ToWorker) -> None:
+        """Send; a worker that cannot hear it is dying, and its watcher deals with that."""
+        try:
+            if worker is not None:
+                worker.send(message)
+        except ConnectionLostError as error:
+            _log.warning("worker %s: %s", worker.name if worker else "?", error)
+
+    def _start_slot(self, slot: _Slot) -> None:
+        began = time.monotonic()
+        _log.info("worker %s starts: engine %s", slot.name, self._plan.engine)
+        worker = start_worker(
+            self._plan,
+            slot.index,
+            name=slot.name,
+            folder=self._folder,
+            on_line=lambda line: self._on_line(slot.name, line),
+            is_cancelled=self._closing.is_set,
+        )
+        with self._lock:
+            if not self._closing.is_set():
+                slot.worker, slot.trouble = worker, ""
+        if slot.worker is None:
+            worker.kill()
+            return
+        seconds = time.monotonic() - began
+        _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
+
+    def _watch(self, slot: _Slot) -> None:
+        """Read a worker until it dies; then tell, and start another; until the pool closes."""
+        while not self._closing.is_set():
+            worker = slot.worker
+            if worker is not None:
+                self._read(slot, worker)
+            if self._closing.is_set() or not self._restart(slot):
+                return
+
+    def _read(self, slot: _Slot, worker: Worker) -> None:
+        try:
+            while True:
+                messages = worker.read()
+                for message in messages:
+                    if isinstance(message, msg.Heartbeat):
+                        slot.stats = message.stats
+                self._listener.on_messages(messages)
+        except WorkerError as error:
+            if self._closing.is_set():
+                # The requests of a worker that was told to stop have been failed by itself.
+                self._bury(slot, worker, "was stopped")
+                return
+            cause = "" if isinstance(error, ConnectionLostError) else f": {error}"
+            self._bury(slot, worker, f"{worker.bury()}{cause}")
+
+    def _bury(self, slot: _Slot, worker: Worker, how: str) -> None:
+        with self._lock:
+            slot.worker, slot.stats = None, EngineStats()
+            slot.deaths += not self._closing.is_set()
+            slot.trouble = f"it {how} and is being restarted"
+        text = f"worker {worker.name} {how}"
+        if not self._closing.is_set():
+            _log.error("%s; its requests are failed", text)
+        self._listener.on_death(slot.index, EngineDeadError(text))
+
+    def _restart(self, slot: _Slot) -> bool:
+        """Start a slot again, with pauses; return False if it is given up."""
+        while slot.deaths <= self._plan.restart_limit:
+            pause = min(_LONGEST_PAUSE, 2.0 ** (slot.deaths - 1) / 2)
+            if self._closing.wait(pause):
+                return False
+            try:
+                self._start_slot(slot)
+            except LmiError as error:
+                slot.deaths += 1
+                slot.trouble = f"it could not be restarted: {str(error).splitlines()[0]}"
+                _log.exception("worker %s", slot.name)
+            else:
+                return True
+        slot.trouble = f"it died {slot.deaths} times and is given up (retry_threshold)"
+        _log.error("worker %s: %s", slot.name, slot.trouble)
+        return False

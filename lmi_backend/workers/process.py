@@ -1,0 +1,83 @@
+"""A worker's operating-system process: its group, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.workers.command import WorkerCommand
+
+_TAIL_LINES = 30
+
+
+class WorkerProcess:
+    """Runs a command as leader of its own session, and hands each line it prints to `on_line`.
+
+    Its own session, because the stub shares tritonserver's process group: a signal to that group
+    must not reach the engine before the stub has dealt with its requests.
+    """
+
+    def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._on_line = on_line
+        self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
+            command.argv,
+            env=dict(command.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._pump = threading.Thread(target=self._copy_output, name="lmi-output", daemon=True)
+        self._pump.start()
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, or None if it still runs after some seconds."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End the process and everything the engine started, at once."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def last_lines(self) -> str:
+        """Return the end of what it printed."""
+        # After its death the rest is in the pipe; a grandchild may hold the pipe open for longer.
+        self._pump.join(timeout=0.5)
+        return "\n".join(self._tail)
+
+    def _copy_output(self) -> None:
+        pipe = self._process.stdout
+        if pipe is None:
+            return
+        for raw in pipe:
+            line = raw.decode("utf-8", "replace").rstrip()
+            if line:
+                self._tail.append(line)
+                self._on_line(line)
+
+
+def describe_exit(status: int | None) -> str:
+    """Say how a process ended."""
+    if status is None:
+        return "closed its socket"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"

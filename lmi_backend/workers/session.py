@@ -1,0 +1,192 @@
+"""The worker's end of the conversation: requests in, deltas out, one frame per loop turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from lmi_backend.engines.protocol import EngineStats
+from lmi_backend.engines.registry import create_engine
+from lmi_backend.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    EngineDeadError,
+    LmiError,
+    OptionError,
+    RequestError,
+    WorkerError,
+)
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.frames import FrameDecoder, encode
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import Engine
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 18
+# The stub's side sends prompts; it has checked their size.
+_FRAME_LIMIT = (1 << 32) - 1
+_STATS_SECONDS = 0.05
+
+
+class WorkerSession:
+    """Serves one connection with one engine."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
+        self._engine: Engine | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._outgoing: list[msg.FromWorker] = []
+        self._stopping = asyncio.Event()
+        self._status = 0
+
+    async def run(self, token: str) -> int:
+        """Serve until stopped; return the process's exit status."""
+        self._send(msg.Hello(msg.PROTOCOL, token, os.getpid()))
+        incoming = asyncio.create_task(self._receive())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        self._fail_open_requests()
+        for task in (incoming, stopping):
+            task.cancel()
+        await self._drain()
+        return self._status
+
+    def stop(self, status: int = 0) -> None:
+        """End `run` soon; every open request is failed."""
+        self._status = self._status or status
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Free the engine and the socket."""
+        if self._engine is not None:
+            await self._engine.close()
+        self._writer.close()
+
+    async def _receive(self) -> None:
+        beats: asyncio.Task[None] | None = None
+        try:
+            while True:
+                for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
+                    match message:
+                        case msg.Submit():
+                            self._submit(message)
+                        case msg.Abort():
+                            self._abort(message)
+                        case msg.Start():
+                            beats = asyncio.create_task(self._start(message))
+                        case msg.Stop():
+                            self.stop()
+        except ConnectionLostError:
+            _log.info("the stub is gone; stopping")
+            self.stop()
+        except (WorkerError, OSError):
+            _log.exception("the stub cannot be understood; stopping")
+            self.stop(1)
+        finally:
+            if beats is not None:
+                beats.cancel()
+
+    async def _start(self, start: msg.Start) -> None:
+        """Load the engine, say so, then beat."""
+        try:
+            self._engine = create_engine(start.engine, start.config)
+            capabilities = await self._engine.start()
+        except OptionError as error:
+            self._refuse(error.problem, error.option)
+        except ConfigurationError as error:
+            self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001  engines raise anything while loading
+            _log.exception("engine %s failed to start", start.engine)
+            self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
+        else:
+            self._send(msg.Ready(capabilities))
+            await self._beat(self._engine)
+
+    def _refuse(self, message: str, option: str = "") -> None:
+        self._send(msg.StartFailed(message, option))
+        self.stop(1)
+
+    async def _beat(self, engine: Engine) -> None:
+        """Say that the loop turns each second, and what changed at most every 50 ms."""
+        said, quiet = EngineStats(), 0.0
+        while True:
+            stats = engine.stats()
+            if stats != said or quiet >= msg.HEARTBEAT_SECONDS:
+                self._send(msg.Heartbeat(stats))
+                said, quiet = stats, 0.0
+                try:
+                    await engine.check_health()
+                except EngineDeadError as error:
+                    _log.error("%s", error)
+                    self._die()
+            await asyncio.sleep(_STATS_SECONDS)
+            quiet += _STATS_SECONDS
+
+    def _submit(self, submit: msg.Submit) -> None:
+        self._tasks[submit.id] = asyncio.create_task(self._generate(submit))
+
+    def _abort(self, abort: msg.Abort) -> None:
+        for number in abort.ids:
+            task = self._tasks.pop(number, None)
+            if task is not None:
+                task.cancel()
+
+    async def _generate(self, submit: msg.Submit) -> None:
+        if self._engine is None:
+            self._fail(submit.id, "engine", "the engine is not started")
+            return
+        try:
+            async with aclosing(self._engine.generate(submit.request)) as deltas:
+                async for delta in deltas:
+                    self._send(msg.Output(submit.id, delta))
+        except RequestError as error:
+            self._fail(submit.id, "request", error.detail, error.field)
+        except EngineDeadError as error:
+            self._fail(submit.id, "dead", str(error))
+            self._die()
+        except LmiError as error:
+            self._fail(submit.id, "engine", str(error))
+        except Exception as error:
+            _log.exception("request %s failed", submit.id)
+            self._fail(submit.id, "engine", f"{type(error).__name__}: {error}")
+        finally:
+            self._tasks.pop(submit.id, None)
+
+    def _die(self) -> None:
+        """End after the other requests had their turn to hear it from the engine."""
+        asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
+
+    def _fail_open_requests(self) -> None:
+        for number, task in list(self._tasks.items()):
+            if self._status:
+                self._fail(number, "dead", "the engine died")
+            else:
+                self._fail(number, "stopping", "the server is stopping")
+            task.cancel()
+        self._tasks.clear()
+
+    def _fail(self, number: int, kind: msg.FailureKind, text: str, field: str = "") -> None:
+        self._send(msg.Failure(number, kind, text, field))
+
+    def _send(self, message: msg.FromWorker) -> None:
+        """Queue a message; all that one turn of the loop queues travels in one frame."""
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(message)
+
+    def _flush(self) -> None:
+        if self._outgoing:
+            self._writer.write(encode(self._outgoing))
+            self._outgoing.clear()
+
+    async def _drain(self) -> None:
+        self._flush()
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.wait_for(self._writer.drain(), 1.0)
