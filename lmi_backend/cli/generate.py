@@ -37,9 +37,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_stream(
-    server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
-) -> None:
+def print_stream(server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]) -> None:
     """Write the pieces of an answer to standard output as they come."""
     body = {"inputs": prompt, "parameters": parameters, "stream": True}
     for event in server.generate_stream(model, body):

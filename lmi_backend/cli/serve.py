@@ -71,7 +71,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="LMI folder")
     parser.add_argument(
-        "--model-repository", type=Path, help="keep the Triton model folders here; default: none kept"
+        "--model-repository",
+        type=Path,
+        help="keep the Triton model folders here; default: none kept",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
@@ -91,9 +93,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _serve(arguments: argparse.Namespace) -> int:
     folders = [model_folder(path) for path in arguments.paths]
-    ports = Ports(
-        arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port
-    )
+    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
     ports.check()
     with _run_folder() as run, _stop_signals() as stop:
         repository = arguments.model_repository or run / "models"

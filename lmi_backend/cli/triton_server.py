@@ -76,7 +76,7 @@ def _from_wheel(folder: Path) -> TritonServer:
         message = f"nvidia-pytriton has no Python {version} stub; use another Python ({stub})"
         raise ConfigurationError(message)
     backends = folder / "backends"
-    _link_python_backend(root / "backends" / "python", stub, backends / "python")
+    _copy_python_backend(root / "backends" / "python", stub, backends / "python")
     write_backend(backends)
     libpython = Path(sysconfig.get_config_var("LIBDIR") or sys.prefix)
     bundled = root.parent.parent / "nvidia_pytriton.libs"
@@ -84,10 +84,12 @@ def _from_wheel(folder: Path) -> TritonServer:
     return TritonServer(binary, backends, (bundled, libpython))
 
 
-def _link_python_backend(source: Path, stub: Path, target: Path) -> None:
-    """Put the stub beside the backend's library, where it must lie, without touching the wheel."""
+def _copy_python_backend(source: Path, stub: Path, target: Path) -> None:
+    """Put the stub beside the backend's library, where it must lie, without touching the wheel.
+
+    Copies: Triton refuses a link for `backend: "lmi"`, as one that leaves the backend directory.
+    """
     target.mkdir(parents=True)
-    for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py"):
-        (target / item.name).symlink_to(item)
-    shutil.copyfile(stub, target / _STUB)
+    for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py", stub):
+        shutil.copy(item, target / item.name)
     (target / _STUB).chmod(0o700)

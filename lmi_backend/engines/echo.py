@@ -17,6 +17,8 @@ import itertools
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lmi_backend import __version__
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
@@ -26,50 +28,46 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _WORD = re.compile(r"\s*\S+|\s+")
-_DEFAULTS = {
-    "token_seconds": 0.0,
-    "start_seconds": 0.0,
-    "max_model_len": 4096,
-    "die_on": "",
-    "fail_on": "",
-}
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments, as the module describes them."""
+
+    token_seconds: float = 0.0
+    start_seconds: float = 0.0
+    max_model_len: int = 4096
+    die_on: str = ""
+    fail_on: str = ""
 
 
 class EchoEngine:
     """See the module."""
 
     def __init__(self, config: EngineConfig) -> None:
-        settings = _DEFAULTS | {
-            name: _read(name, text) for name, text in config.passthrough.items()
-        }
-        self._token_seconds = float(settings["token_seconds"])
-        self._start_seconds = float(settings["start_seconds"])
-        self._max_model_len = int(settings["max_model_len"])
-        self._die_on = str(settings["die_on"])
-        self._fail_on = str(settings["fail_on"])
+        self._settings = _read(config.passthrough)
         self._running = 0
         self._is_dead = False
 
     async def start(self) -> Capabilities:
         """See `Engine`."""
-        await asyncio.sleep(self._start_seconds)
-        return Capabilities("echo", __version__, self._max_model_len)
+        await asyncio.sleep(self._settings.start_seconds)
+        return Capabilities("echo", __version__, self._settings.max_model_len)
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine`."""
         await self.check_health()
         words = _WORD.findall(request.prompt)
         sampling = request.sampling
-        if len(words) >= self._max_model_len:
+        if len(words) >= self._settings.max_model_len:
             raise RequestError(
                 f"has {len(words)} tokens",
                 field="prompt",
-                accepted=f"fewer than {self._max_model_len}",
+                accepted=f"fewer than {self._settings.max_model_len}",
             )
-        if self._fail_on and request.prompt == self._fail_on:
+        if self._settings.fail_on and request.prompt == self._settings.fail_on:
             message = "the engine was told to fail on this prompt"
             raise EngineError(message)
-        room = min(sampling.max_tokens, self._max_model_len - len(words))
+        room = min(sampling.max_tokens, self._settings.max_model_len - len(words))
         self._running += 1
         try:
             async for delta in self._answer(request, words, room):
@@ -82,8 +80,8 @@ class EchoEngine:
     ) -> AsyncGenerator[Delta, None]:
         total = Delta(num_prompt_tokens=len(words))
         for count, word in enumerate(itertools.islice(itertools.cycle(words), room), start=1):
-            await asyncio.sleep(self._token_seconds)
-            if request.prompt == self._die_on:
+            await asyncio.sleep(self._settings.token_seconds)
+            if request.prompt == self._settings.die_on:
                 self._is_dead = True
             await self.check_health()
             delta = Delta(text=word, num_tokens=1, num_prompt_tokens=len(words))
@@ -114,15 +112,19 @@ class EchoEngine:
         """See `Engine`."""
 
 
-def _read(name: str, text: str) -> float | str:
-    if name not in _DEFAULTS:
-        problem = "is not an argument of the echo engine"
-        accepted = ", ".join(_DEFAULTS)
-        raise OptionError(problem, option=f"option.{name}", origin="echo", accepted=accepted)
-    if isinstance(_DEFAULTS[name], str):
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        problem = "is not a number"
-        raise OptionError(problem, option=f"option.{name}", value=text, origin="echo") from None
+def _read(texts: dict[str, str]) -> Settings:
+    settings = Settings()
+    for name, text in texts.items():
+        try:
+            read = msgspec.convert({name: text}, Settings, strict=False)
+        except msgspec.ValidationError as error:
+            accepted = ", ".join(Settings.__struct_fields__)
+            raise OptionError(
+                f"is refused by the echo engine: {error}",
+                option=f"option.{name}",
+                value=text,
+                origin="echo",
+                accepted=accepted,
+            ) from error
+        settings = msgspec.structs.replace(settings, **{name: getattr(read, name)})
+    return settings

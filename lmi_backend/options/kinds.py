@@ -1,9 +1,9 @@
-"""The types an option's text can be read as, each with its parser and the words for what it accepts."""
+"""The types an option's text can be read as, each with its parser and words for what it accepts."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -55,8 +55,8 @@ def _pairs(text: str) -> dict[str, str]:
 
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
 TEXT: Kind[str] = Kind("text", str, "any text")
-JSON: Kind[dict[str, Any]] = Kind("json", _json_object, "a JSON object")
-PAIRS: Kind[dict[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
+JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
+PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
 
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Scope = Literal["common", "server", "vllm", "adapters", "chat", "sessions", "speculative", "lmcache"]
+Scope = Literal[
+    "common", "server", "vllm", "adapters", "chat", "sessions", "speculative", "lmcache"
+]
 Fate = Literal["mapped", "ignored", "refused"]
 
 PREFIX = "option."

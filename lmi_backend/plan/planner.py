@@ -6,10 +6,9 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.table import OPTIONS
+from lmi_backend.options.table import OPTIONS, vllm
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
-from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Dialect, EnginePlan
 from lmi_backend.plan.hardware import visible_devices
 from lmi_backend.plan.model_source import find_adapters, find_model
@@ -136,9 +135,7 @@ def _allowed_devices(options: LmiOptions, visible: list[str]) -> list[str]:
         raise options.error(srv.LOAD_ON_DEVICES, problem) from None
 
 
-def _interpreter(
-    options: LmiOptions, environment: Mapping[str, str], reasons: list[str]
-) -> str:
+def _interpreter(options: LmiOptions, environment: Mapping[str, str], reasons: list[str]) -> str:
     asked = options[opt.PYTHON_EXECUTABLE]
     path = shutil.which(asked or "python3", path=environment.get("PATH"))
     if path is None:

@@ -33,16 +33,16 @@ def model_config(
         "output": [_tensor(tensor) for tensor in OUTPUTS],
         # Without a group a GPU server would start a whole copy of the model on each device.
         "instance_group": [{"name": name, "kind": Word("KIND_MODEL"), "count": 1}],
-        "dynamic_batching": {"default_queue_policy": queue_policy(plan)},
+        "dynamic_batching": {"default_queue_policy": queue_policy(plan.queue_size)},
         "parameters": [
             {"key": key, "value": {"string_value": value}} for key, value in parameters.items()
         ],
     }
 
 
-def queue_policy(plan: EnginePlan) -> dict[str, Any]:
+def queue_policy(queue_size: int) -> dict[str, Any]:
     """Bound Triton's queue: one request more is refused at once with a true 503."""
-    return {"max_queue_size": plan.queue_size}
+    return {"max_queue_size": queue_size}
 
 
 class Word(str):

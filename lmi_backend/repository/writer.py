@@ -54,7 +54,9 @@ def write_model(plan: EnginePlan, source: Path, repository: Path, name: str) -> 
     return folder
 
 
-_HEADER = f"# Written by lmi-backend {__version__} from serving.properties. Run convert again to renew.\n"
+_HEADER = (
+    f"# Written by lmi-backend {__version__} from serving.properties. Run convert again to renew.\n"
+)
 
 
 def write_backend(backends: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Readers of parameter values: each takes what JSON may hold and returns what we want, or refuses."""
+"""Readers of parameter values: each takes what JSON may hold and returns what we want."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ def read_value(kind: Value, field: str, value: Any, *, is_text: bool = False) ->
                 return kind.read(value)
             except ValueError:
                 pass
-        raise RequestError(
-            str(error), field=field, value=value, accepted=kind.accepted
-        ) from error
+        raise RequestError(str(error), field=field, value=value, accepted=kind.accepted) from error
 
 
 def _from_text(text: str) -> Any:

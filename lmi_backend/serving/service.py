@@ -96,9 +96,7 @@ class Service:
         while not self._slots.acquire(timeout=_SLOT_POLL_SECONDS):
             if self._is_closing:
                 break
-        session = Session(
-            next(self._numbers), sink, time.monotonic() + self._plan.request_timeout
-        )
+        session = Session(next(self._numbers), sink, time.monotonic() + self._plan.request_timeout)
         with self._lock:
             self._sessions[session.number] = session
         try:
@@ -187,7 +185,7 @@ class Service:
                 delta, error = session.take()
             try:
                 outcome = _send(session.sink, delta, error)
-            except Exception:
+            except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
                 _log.exception("request %d: its answer cannot be sent", session.number)
                 self._pool.abort(session.worker, [session.number])
                 outcome = "unsendable"

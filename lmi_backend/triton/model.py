@@ -17,8 +17,6 @@ from lmi_backend.triton.load import load_service
 from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.sink import TritonSink
 
-
-
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +39,7 @@ class TritonPythonModel:
         self._metrics.start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Take requests; answers follow from other threads. Blocks only while all slots are taken."""
+        """Take requests; answers follow from other threads. Blocks while all slots are taken."""
         for request in requests:
             self._take(request)
 
@@ -55,8 +53,7 @@ class TritonPythonModel:
             self._service.submit(generate, TritonSink(request, sender, reply))
         except LmiError as error:
             _refuse(sender, error)
-        except Exception:
-            # Whatever it is, a request without a final response would hang its client for ever.
+        except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be taken")
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 

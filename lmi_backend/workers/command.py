@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -72,12 +73,16 @@ def _environment(
             # A forked child would share CUDA and threads with the worker.
             "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
             "VLLM_NO_USAGE_STATS": "1",
+            # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
+            "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
         }
         | kept
         | {
             "PATH": _join(str(Path(plan.python).parent), kept.get("PATH", "")),
             "PYTHONPATH": _join(str(folder), kept.get("PYTHONPATH", "")),
             "LD_LIBRARY_PATH": library_path,
+            # vLLM leaves sockets there when it is killed; the folder goes with the pool.
+            "TMPDIR": str(folder),
             TOKEN_VARIABLE: token,
         }
         | ({"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {})

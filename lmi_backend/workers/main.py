@@ -24,7 +24,9 @@ _CLOSE_SECONDS = 8.0
 def main() -> None:
     """Serve until told to stop or until the stub is gone."""
     parser = argparse.ArgumentParser(description="Worker process of lmi-backend.")
-    parser.add_argument("--connect", required=True, metavar="SOCKET", help="Unix socket of the stub")
+    parser.add_argument(
+        "--connect", required=True, metavar="SOCKET", help="Unix socket of the stub"
+    )
     arguments = parser.parse_args()
     token = os.environ.pop(TOKEN_VARIABLE, "")
     logging.basicConfig(

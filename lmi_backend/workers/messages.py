@@ -25,31 +25,31 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     pass
 
 
-class Start(_Message):
+class Start(_Message, frozen=True):
     """Load this engine."""
 
     engine: str
     config: EngineConfig
 
 
-class Submit(_Message):
+class Submit(_Message, frozen=True):
     """Generate; `id` is the stub's number of the request."""
 
     id: int
     request: GenerateRequest
 
 
-class Abort(_Message):
+class Abort(_Message, frozen=True):
     """Nobody waits for these requests any more."""
 
     ids: list[int]
 
 
-class Stop(_Message):
+class Stop(_Message, frozen=True):
     """End; whatever still runs is failed."""
 
 
-class Hello(_Message):
+class Hello(_Message, frozen=True):
     """First word of a worker. `token` proves that the stub started it."""
 
     protocol: int
@@ -57,27 +57,27 @@ class Hello(_Message):
     pid: int
 
 
-class Ready(_Message):
+class Ready(_Message, frozen=True):
     """The engine takes requests."""
 
     capabilities: Capabilities
 
 
-class StartFailed(_Message):
+class StartFailed(_Message, frozen=True):
     """The engine cannot start. `option` is the key of a refused option, else empty."""
 
     message: str
     option: str = ""
 
 
-class Output(_Message):
+class Output(_Message, frozen=True):
     """A piece of an answer."""
 
     id: int
     delta: Delta
 
 
-class Failure(_Message):
+class Failure(_Message, frozen=True):
     """A request ended without an answer."""
 
     id: int
@@ -87,7 +87,7 @@ class Failure(_Message):
     """For kind "request": what the message speaks of, such as "prompt"."""
 
 
-class Heartbeat(_Message):
+class Heartbeat(_Message, frozen=True):
     """The worker's event loop turns; also sent whenever the figures change."""
 
     stats: EngineStats

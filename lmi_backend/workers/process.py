@@ -68,7 +68,8 @@ class WorkerProcess:
         if pipe is None:
             return
         for raw in pipe:
-            line = raw.decode("utf-8", "replace").rstrip()
+            # A progress bar draws over its line; only the last drawing counts.
+            line = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
             if line:
                 self._tail.append(line)
                 self._on_line(line)

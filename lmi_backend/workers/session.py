@@ -153,7 +153,7 @@ class WorkerSession:
             self._die()
         except LmiError as error:
             self._fail(submit.id, "engine", str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  one request must not end the others
             _log.exception("request %s failed", submit.id)
             self._fail(submit.id, "engine", f"{type(error).__name__}: {error}")
         finally:

@@ -109,7 +109,8 @@ _STORY = (
     " its lamp, climbed the highest rock and waited all night in the rain. Before the sun was up, a"
     " tired sailor saw the light and steered for it. He thanked the robot and asked what he could"
     " give it for its trouble. The robot thought for a long time and said that it would like a"
-    " friend to count with. So the sailor stayed, and from that day on they counted the boats together."
+    " friend to count with. So the sailor stayed, and from that day on they counted the boats"
+    " together."
 )
 
 PASSAGES = (

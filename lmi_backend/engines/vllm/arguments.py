@@ -40,7 +40,7 @@ def _read_texts(passthrough: dict[str, str]) -> dict[str, Any]:
     if not passthrough:
         return {}
     parser = compat.argument_parser()
-    actions = {action.dest: action for action in parser._actions}  # noqa: SLF001  no public view
+    actions = {action.dest: action for action in parser._actions}
     return {name: _read(parser, actions[name], text) for name, text in passthrough.items()}
 
 

@@ -102,7 +102,9 @@ class VllmEngine:
         try:
             return self._adapters[name]
         except KeyError:
-            known = ", ".join(self._adapters) or "none: option.enable_lora is off or adapters/ empty"
+            known = (
+                ", ".join(self._adapters) or "none: option.enable_lora is off or adapters/ empty"
+            )
             raise RequestError("is unknown", field="adapter", value=name, accepted=known) from None
 
     def stats(self) -> EngineStats:

@@ -7,12 +7,15 @@ from typing import Any
 from lmi_backend.options.option import Option
 from lmi_backend.options.table import common, ended, server, vllm
 
-OPTIONS: tuple[Option[Any], ...] = tuple(
-    value
-    for module in (common, server, vllm)
-    for value in vars(module).values()
-    if isinstance(value, Option)
-) + ended.rows()
+OPTIONS: tuple[Option[Any], ...] = (
+    tuple(
+        value
+        for module in (common, server, vllm)
+        for value in vars(module).values()
+        if isinstance(value, Option)
+    )
+    + ended.rows()
+)
 """Every option, by declaration."""
 
 BY_KEY: dict[str, Option[Any]] = {

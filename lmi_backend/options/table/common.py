@@ -1,4 +1,4 @@
-"""Options that mean the same for every engine: the model, the mode, the sizes, the answers' form."""
+"""Options that mean the same for every engine: model, mode, sizes, the form of answers."""
 
 from __future__ import annotations
 

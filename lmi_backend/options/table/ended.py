@@ -1,4 +1,4 @@
-"""Options that do nothing here: each is either ignored, with the reason, or refused, with the way out.
+"""Options that do nothing here: each is ignored, with the reason, or refused, with the way out.
 
 Ignored: leaving it out changes no answer. Refused: the user would get something else than asked.
 """
@@ -151,9 +151,7 @@ _REFUSED: dict[Scope, dict[str, str]] = {
         "speculative_model": _SPECULATIVE.format("model"),
         "speculative_model_quantization": _SPECULATIVE.format("quantization"),
         "speculative_draft_model": _SPECULATIVE.format("model"),
-        "speculative_draft_tensor_parallel_size": _SPECULATIVE.format(
-            "draft_tensor_parallel_size"
-        ),
+        "speculative_draft_tensor_parallel_size": _SPECULATIVE.format("draft_tensor_parallel_size"),
         "num_speculative_tokens": _SPECULATIVE.format("num_speculative_tokens"),
         "speculative_max_model_len": _SPECULATIVE.format("max_model_len"),
         "speculative_disable_by_batch_size": "vLLM no longer has it",
