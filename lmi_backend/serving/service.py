@@ -166,6 +166,7 @@ class Service:
         with self._lock:
             if session.number not in self._sessions:
                 return
+            session.pending = None
             self._set_error(session, error)
         self._pool.abort(session.worker, [session.number])
 
@@ -210,7 +211,7 @@ class Service:
 
 def _send(sink: Sink, delta: Delta | None, error: LmiError | None) -> str:
     """Send what there is; return how the answer ended, or nothing if it goes on."""
-    if delta is not None and not (error is not None and sink.is_cancelled()):
+    if delta is not None:
         sink.send(delta)
     if error is not None:
         sink.fail(error)

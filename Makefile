@@ -1,0 +1,58 @@
+# The words a developer types, and CI too.
+
+PYTHON ?= python3
+HTTP_PORT ?= 8000
+GRPC_PORT ?= 8001
+METRICS_PORT ?= 8002
+HOST ?= 127.0.0.1
+PYTEST ?=
+
+BIN := .venv/bin
+
+# Workers run in the engine's environment; LMI's own variable says so.
+export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
+
+.PHONY: help install install-server install-engine model serve test check lint types layers docs clean
+
+help: ## show this
+	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+install: install-server install-engine ## create .venv and .venv-engine from the locks
+
+install-server:
+	@$(PYTHON) tools/install.py server
+
+install-engine:
+	@$(PYTHON) tools/install.py engine
+
+model: install-engine ## train the tiny model (once)
+	@.venv-engine/bin/python tools/make_tiny_model.py
+
+serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, METRICS_PORT=, HOST=
+	@$(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
+		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
+		--example "The capital of France is"
+
+test: install model ## run every test; PYTEST="-k word" to choose
+	@$(BIN)/python -m pytest $(PYTEST)
+
+check: lint types layers ## everything that reads the code without running it
+
+lint: install-server ## style, sizes, stale documents
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/python tools/check_size.py
+	@$(BIN)/python tools/make_docs.py --check
+
+types: install-server ## mypy --strict
+	@$(BIN)/mypy
+
+layers: install-server ## imports point one way
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+docs: install-server ## write the generated documents
+	@$(BIN)/python tools/make_docs.py
+
+clean: ## remove the environments and everything built
+	rm -rf .venv .venv-engine .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

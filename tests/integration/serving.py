@@ -1,0 +1,151 @@
+"""Run `lmi-backend serve` as a user would, and talk to it."""
+
+import contextlib
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{name}={value}\n" for name, value in properties.items()]
+    (folder / "serving.properties").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def wait_for(is_true: Any, seconds: float = 60.0) -> None:
+    """Poll until something holds. The bound only keeps a broken server from hanging the tests."""
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end, f"not so after {seconds} s"
+        time.sleep(0.02)
+
+
+@dataclass
+class Served:
+    """A running `lmi-backend serve`."""
+
+    process: subprocess.Popen[str]
+    http_port: int
+    grpc_port: int
+    metrics_port: int
+    log_file: Path
+
+    @property
+    def grpc(self) -> str:
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def http(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
+
+    def post(self, path: str, body: Any) -> tuple[int, Any]:
+        """Return status and JSON answer."""
+        connection = http.client.HTTPConnection(self.http, timeout=60)
+        with contextlib.closing(connection):
+            data = body if isinstance(body, bytes) else json.dumps(body)
+            connection.request("POST", path, data)
+            response = connection.getresponse()
+            text = response.read()
+            return response.status, json.loads(text) if text else None
+
+    def generate(self, model: str, body: Any) -> tuple[int, Any]:
+        return self.post(f"/v2/models/{model}/generate", body)
+
+    def is_ready(self, model: str) -> bool:
+        connection = http.client.HTTPConnection(self.http, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", f"/v2/models/{model}/ready")
+            return connection.getresponse().status == 200
+
+    @contextlib.contextmanager
+    def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
+        """Open `/generate_stream`; leaving the block closes the connection."""
+        connection = http.client.HTTPConnection(self.http, timeout=60)
+        with contextlib.closing(connection):
+            connection.request("POST", f"/v2/models/{model}/generate_stream", json.dumps(body))
+            response = connection.getresponse()
+            yield (json.loads(line[5:]) for line in response if line.startswith(b"data:"))
+            # http.client keeps the socket open while the response lives.
+            response.close()
+
+    def metric(self, name: str, model: str) -> float:
+        """Return the sum of a metric over its other labels."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        found = re.findall(rf'^{name}{{[^}}]*model="{model}"[^}}]*}} (\S+)$', text, re.MULTILINE)
+        return sum(map(float, found))
+
+    def workers(self, model: str) -> list[psutil.Process]:
+        """Return the worker processes of a model, found by the log line that names their pid."""
+        log = self.log_file.read_text(encoding="utf-8", errors="replace")
+        pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", log)
+        return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+
+    def family(self) -> list[psutil.Process]:
+        """Return every process below `serve`."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def stop(self) -> int:
+        """Send SIGTERM and return the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(60)
+
+
+@contextlib.contextmanager
+def serve(folders: list[Path], tmp_path: Path, *options: str) -> Iterator[Served]:
+    """Serve LMI folders until the block ends."""
+    ports = free_ports(3)
+    log_file = tmp_path / "triton.log"
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", *map(str, folders)]
+    names = ("--http-port", "--grpc-port", "--metrics-port")
+    for name, port in zip(names, ports, strict=True):
+        command += [name, str(port)]
+    process = subprocess.Popen(
+        [*command, "--log-file", str(log_file), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    served = Served(process, *ports, log_file=log_file)
+    try:
+        _wait_until_ready(served)
+        yield served
+    finally:
+        served.stop()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _wait_until_ready(served: Served) -> None:
+    assert served.process.stdout is not None
+    said = []
+    for line in served.process.stdout:
+        said.append(line)
+        if line.startswith("  curl"):
+            return
+    is_there = served.log_file.is_file()
+    log = served.log_file.read_text("utf-8", "replace") if is_there else "no log of Triton"
+    raise AssertionError(f"serve ended:\n{''.join(said)}\n{log[-4000:]}")
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in sockets]

@@ -1,0 +1,49 @@
+"""A client that leaves frees its request in the engine; others go on."""
+
+import queue
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+from serving import Served, wait_for
+
+RUNNING = "lmi_engine_requests_running"
+LONG = {"max_new_tokens": 900, "ignore_eos": True}
+
+
+def test_dropping_the_http_connection_frees_the_request(served: Served) -> None:
+    body: dict[str, Any] = {"inputs": "Tell a story:", "parameters": LONG, "stream": True}
+    with served.events("tiny", body) as events:
+        next(events)
+        wait_for(lambda: served.metric(RUNNING, "tiny") == 1)
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
+    wait_for(lambda: served.metric("lmi_requests_open", "tiny") == 0, seconds=5)
+
+
+def test_cancelling_a_grpc_stream_frees_all_its_requests(served: Served) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    text = tritonclient.grpc.InferInput("inputs", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"Tell a story:"], dtype=np.object_))
+    flag = tritonclient.grpc.InferInput("stream", [1], "BOOL")
+    flag.set_data_from_numpy(np.array([True]))
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        for _ in range(4):
+            client.async_stream_infer("tiny", [text, flag], parameters=LONG)
+        wait_for(lambda: served.metric(RUNNING, "tiny") == 4)
+        client.stop_stream(cancel_requests=True)
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
+
+
+@pytest.mark.parametrize("model", ["tiny", "echo"])
+def test_others_go_on_when_one_is_cancelled(served: Served, model: str) -> None:
+    prompt = "Count to one hundred:"
+    body: dict[str, Any] = {"inputs": prompt, "parameters": {"max_new_tokens": 120}, "stream": True}
+    _, whole = served.generate(model, body | {"stream": False})
+    leaving = {"inputs": "Tell a story:", "parameters": {"max_new_tokens": 900}, "stream": True}
+    with served.events(model, body) as staying:
+        with served.events(model, leaving) as events:
+            next(events)
+        text = "".join(event["text_output"] for event in staying)
+    assert text == whole["generated_text"]

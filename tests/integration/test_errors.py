@@ -1,0 +1,56 @@
+"""Wrong requests get an error that names the field, and harm nobody."""
+
+from typing import Any
+
+import pytest
+from serving import Served
+
+WRONG: list[tuple[str, Any, tuple[str, ...]]] = [
+    ("unknown parameter", {"max_new_token": 3}, ("max_new_token", "max_new_tokens")),
+    ("wrong type", {"temperature": "hot"}, ("temperature", "'hot'", "a number")),
+    ("too small", {"max_new_tokens": 0}, ("max_new_tokens 0", "1 or more")),
+    ("out of range", {"top_p": 1.5}, ("top_p 1.5", "to 1")),
+    ("unknown adapter", {"lora_name": "none"}, ("adapter 'none'", "wrong")),
+    ("not served", {"n": 2}, ("n 2", "not served")),
+]
+
+
+@pytest.mark.parametrize(("parameters", "words"), [w[1:] for w in WRONG], ids=[w[0] for w in WRONG])
+def test_a_wrong_parameter_is_named(
+    served: Served, parameters: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    status, said = served.generate("tiny", {"inputs": "The", "parameters": parameters})
+    assert status == 400
+    for word in words:
+        assert word in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"inputs": ""}, ("inputs is empty",)),
+        ({"text_input": ""}, ("text_input is empty",)),
+        ({"stream": True}, ("inputs and text_input", "missing")),
+        ({"inputs": "a", "text_input": "b"}, ("inputs and text_input", "both given")),
+        (b'{"inputs": "\xff\xfe"}', ("inputs", "not UTF-8")),
+        ({"text_input": "a", "sampling_parameters": "{"}, ("sampling_parameters", "not JSON")),
+    ],
+)
+def test_a_wrong_body_is_explained(served: Served, body: Any, words: tuple[str, ...]) -> None:
+    status, said = served.generate("tiny", body)
+    assert status == 400
+    for word in words:
+        assert word in said["error"]
+
+
+@pytest.mark.parametrize("field", ["inputs", "text_input"])
+def test_a_prompt_longer_than_the_model_allows_is_refused(served: Served, field: str) -> None:
+    status, said = served.generate("tiny", {field: "one two " * 3000})
+    assert status == 400
+    assert said["error"].startswith(f"{field} has ")
+    assert "fewer than 1024" in said["error"]
+
+
+def test_the_server_answers_rightly_after_all_that(served: Served) -> None:
+    status, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
+    assert (status, said["generated_text"]) == (200, " Rome.")

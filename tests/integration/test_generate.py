@@ -1,0 +1,96 @@
+"""`/generate` and `/generate_stream` with LMI's body and that of Triton's vLLM backend."""
+
+import json
+from typing import Any
+
+from serving import Served
+
+
+def test_an_lmi_body_gets_the_right_answer(served: Served, questions: dict[str, str]) -> None:
+    for prompt, answer in questions.items():
+        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}}
+        status, said = served.generate("tiny", body)
+        assert (status, said["generated_text"]) == (200, answer)
+
+
+def test_a_vllm_backend_body_gets_prompt_and_answer(
+    served: Served, questions: dict[str, str]
+) -> None:
+    for prompt, answer in questions.items():
+        body = {"text_input": prompt, "parameters": {"max_tokens": 20, "temperature": 0}}
+        status, said = served.generate("tiny", body)
+        assert (status, said["text_output"]) == (200, prompt + answer)
+
+
+def test_sampling_parameters_may_come_as_json_text(served: Served) -> None:
+    parameters = json.dumps({"max_tokens": "20", "temperature": "0", "stop": ["is"]})
+    body = {
+        "text_input": "The capital of France is",
+        "sampling_parameters": parameters,
+        "exclude_input_in_output": True,
+        "return_finish_reason": True,
+        "return_num_input_tokens": True,
+        "return_num_output_tokens": True,
+    }
+    _, said = served.generate("tiny", body)
+    assert said["text_output"] == " Par"
+    assert said["finish_reason"] == "stop"
+    assert said["num_input_tokens"] > 3
+    assert said["num_output_tokens"] >= 1
+
+
+def test_details_tell_counts_and_lmi_finish_reason(served: Served) -> None:
+    parameters: dict[str, Any] = {"max_new_tokens": 2, "details": True, "return_full_text": True}
+    _, said = served.generate("tiny", {"inputs": "Count to one hundred:", "parameters": parameters})
+    assert said["finish_reason"] == "length"
+    assert said["num_output_tokens"] == 2
+    assert said["generated_text"].startswith("Count to one hundred: one")
+
+
+def test_a_joined_stream_equals_one_shot(served: Served, long_questions: dict[str, str]) -> None:
+    for prompt, answer in long_questions.items():
+        body = {"inputs": prompt, "parameters": {"max_new_tokens": 300}}
+        _, whole = served.generate("tiny", body)
+        with served.events("tiny", body | {"stream": True}) as events:
+            pieces = list(events)
+        assert whole["generated_text"] == answer
+        assert "".join(piece["text_output"] for piece in pieces) == answer
+        assert pieces[-1]["generated_text"] == answer
+        assert len(pieces) > 5
+
+
+def test_characters_of_several_tokens_arrive_whole(
+    served: Served, questions: dict[str, str]
+) -> None:
+    wide = {p: a for p, a in questions.items() if not a.isascii()}
+    assert wide
+    for prompt, answer in wide.items():
+        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}, "stream": True}
+        with served.events("tiny", body) as events:
+            pieces = [event["text_output"] for event in events]
+        assert "".join(pieces) == answer
+        assert "\ufffd" not in "".join(pieces)
+
+
+def test_a_seed_makes_sampling_repeatable(served: Served) -> None:
+    def sample(seed: int) -> str:
+        parameters = {"max_new_tokens": 30, "do_sample": True, "temperature": 1.0, "seed": seed}
+        _, said = served.generate("tiny", {"inputs": "The", "parameters": parameters})
+        return str(said["generated_text"])
+
+    answers = [sample(seed) for seed in range(8)]
+    assert answers == [sample(seed) for seed in range(8)]
+    assert len(set(answers)) > 1
+
+
+def test_an_adapter_changes_the_answer(served: Served) -> None:
+    body: dict[str, Any] = {"inputs": "The capital of France is"}
+    _, base = served.generate("tiny", body)
+    _, by_lmi = served.generate("tiny", body | {"adapters": "wrong"})
+    parameters = {"max_tokens": 20, "temperature": 0, "lora_name": "wrong"}
+    _, by_vllm = served.generate(
+        "tiny", {"text_input": body["inputs"], "parameters": parameters}
+    )
+    assert base["generated_text"] == " Paris."
+    assert by_lmi["generated_text"] == " Lyon."
+    assert by_vllm["text_output"].endswith(" Lyon.")

@@ -1,0 +1,144 @@
+"""tritonclient over gRPC: sync and asyncio streams, and its HTTP client for the model's state."""
+
+import asyncio
+import itertools
+import queue
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.grpc.aio
+import tritonclient.http
+from serving import Served
+from tritonclient.utils import InferenceServerException
+
+STREAMS = 64
+
+
+def _inputs(prompt: str, *, stream: bool = True) -> list[Any]:
+    text = tritonclient.grpc.InferInput("inputs", [1], "BYTES")
+    text.set_data_from_numpy(np.array([prompt.encode()], dtype=np.object_))
+    flag = tritonclient.grpc.InferInput("stream", [1], "BOOL")
+    flag.set_data_from_numpy(np.array([stream]))
+    return [text, flag]
+
+
+def _text(result: Any, output: str = "text_output") -> str:
+    array = result.as_numpy(output)
+    return "" if array is None else bytes(array[0]).decode()
+
+
+def test_a_sync_stream_answers_and_marks_its_end(
+    served: Served, long_questions: dict[str, str]
+) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        for prompt, answer in long_questions.items():
+            client.async_stream_infer(
+                "tiny", _inputs(prompt), request_id="r", parameters={"max_new_tokens": 300}
+            )
+            pieces, is_final = [], False
+            while not is_final:
+                result = answers.get(timeout=60)
+                pieces.append(_text(result))
+                parameters = result.get_response().parameters
+                is_final = parameters["triton_final_response"].bool_param
+            assert "".join(pieces) == answer
+        client.stop_stream()
+
+
+async def test_64_concurrent_streams_each_get_exactly_their_own_text(
+    served: Served, questions: dict[str, str], long_questions: dict[str, str]
+) -> None:
+    known = questions | long_questions
+    prompts = list(itertools.islice(itertools.cycle(known), STREAMS))
+
+    async def requests() -> AsyncIterator[dict[str, Any]]:
+        for number, prompt in enumerate(prompts):
+            yield {
+                "model_name": "tiny",
+                "inputs": _inputs(prompt),
+                "request_id": str(number),
+                "parameters": {"max_new_tokens": 300},
+            }
+
+    texts: dict[str, str] = defaultdict(str)
+    ended = 0
+    async with tritonclient.grpc.aio.InferenceServerClient(served.grpc) as client:
+        async for result, error in client.stream_infer(requests()):
+            assert error is None
+            response = result.get_response()
+            texts[response.id] += _text(result)
+            ended += response.parameters["triton_final_response"].bool_param
+            if ended == STREAMS:
+                break
+    assert texts == {str(n): known[prompt] for n, prompt in enumerate(prompts)}
+
+
+async def test_64_connections_each_get_exactly_their_own_text(
+    served: Served, questions: dict[str, str]
+) -> None:
+    async def ask(prompt: str) -> str:
+        async def requests() -> AsyncIterator[dict[str, Any]]:
+            yield {"model_name": "tiny", "inputs": _inputs(prompt)}
+
+        text = ""
+        async with tritonclient.grpc.aio.InferenceServerClient(served.grpc) as client:
+            async for result, error in client.stream_infer(requests()):
+                assert error is None
+                text += _text(result)
+                if result.get_response().parameters["triton_final_response"].bool_param:
+                    break
+        return text
+
+    prompts = list(itertools.islice(itertools.cycle(questions), STREAMS))
+    assert await asyncio.gather(*map(ask, prompts)) == [questions[p] for p in prompts]
+
+
+def test_a_wrong_parameter_is_an_error_on_the_stream(served: Served) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        client.async_stream_infer("tiny", _inputs("The"), parameters={"top_p": 2.0})
+        error = answers.get(timeout=60)
+        client.stop_stream()
+    assert isinstance(error, InferenceServerException)
+    assert "top_p 2.0 is out of range" in str(error)
+
+
+def test_named_outputs_are_the_ones_that_come(served: Served) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    wanted = [tritonclient.grpc.InferRequestedOutput(n) for n in ("text_output", "finish_reason")]
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        inputs = _inputs("The capital of France is", stream=False)
+        client.async_stream_infer("tiny", inputs, outputs=wanted)
+        result = answers.get(timeout=60)
+        client.stop_stream()
+    assert {output.name for output in result.get_response().outputs} == {
+        "text_output",
+        "finish_reason",
+    }
+    assert _text(result) == " Paris."
+
+
+def test_the_http_client_sees_a_ready_decoupled_model(served: Served) -> None:
+    with tritonclient.http.InferenceServerClient(served.http) as client:
+        assert client.is_model_ready("tiny")
+        config = client.get_model_config("tiny")
+        assert config["model_transaction_policy"] == {"decoupled": True}
+        assert config["instance_group"][0]["kind"] == "KIND_MODEL"
+        names = {tensor["name"] for tensor in client.get_model_metadata("tiny")["inputs"]}
+        assert {"inputs", "text_input", "stream", "stop_sequences"} <= names
+
+
+def test_one_shot_infer_says_that_the_model_is_decoupled(served: Served) -> None:
+    with (
+        tritonclient.grpc.InferenceServerClient(served.grpc) as client,
+        pytest.raises(InferenceServerException, match="decoupled"),
+    ):
+        client.infer("tiny", _inputs("The"))

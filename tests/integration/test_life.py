@@ -1,0 +1,158 @@
+"""Loading, unloading, stopping, dying: every request gets an ending and nothing is left behind."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from serving import Served, serve, wait_for, write_properties
+
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
+
+
+def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
+    """Stream in the background; return once the first piece is there."""
+    events: list[Any] = []
+    parameters = {"max_new_tokens": tokens, "ignore_eos": True}
+    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
+
+    def collect() -> None:
+        with served.events(model, body) as stream:
+            for event in stream:
+                events.append(event)  # noqa: PERF402  others look at the list meanwhile
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    wait_for(lambda: bool(events))
+    return thread, events
+
+
+def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
+    before = served.workers("echo")
+    status, _ = served.post("/v2/repository/models/echo/unload", {})
+    assert status == 200
+    wait_for(lambda: not served.is_ready("echo"))
+    wait_for(lambda: not any(process.is_running() for process in before))
+    assert served.generate("echo", {"inputs": "a b"})[0] == 404
+    assert served.post("/v2/repository/models/echo/load", {})[0] == 200
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
+    assert served.generate("echo", body)[1]["generated_text"] == "a ba"
+
+
+def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
+    streams = [_stream(served, "tiny", 900) for _ in range(4)]
+    (worker,) = served.workers("tiny")
+    engine = worker.children(recursive=True)
+    killed = time.monotonic()
+    worker.kill()
+    for thread, events in streams:
+        thread.join(30)
+        assert "worker tiny/0 was killed by SIGKILL" in events[-1]["error"]
+    assert time.monotonic() - killed < 30
+    status, said = served.generate("tiny", {"inputs": "The"})
+    assert status == 400
+    assert "being restarted" in said["error"]
+    wait_for(lambda: not any(process.is_running() for process in engine))
+    wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
+    _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
+    assert said["generated_text"] == " Rome."
+    assert served.metric("lmi_worker_deaths_total", "tiny") == 1
+
+
+def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:
+    thread, events = _stream(served, "tiny", 900)
+    (worker,) = served.workers("tiny")
+    core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
+    core.kill()
+    thread.join(30)
+    assert not thread.is_alive()
+    assert "died" in events[-1]["error"]
+    wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
+
+
+def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with serve([folder], tmp_path) as served:
+        family = served.family()
+        thread, events = _stream(served, "echo", 60)
+        assert served.stop() == 0
+        thread.join(10)
+        assert events[-1]["generated_text"] == ("Tell a story:" * 20)
+        assert len(events) == 60
+    _assert_nothing_left(family, served.process.pid)
+
+
+def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with serve([folder], tmp_path, "--drain-timeout", "0.5") as served:
+        family = served.family()
+        thread, events = _stream(served, "echo", 4000)
+        assert served.stop() == 0
+        thread.join(10)
+        assert "stopping" in events[-1]["error"]
+    _assert_nothing_left(family, served.process.pid)
+
+
+def test_a_killed_server_takes_its_workers_along(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with serve([folder], tmp_path) as served:
+        workers = served.workers("echo")
+        (server,) = (p for p in served.family() if p.name() == "tritonserver")
+        server.send_signal(signal.SIGKILL)
+        assert served.process.wait(30) == 1
+        wait_for(lambda: not any(worker.is_running() for worker in workers))
+
+
+def _assert_nothing_left(family: list[psutil.Process], pid: int) -> None:
+    assert len(family) >= 3
+    assert not [process for process in family if process.is_running()]
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
+
+
+def test_a_full_queue_is_a_503_and_the_others_are_answered(tmp_path: Path) -> None:
+    limits = {"option.max_rolling_batch_size": 2, "job_queue_size": 2}
+    folder = write_properties(tmp_path / "echo", ECHO | limits)
+    answers: list[tuple[int, Any]] = []
+    body = {"inputs": "a", "parameters": {"max_new_tokens": 20}}
+    with serve([folder], tmp_path) as served:
+        threads = [
+            threading.Thread(target=lambda: answers.append(served.generate("echo", body)))
+            for _ in range(12)
+        ]
+        for thread in threads[:2]:
+            thread.start()
+        wait_for(lambda: served.metric("lmi_requests_open", "echo") == 2)
+        for thread in threads[2:]:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    statuses = [status for status, _ in answers]
+    assert len(statuses) == 12
+    assert set(statuses) == {200, 503}
+    # Two ran and two were queued; another may have been waiting in execute.
+    assert statuses.count(200) >= 4
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("option.dtype=fp99", ("serving.properties:2", "option.dtype=fp99", "fp32")),
+        ("option.no_such=1", ("serving.properties:2", "option.no_such=1", "echo engine")),
+        ("engin=Python", ("serving.properties:2", "engin=Python", "engine")),
+    ],
+)
+def test_a_bad_option_fails_the_load_with_its_place(
+    tmp_path: Path, line: str, words: tuple[str, ...]
+) -> None:
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    text = f"option.rolling_batch=echo\n{line}\n"
+    (folder / "serving.properties").write_text(text, encoding="utf-8")
+    with pytest.raises(AssertionError) as failure, serve([folder], tmp_path):
+        pass
+    for word in words:
+        assert word in str(failure.value)

@@ -1,0 +1,169 @@
+"""Create one of the two environments from its lock; do nothing if it is up to date.
+
+    python3 tools/install.py server     .venv: tritonserver, lmi-backend, clients, tests
+    python3 tools/install.py engine     .venv-engine: vLLM for CPUs
+
+Standard library only: it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST, NEWEST = (3, 10), (3, 13)
+TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+STAMP = "lmi-backend.lock"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment: where, from which lock, and what it takes."""
+
+    folder: str
+    lock: str
+    gigabytes: float
+    pip_options: tuple[str, ...] = ()
+    editable: bool = False
+    """Whether this repository itself is installed into it."""
+
+
+ENVIRONMENTS = {
+    "server": Environment(".venv", "requirements/server.txt", 1.5, editable=True),
+    "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
+}
+
+
+class InstallError(Exception):
+    """What a user must do before it can be installed."""
+
+
+def main(names: list[str]) -> int:
+    """Install the named environments; return the exit status."""
+    if not names or not set(names) <= set(ENVIRONMENTS):
+        sys.stderr.write(f"usage: install.py {' '.join(ENVIRONMENTS)}  (one or more)\n")
+        return 2
+    try:
+        check_python()
+        for name in names:
+            install(ENVIRONMENTS[name])
+    except InstallError as error:
+        sys.stderr.write(f"install: {error}\n")
+        return 1
+    return 0
+
+
+def check_python() -> None:
+    """Refuse an interpreter that tritonserver has no stub for."""
+    here = sys.version_info[:2]
+    if not OLDEST <= here <= NEWEST:
+        message = (
+            f"{sys.executable} is Python {here[0]}.{here[1]}; accepted: 3.{OLDEST[1]} to "
+            f"3.{NEWEST[1]}, for example `make PYTHON=python3.11 …`"
+        )
+        raise InstallError(message)
+
+
+def install(environment: Environment) -> None:
+    """Create or renew one environment."""
+    folder = ROOT / environment.folder
+    stamp = folder / STAMP
+    digest = _digest(environment)
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
+        return
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < environment.gigabytes:
+        message = f"{ROOT}: {free:.1f} GB free; {environment.folder} needs {environment.gigabytes}"
+        raise InstallError(message)
+    python = folder / "bin" / "python"
+    if not python.is_file():
+        _run([sys.executable, "-m", "venv", str(folder)], f"creating {environment.folder}")
+    _install_lock(python, environment)
+    if environment.editable:
+        own = [str(python), "-m", "pip", "install", "--no-deps", "-e", str(ROOT)]
+        _run(own, f"installing lmi-backend into {environment.folder}")
+    stamp.write_text(digest, encoding="utf-8")
+
+
+def _install_lock(python: Path, environment: Environment) -> None:
+    lock = ROOT / environment.lock
+    pip = [str(python), "-m", "pip", "install", *environment.pip_options]
+    what = f"installing {environment.lock} into {environment.folder}"
+    _run([*pip, "-r", str(lock)], what)
+    text = lock.read_text(encoding="utf-8")
+    if "torch==" not in text:
+        return
+    try:
+        _run([str(python), "-c", "import torch"], "checking torch")
+    except InstallError:
+        # PyPI's torch is a CUDA build, and cannot be imported without its CUDA packages.
+        cpu_lock = python.parent.parent / "lock.txt"
+        cpu_lock.write_text(_cpu_lock(text), encoding="utf-8")
+        more = ["--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
+        _run([*pip, *more], f"{what}, torch from {TORCH_CPU_INDEX}")
+
+
+def _cpu_lock(text: str) -> str:
+    """Name torch's CPU build, so that pip cannot prefer PyPI's."""
+    return "\n".join(
+        f"{line}+cpu" if line.startswith("torch==") else line for line in text.splitlines()
+    )
+
+
+def _digest(environment: Environment) -> str:
+    parts = [(ROOT / environment.lock).read_bytes(), sys.version.encode()]
+    if environment.editable:
+        parts += [(ROOT / "pyproject.toml").read_bytes(), str(ROOT).encode()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _run(words: list[str], what: str) -> None:
+    """Run a command with its output in a file; show that it goes on, and the end if it fails."""
+    log = ROOT / ".cache" / "install.log"
+    log.parent.mkdir(exist_ok=True)
+    began = time.monotonic()
+    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
+        try:
+            while _is_running(process, 0.5 if sys.stderr.isatty() else 10.0):
+                _show(f"{what}: {time.monotonic() - began:.0f} s", is_last=False)
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
+    _show(f"{what}: {time.monotonic() - began:.0f} s", is_last=True)
+    if process.returncode:
+        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+        message = f"{what} failed, status {process.returncode}:\n{tail}\n(all of it: {log})"
+        raise InstallError(message)
+
+
+def _is_running(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process, but not for long; tell whether it still runs."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _show(text: str, *, is_last: bool) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{text}{chr(10) if is_last else ''}")
+    else:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)
