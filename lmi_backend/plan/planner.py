@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import PlanError
@@ -137,11 +138,12 @@ def _allowed_devices(options: LmiOptions, visible: list[str]) -> list[str]:
 
 def _interpreter(options: LmiOptions, environment: Mapping[str, str], reasons: list[str]) -> str:
     asked = options[opt.PYTHON_EXECUTABLE]
-    path = shutil.which(asked or "python3", path=environment.get("PATH"))
+    if not asked:
+        reasons.append(f"interpreter {sys.executable}: the server's own")
+        return sys.executable
+    path = shutil.which(asked, path=environment.get("PATH"))
     if path is None:
         raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
-    if not asked:
-        reasons.append(f"interpreter {path}: python3 on PATH")
     return path
 
 

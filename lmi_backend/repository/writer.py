@@ -32,7 +32,7 @@ def write_model(plan: EnginePlan, source: Path, repository: Path, name: str) -> 
     """Write `<repository>/<name>` and return it.
 
     The folder gets the user's serving.properties unchanged, config.pbtxt and 1/model.py. Paths in
-    the properties keep their meaning: the source folder is named in config.pbtxt.
+    the properties keep their meaning: config.pbtxt names the source folder, if it is another.
 
     Raises:
         ConfigurationError: the name cannot be a Triton model, or the folder cannot be written.
@@ -41,10 +41,12 @@ def write_model(plan: EnginePlan, source: Path, repository: Path, name: str) -> 
         message = f"model name {name!r}; accepted: letters, digits, and . _ - after the first"
         raise ConfigurationError(message)
     folder = repository / name
-    config = model_config(plan, name=name, parameters={MODEL_DIR: str(source.resolve())})
+    is_in_place = source.resolve() == folder.resolve()
+    parameters = {} if is_in_place else {MODEL_DIR: str(source.resolve())}
+    config = model_config(plan, name=name, parameters=parameters)
     try:
         (folder / "1").mkdir(parents=True, exist_ok=True)
-        if (source / FILE_NAME).is_file() and source.resolve() != folder.resolve():
+        if (source / FILE_NAME).is_file() and not is_in_place:
             shutil.copyfile(source / FILE_NAME, folder / FILE_NAME)
         _replace(folder / "1" / "model.py", MODEL_PY)
         _replace(folder / "config.pbtxt", _HEADER + render(config))

@@ -135,6 +135,11 @@ class Service:
         for _ in self._senders:
             self._ready.put(None)
 
+    def kill(self) -> None:
+        """End the workers at once, without a word to anybody."""
+        self._is_closing = True
+        self._pool.kill()
+
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """See `Listener`. One lock for all that one engine step brought."""
         with self._lock:

@@ -13,6 +13,7 @@ from lmi_backend.schema.request import read_request
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete
 from lmi_backend.triton.codec import error_response, read_inputs, requested_outputs
+from lmi_backend.triton.guard import ServerGuard
 from lmi_backend.triton.load import load_service
 from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.sink import TritonSink
@@ -37,6 +38,7 @@ class TritonPythonModel:
             raise pb_utils.TritonModelException(str(error)) from None
         self._metrics = MetricsPublisher(args["model_name"], self._service.snapshot)
         self._metrics.start()
+        ServerGuard(self._service.kill).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests; answers follow from other threads. Blocks while all slots are taken."""

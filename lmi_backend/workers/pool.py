@@ -156,6 +156,14 @@ class Pool:
             watcher.join(_STOP_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def kill(self) -> None:
+        """End every worker at once."""
+        self._closing.set()
+        for slot in self._slots:
+            if slot.worker is not None:
+                slot.worker.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def _say(self, worker: Worker | None, message: msg.ToWorker) -> None:
         """Send; a worker that cannot hear it is dying, and its watcher deals with that."""
         try:

@@ -67,12 +67,13 @@ class WorkerProcess:
         pipe = self._process.stdout
         if pipe is None:
             return
-        for raw in pipe:
-            # A progress bar draws over its line; only the last drawing counts.
-            line = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
-            if line:
-                self._tail.append(line)
-                self._on_line(line)
+        with pipe:
+            for raw in pipe:
+                # A progress bar draws over its line; only the last drawing counts.
+                line = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
+                if line:
+                    self._tail.append(line)
+                    self._on_line(line)
 
 
 def describe_exit(status: int | None) -> str:

@@ -121,15 +121,19 @@ def start_worker(
         process = WorkerProcess(command, on_line)
         try:
             connection = _accept(listener, process, deadline, plan.max_message_size)
-            worker = Worker(name, process, connection)
-            _shake_hands(connection, token)
-            connection.send([msg.Start(plan.engine, _engine_config(plan))])
-            worker.capabilities = _await_ready(connection, process, deadline)
         except BaseException:
             process.kill()
             raise
         finally:
             address.unlink(missing_ok=True)
+    worker = Worker(name, process, connection)
+    try:
+        _shake_hands(connection, token)
+        worker.send(msg.Start(plan.engine, _engine_config(plan)))
+        worker.capabilities = _await_ready(connection, process, deadline)
+    except BaseException:
+        worker.kill()
+        raise
     connection.expect_beats()
     return worker
 

@@ -42,7 +42,7 @@ PYTHON_EXECUTABLE: Final = Option(
     kind=TEXT,
     default="",
     env=("PYTHON_EXECUTABLE",),
-    help="Interpreter of the worker; it must have the engine. Default: python3 on PATH.",
+    help="Interpreter of the worker; it must have the engine. Default: the server's own.",
 )
 ENV: Final = Option(
     name="option.env", kind=PAIRS, default={}, help="Variables added to the worker's environment."

@@ -1,0 +1,106 @@
+"""Engines behind the real worker process, without Triton."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import LmiError
+from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import Property
+from lmi_backend.plan import make_plan
+from lmi_backend.serving.service import Service
+
+
+class RecordingSink:
+    """Keeps an answer; `is_gone` plays a client that left."""
+
+    def __init__(self) -> None:
+        self.deltas: list[Delta] = []
+        self.error: LmiError | None = None
+        self.endings = 0
+        self.is_gone = False
+        self._ended = threading.Event()
+        self._began = threading.Event()
+
+    @property
+    def text(self) -> str:
+        return "".join(delta.text for delta in self.deltas)
+
+    def send(self, delta: Delta) -> None:
+        self.deltas.append(delta)
+        self._began.set()
+        if delta.finish_reason:
+            self._end()
+
+    def fail(self, error: LmiError) -> None:
+        self.error = error
+        self._end()
+
+    def is_cancelled(self) -> bool:
+        return self.is_gone
+
+    def _end(self) -> None:
+        self.endings += 1
+        self._ended.set()
+
+    def wait(self) -> "RecordingSink":
+        assert self._ended.wait(60), "the answer never ended"
+        return self
+
+    def wait_first(self) -> "RecordingSink":
+        assert self._began.wait(60), "the answer never began"
+        return self
+
+
+class Harness:
+    """A started service, and short words for asking it."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
+        sink = RecordingSink()
+        chosen = Sampling(**{"max_tokens": 32, "temperature": 0.0} | sampling)
+        self.service.submit(GenerateRequest(prompt, chosen, stream=stream), sink)
+        return sink
+
+    def ask(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
+        return self.start(prompt, stream=stream, **sampling).wait()
+
+    def running(self) -> int:
+        return sum(stats.running for stats in self.service.snapshot().workers)
+
+
+@contextmanager
+def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
+    lines = [Property(key, str(value), 0) for key, value in properties.items()]
+    plan = make_plan(resolve_options(lines, {}, folder=folder), os.environ)
+    output: list[str] = []
+    service = Service(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
+    service.start()
+    try:
+        yield Harness(service)
+    finally:
+        service.close()
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    folder = tmp_path_factory.mktemp("contract")
+    return lambda properties: started(properties, folder)
+
+
+@pytest.fixture(scope="session", params=["echo", "vllm"])
+def engine(
+    request: pytest.FixtureRequest, start: Callable[..., Any], tiny_properties: dict[str, Any]
+) -> Iterator[Harness]:
+    """Each engine in a worker, started once."""
+    echo = {"option.rolling_batch": "echo", "option.token_seconds": 0.005}
+    with start(echo if request.param == "echo" else tiny_properties) as harness:
+        yield harness

@@ -1,0 +1,165 @@
+"""What every engine promises, asked through a real worker process."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import (
+    CancelledError,
+    EngineDeadError,
+    EngineError,
+    OptionError,
+    RequestError,
+    StoppingError,
+    WorkerStartError,
+)
+
+PROMPT = "Count to one hundred:"
+
+
+def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_last_delta_and_only_that_has_a_finish_reason(engine: Any) -> None:
+    sink = engine.ask(PROMPT)
+    assert [delta.finish_reason for delta in sink.deltas[:-1]] == [None] * (len(sink.deltas) - 1)
+    assert sink.deltas[-1].finish_reason == "length"
+    assert sum(delta.num_tokens for delta in sink.deltas) == 32
+    assert all(delta.num_prompt_tokens > 0 for delta in sink.deltas)
+    assert sink.endings == 1
+
+
+def test_one_shot_is_one_delta_and_equals_the_stream(engine: Any) -> None:
+    whole = engine.ask(PROMPT, stream=False)
+    assert len(whole.deltas) == 1
+    assert whole.text == engine.ask(PROMPT).text
+    assert whole.deltas[0].num_tokens == 32
+
+
+def test_a_stop_string_ends_the_answer_and_is_named(engine: Any) -> None:
+    word = "one"
+    sink = engine.ask(f"{PROMPT} ten nine", stop=(word,), max_tokens=200)
+    assert sink.deltas[-1].finish_reason == "stop"
+    assert sink.deltas[-1].stop_reason == word
+    assert word not in sink.text
+
+
+def test_many_at_once_each_get_their_own(engine: Any) -> None:
+    prompts = [f"{PROMPT} {word}" for word in "one two three four five six seven eight".split()]
+    alone = [engine.ask(prompt).text for prompt in prompts]
+    together = [engine.start(prompt) for prompt in prompts * 8]
+    assert [sink.wait().text for sink in together] == alone * 8
+
+
+def test_a_prompt_that_is_too_long_harms_nobody(engine: Any) -> None:
+    other = engine.start(PROMPT)
+    sink = engine.ask("one two " * 4000)
+    assert isinstance(sink.error, RequestError)
+    assert sink.error.field == "prompt"
+    assert not sink.deltas
+    assert other.wait().error is None
+
+
+def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
+    sink = engine.start(PROMPT, max_tokens=900, ignore_eos=True).wait_first()
+    _wait_for(lambda: engine.running() == 1)
+    sink.is_gone = True
+    assert isinstance(sink.wait().error, CancelledError)
+    _wait_for(lambda: engine.running() == 0)
+    assert sink.endings == 1
+
+
+def test_the_snapshot_counts_what_ended(engine: Any) -> None:
+    before = engine.service.snapshot()
+    engine.ask(PROMPT)
+    _wait_for(lambda: engine.service.snapshot().open == 0)
+    after = engine.service.snapshot()
+    assert after.generation_tokens - before.generation_tokens == 32
+    assert after.ended["length"] - before.ended.get("length", 0) == 1
+
+
+def test_a_failed_request_harms_no_other(start: Any) -> None:
+    with start({"option.rolling_batch": "echo", "option.fail_on": "bad"}) as echo:
+        other = echo.start("a b c", max_tokens=1000)
+        assert isinstance(echo.ask("bad").error, EngineError)
+        assert other.wait().error is None
+
+
+def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) -> None:
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.die_on": "die",
+        "option.token_seconds": 0.01,
+    }
+    with start(properties) as echo:
+        others = [echo.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
+        assert isinstance(echo.ask("die").error, EngineDeadError)
+        for other in others:
+            assert isinstance(other.wait().error, EngineDeadError)
+            assert other.endings == 1
+        _wait_for(echo.service.is_ready)
+        assert echo.ask("a", max_tokens=2).text == "aa"
+        assert echo.service.snapshot().restarts == [1]
+
+
+def test_closing_ends_what_still_runs(start: Any) -> None:
+    with start({"option.rolling_batch": "echo", "option.token_seconds": 0.01}) as echo:
+        sink = echo.start("a b c", max_tokens=4000).wait_first()
+        echo.service.close()
+        assert isinstance(sink.wait().error, StoppingError | EngineDeadError)
+        with pytest.raises(StoppingError):
+            echo.start("a")
+
+
+def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
+    properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01, "minWorkers": 2}
+    with start(properties) as echo:
+        sinks = [echo.start("a", max_tokens=200) for _ in range(8)]
+        _wait_for(lambda: [s.running for s in echo.service.snapshot().workers] == [4, 4])
+        assert all(sink.wait().error is None for sink in sinks)
+
+
+def test_a_request_that_takes_too_long_is_ended(start: Any) -> None:
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.token_seconds": 0.5,
+        "option.predict_timeout": 1,
+    }
+    with start(properties) as echo:
+        sink = echo.ask("a", max_tokens=4000)
+        assert "predict_timeout" in str(sink.error)
+        _wait_for(lambda: echo.running() == 0)
+
+
+def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.start_seconds": 60,
+        "option.model_loading_timeout": 1,
+    }
+    with pytest.raises(WorkerStartError, match="model_loading_timeout"), start(properties):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("option.no_such_option", "1", "nor an argument of vLLM"),
+        ("option.max_modl_len", "128", "did you mean max_model_len"),
+        ("option.block_size", "many", "is refused by vLLM"),
+        ("option.enable_prefix_caching", "perhaps", "true or false"),
+    ],
+)
+def test_vllm_itself_judges_arguments_that_are_not_in_the_table(
+    start: Any, tiny_properties: dict[str, Any], option: str, value: str, words: str
+) -> None:
+    with pytest.raises(OptionError) as refusal, start(tiny_properties | {option: value}):
+        pass
+    assert refusal.value.option == option
+    assert words in str(refusal.value)
