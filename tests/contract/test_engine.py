@@ -51,7 +51,10 @@ def test_a_stop_string_ends_the_answer_and_is_named(engine: Any) -> None:
 
 
 def test_many_at_once_each_get_their_own(engine: Any) -> None:
-    prompts = [f"{PROMPT} {word}" for word in "one two three four five six seven eight".split()]
+    prompts = [
+        f"{PROMPT} {word}"
+        for word in ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    ]
     alone = [engine.ask(prompt).text for prompt in prompts]
     together = [engine.start(prompt) for prompt in prompts * 8]
     assert [sink.wait().text for sink in together] == alone * 8

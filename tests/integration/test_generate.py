@@ -96,9 +96,7 @@ def test_an_adapter_changes_the_answer(served: Served) -> None:
     _, base = served.generate("tiny", body)
     _, by_lmi = served.generate("tiny", body | {"adapters": "wrong"})
     parameters = {"max_tokens": 20, "temperature": 0, "lora_name": "wrong"}
-    _, by_vllm = served.generate(
-        "tiny", {"text_input": body["inputs"], "parameters": parameters}
-    )
+    _, by_vllm = served.generate("tiny", {"text_input": body["inputs"], "parameters": parameters})
     assert base["generated_text"] == " Paris."
     assert by_lmi["generated_text"] == " Lyon."
     assert by_vllm["text_output"].endswith(" Lyon.")

@@ -23,7 +23,7 @@ def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, 
     def collect() -> None:
         with served.events(model, body) as stream:
             for event in stream:
-                events.append(event)  # noqa: PERF402  others look at the list meanwhile
+                events.append(event)
 
     thread = threading.Thread(target=collect)
     thread.start()
