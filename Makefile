@@ -29,7 +29,7 @@ model: install-engine ## train the tiny model (once)
 	@.venv-engine/bin/python tools/make_tiny_model.py
 
 serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, METRICS_PORT=, HOST=
-	@$(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
+	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
 		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
 		--example "The capital of France is"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import subprocess
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
+
+from lmi_backend.workers.group import kill_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +53,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and everything the engine started, at once."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        kill_group(self.pid)
         self._process.wait()
 
     def last_lines(self) -> str:

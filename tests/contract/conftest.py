@@ -96,7 +96,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     return lambda properties: started(properties, folder)
 
 
-@pytest.fixture(scope="session", params=["echo", "vllm"])
+@pytest.fixture(scope="module", params=["echo", "vllm"])
 def engine(
     request: pytest.FixtureRequest, start: Callable[..., Any], tiny_properties: dict[str, Any]
 ) -> Iterator[Harness]:

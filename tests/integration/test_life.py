@@ -45,6 +45,7 @@ def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
 
 def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
     streams = [_stream(served, "tiny", 900) for _ in range(4)]
+    shared_memory = set(os.listdir("/dev/shm"))
     (worker,) = served.workers("tiny")
     engine = worker.children(recursive=True)
     killed = time.monotonic()
@@ -57,6 +58,7 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
     assert status == 400
     assert "being restarted" in said["error"]
     wait_for(lambda: not any(process.is_running() for process in engine))
+    wait_for(lambda: not shared_memory & {n for n in os.listdir("/dev/shm") if "psm_" in n})
     wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
     _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
     assert said["generated_text"] == " Rome."
