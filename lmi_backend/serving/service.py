@@ -8,6 +8,7 @@ so tokens share responses exactly when the send path is behind.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import (
+    ConnectionLostError,
     EngineDeadError,
     EngineError,
     LmiError,
@@ -96,18 +98,23 @@ class Service:
         while not self._slots.acquire(timeout=_SLOT_POLL_SECONDS):
             if self._is_closing:
                 break
-        session = Session(next(self._numbers), sink, time.monotonic() + self._plan.request_timeout)
-        with self._lock:
-            self._sessions[session.number] = session
         try:
             if self._is_closing:
                 raise StoppingError("the server is stopping")
-            session.worker = self._pool.submit(session.number, request)
+            index, worker = self._pool.claim()
         except UnavailableError:
-            with self._lock:
-                self._sessions.pop(session.number, None)
             self._slots.release()
             raise
+        deadline = time.monotonic() + self._plan.request_timeout
+        session = Session(next(self._numbers), sink, index, deadline)
+        with self._lock:
+            self._sessions[session.number] = session
+        # From here on the worker's death finds the session; before, the send fails.
+        try:
+            worker.send(msg.Submit(session.number, request))
+        except ConnectionLostError as error:
+            with self._lock:
+                self._set_error(session, EngineDeadError(f"worker {worker.name}: {error}"))
         self._watch.wake()
 
     def is_ready(self) -> bool:
@@ -195,6 +202,8 @@ class Service:
                 _log.exception("request %d: its answer cannot be sent", session.number)
                 self._pool.abort(session.worker, [session.number])
                 outcome = "unsendable"
+                with contextlib.suppress(Exception):
+                    session.sink.fail(EngineError("the answer cannot be sent"))
             self._after_send(session, delta, outcome)
 
     def _after_send(self, session: Session, delta: Delta | None, outcome: str) -> None:

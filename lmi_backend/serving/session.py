@@ -34,9 +34,8 @@ class Session:
 
     __slots__ = ("deadline", "error", "is_scheduled", "number", "pending", "sink", "worker")
 
-    def __init__(self, number: int, sink: Sink, deadline: float) -> None:
-        self.number, self.sink, self.deadline = number, sink, deadline
-        self.worker = -1
+    def __init__(self, number: int, sink: Sink, worker: int, deadline: float) -> None:
+        self.number, self.sink, self.worker, self.deadline = number, sink, worker, deadline
         self.pending: Delta | None = None
         self.error: LmiError | None = None
         self.is_scheduled = False

@@ -27,7 +27,6 @@ from lmi_backend.workers.worker import Worker, start_worker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
 
 _log = logging.getLogger(__name__)
@@ -104,26 +103,36 @@ class Pool:
             raise UnavailableError(message)
         return first.capabilities
 
-    def submit(self, number: int, request: GenerateRequest) -> int:
-        """Hand a request to the worker with the least to do; return the worker's index.
+    def claim(self) -> tuple[int, Worker]:
+        """Choose the worker with the least to do and count one more request as its own.
+
+        Returns its index and itself; the caller sends it the request, and calls `done` at the end.
 
         Raises:
             UnavailableError: no worker is ready.
         """
         with self._lock:
-            ready = [slot for slot in self._slots if slot.worker is not None]
+            ready = [
+                (slot.outstanding, slot.index, slot.worker)
+                for slot in self._slots
+                if slot.worker is not None
+            ]
             if not ready:
                 troubles = "; ".join(f"worker {s.name}: {s.trouble}" for s in self._slots)
                 raise UnavailableError(troubles)
-            slot = min(ready, key=lambda s: s.outstanding)
-            slot.outstanding += 1
-            worker = slot.worker
-        self._say(worker, msg.Submit(number, request))
-        return slot.index
+            _, index, worker = min(ready, key=lambda item: item[:2])
+            self._slots[index].outstanding += 1
+            return index, worker
 
     def abort(self, index: int, numbers: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
-        self._say(self._slots[index].worker, msg.Abort(numbers))
+        worker = self._slots[index].worker
+        try:
+            if worker is not None:
+                worker.send(msg.Abort(numbers))
+        except ConnectionLostError as error:
+            # It is dying, and its watcher deals with that.
+            _log.warning("worker %s: %s", worker.name if worker else index, error)
 
     def done(self, index: int) -> None:
         """Count a request as ended."""
@@ -163,14 +172,6 @@ class Pool:
             if slot.worker is not None:
                 slot.worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _say(self, worker: Worker | None, message: msg.ToWorker) -> None:
-        """Send; a worker that cannot hear it is dying, and its watcher deals with that."""
-        try:
-            if worker is not None:
-                worker.send(message)
-        except ConnectionLostError as error:
-            _log.warning("worker %s: %s", worker.name if worker else "?", error)
 
     def _start_slot(self, slot: _Slot) -> None:
         began = time.monotonic()
