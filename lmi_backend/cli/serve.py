@@ -104,14 +104,18 @@ def _serve(arguments: argparse.Namespace) -> int:
         try:
             if _wait_until_ready(server, names, ports, stop):
                 _greet(names, ports, arguments.example)
-                server.wait_until(stop.is_set)
-                if stop.is_set():
-                    _say("stopping: waiting for running requests; Ctrl-C again to stop at once")
-                    stop.clear()
-                    server.drain(arguments.drain_timeout, stop.is_set)
+                _run_until_stopped(server, stop, arguments.drain_timeout)
         finally:
             status = server.stop()
     return status
+
+
+def _run_until_stopped(server: RunningServer, stop: threading.Event, drain_seconds: float) -> None:
+    """Wait for the user, then for the running requests, or for the user again."""
+    server.wait_until(stop.is_set)
+    _say("stopping: waiting for running requests; Ctrl-C again to stop at once")
+    stop.clear()
+    server.drain(drain_seconds, stop.is_set)
 
 
 def _write(folder: Path, repository: Path) -> str:

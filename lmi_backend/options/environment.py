@@ -17,17 +17,7 @@ if TYPE_CHECKING:
 
 ORIGIN = "environment"
 
-# LMI gives these two spellings of their own; every other upper-case name is lower-cased.
-_SPECIAL = {"OPTION_ENTRYPOINT": "option.entryPoint", "OPTION_ENGINE": "engine"}
-_SERVING = {
-    "SERVING_JOB_QUEUE_SIZE": "job_queue_size",
-    "SERVING_BATCH_SIZE": "batch_size",
-    "SERVING_MAX_BATCH_DELAY": "max_batch_delay",
-    "SERVING_MAX_IDLE_TIME": "max_idle_time",
-    "SERVING_LOAD_ON_DEVICES": "load_on_devices",
-    "SERVING_RESERVED_MEMORY_MB": "reserved_memory_mb",
-    "SERVING_RETRY_THRESHOLD": "retry_threshold",
-}
+_BY_VARIABLE = {option.variable: option.name for option in OPTIONS}
 
 
 def overriding(environment: Mapping[str, str]) -> list[tuple[str, Setting]]:
@@ -41,7 +31,7 @@ def overriding(environment: Mapping[str, str]) -> list[tuple[str, Setting]]:
 
 
 def prefixed(environment: Mapping[str, str]) -> list[tuple[str, Setting]]:
-    """Return (key, setting) of OPTION_* and of the SERVING_* that concern a model."""
+    """Return (key, setting) of OPTION_* and SERVING_*; a SERVING_* that is no option is left."""
     return [
         (key, Setting(variable, value, ORIGIN))
         for variable, value in sorted(environment.items())
@@ -58,9 +48,10 @@ def bare(environment: Mapping[str, str], option: Option[object]) -> Setting | No
 
 
 def _key(variable: str) -> str | None:
-    if variable in _SPECIAL:
-        return _SPECIAL[variable]
+    if variable in _BY_VARIABLE:
+        return _BY_VARIABLE[variable]
     stem = variable.removeprefix("OPTION_")
     if stem == variable or not stem:
-        return _SERVING.get(variable)
+        return None
+    # LMI lower-cases a name that is all upper case, and keeps any other.
     return PREFIX + (stem.lower() if stem.upper() == stem else stem)

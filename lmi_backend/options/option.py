@@ -34,6 +34,8 @@ class Option(Generic[T]):
     scope: Scope = "common"
     aliases: tuple[str, ...] = ()
     """Other keys with the same meaning; two that differ are refused."""
+    prefixed_env: str = ""
+    """LMI's own spelling of the OPTION_ or SERVING_ variable, where it breaks the rule."""
     env: tuple[str, ...] = ()
     """Bare variables, best first, used when neither the file nor OPTION_* sets it."""
     overriding_env: tuple[str, ...] = ()
@@ -52,6 +54,8 @@ class Option(Generic[T]):
     @property
     def variable(self) -> str:
         """The environment form: OPTION_X or SERVING_X."""
+        if self.prefixed_env:
+            return self.prefixed_env
         if self.is_prefixed:
             stem = self.name.removeprefix(PREFIX)
             return f"OPTION_{stem.upper() if stem.islower() else stem}"

@@ -151,16 +151,17 @@ class Service:
         """See `Listener`. One lock for all that one engine step brought."""
         with self._lock:
             for message in messages:
+                if not isinstance(message, msg.Output | msg.Failure):
+                    continue
+                session = self._sessions.get(message.id)
+                if session is None or session.error is not None:
+                    # Cancelled or failed meanwhile.
+                    continue
                 if isinstance(message, msg.Output):
-                    session = self._sessions.get(message.id)
-                    # None: cancelled meanwhile, and already answered.
-                    if session is not None and session.error is None:
-                        session.add(message.delta)
-                        self._schedule(session)
-                elif isinstance(message, msg.Failure):
-                    session = self._sessions.get(message.id)
-                    if session is not None:
-                        self._set_error(session, _error(message))
+                    session.add(message.delta)
+                    self._schedule(session)
+                else:
+                    self._set_error(session, _error(message))
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """See `Listener`."""

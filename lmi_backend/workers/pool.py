@@ -207,10 +207,7 @@ class Pool:
             while True:
                 messages = worker.read()
                 for message in messages:
-                    if isinstance(message, msg.Heartbeat):
-                        slot.stats = message.stats
-                    elif isinstance(message, msg.Failure) and message.kind == "dead":
-                        self._retire(slot)
+                    self._note(slot, message)
                 self._listener.on_messages(messages)
         except WorkerError as error:
             if self._closing.is_set():
@@ -220,10 +217,14 @@ class Pool:
             cause = "" if isinstance(error, ConnectionLostError) else f": {error}"
             self._bury(slot, worker, f"{worker.bury()}{cause}")
 
-    def _retire(self, slot: _Slot) -> None:
-        """Give no more requests to a worker whose engine has died; its process ends soon."""
-        with self._lock:
-            slot.worker, slot.trouble = None, "its engine died and it is being restarted"
+    def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
+        """Take what a message says about the worker itself."""
+        if isinstance(message, msg.Heartbeat):
+            slot.stats = message.stats
+        elif isinstance(message, msg.Failure) and message.kind == "dead":
+            # No more requests for it; its process ends soon.
+            with self._lock:
+                slot.worker, slot.trouble = None, "its engine died and it is being restarted"
 
     def _bury(self, slot: _Slot, worker: Worker, how: str) -> None:
         with self._lock:

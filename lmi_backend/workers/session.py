@@ -74,15 +74,9 @@ class WorkerSession:
         try:
             while True:
                 for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
-                    match message:
-                        case msg.Submit():
-                            self._submit(message)
-                        case msg.Abort():
-                            self._abort(message)
-                        case msg.Start():
-                            beats = asyncio.create_task(self._start(message))
-                        case msg.Stop():
-                            self.stop()
+                    if isinstance(message, msg.Start):
+                        beats = asyncio.create_task(self._start(message))
+                    self._hear(message)
         except ConnectionLostError:
             _log.info("the stub is gone; stopping")
             self.stop()
@@ -92,6 +86,15 @@ class WorkerSession:
         finally:
             if beats is not None:
                 beats.cancel()
+
+    def _hear(self, message: msg.ToWorker) -> None:
+        match message:
+            case msg.Submit():
+                self._submit(message)
+            case msg.Abort():
+                self._abort(message)
+            case msg.Stop():
+                self.stop()
 
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""

@@ -9,6 +9,7 @@ from lmi_backend.options.option import Option
 
 ENGINE: Final = Option(
     name="engine",
+    prefixed_env="OPTION_ENGINE",
     kind=choice("Python", "MPI", "DeepSpeed"),
     default="Python",
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
@@ -32,6 +33,7 @@ ROLLING_BATCH: Final = Option(
 )
 ENTRY_POINT: Final = Option(
     name="option.entryPoint",
+    prefixed_env="OPTION_ENTRYPOINT",
     kind=TEXT,
     default="",
     env=("DJL_ENTRY_POINT",),

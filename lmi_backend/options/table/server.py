@@ -29,7 +29,7 @@ MIN_WORKERS: Final = Option(
     default=0,
     scope="server",
     aliases=("gpu.minWorkers", "cpu.minWorkers"),
-    env=("SERVING_MIN_WORKERS",),
+    prefixed_env="SERVING_MIN_WORKERS",
     overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",),
     help="Workers (replicas of the model). Default: as many as the devices allow, 1 on CPU.",
 )
@@ -39,7 +39,7 @@ MAX_WORKERS: Final = Option(
     default=0,
     scope="server",
     aliases=("gpu.maxWorkers", "cpu.maxWorkers"),
-    env=("SERVING_MAX_WORKERS",),
+    prefixed_env="SERVING_MAX_WORKERS",
     overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",),
     help="Upper bound of the number of workers.",
 )

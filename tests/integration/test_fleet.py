@@ -1,0 +1,101 @@
+"""An existing fleet: plain `tritonserver --model-repository`, without `lmi-backend serve`."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tritonclient.http
+from serving import Served, free_ports, wait_for, write_properties
+
+from lmi_backend.cli.triton_server import find_server
+from lmi_backend.repository.writer import MODEL_PY
+
+ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextlib.contextmanager
+def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
+    """Run a server that keeps going when a model cannot be loaded."""
+    server = find_server(tmp_path)
+    http, grpc, metrics = free_ports(3)
+    log_file = tmp_path / "triton.log"
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [
+                server.binary,
+                f"--backend-directory={server.backends}",
+                f"--model-repository={repository}",
+                f"--http-port={http}",
+                f"--grpc-port={grpc}",
+                f"--metrics-port={metrics}",
+                "--exit-on-error=false",
+                "--exit-timeout-secs=5",
+            ],
+            env=server.environment(os.environ),
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+    served = Served(process, http, grpc, metrics, log_file)
+    try:
+        wait_for(lambda: b"Started Metrics Service" in log_file.read_bytes())
+        yield served
+    finally:
+        served.stop()
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("fleet")
+    models = folder / "models"
+    for name in ("bare", "backend", "copies", "bad"):
+        properties: dict[str, Any] = ECHO | ({"option.x": 1} if name == "bad" else {})
+        (write_properties(models / name, properties) / "1").mkdir()
+    for name in ("bare", "copies", "bad"):
+        (models / name / "1" / "model.py").write_text(MODEL_PY, encoding="utf-8")
+    (models / "backend" / "config.pbtxt").write_text('backend: "lmi"\n', encoding="utf-8")
+    copies = 'backend: "python"\ninstance_group [{ kind: KIND_CPU, count: 2 }]\n'
+    (models / "copies" / "config.pbtxt").write_text(copies, encoding="utf-8")
+    shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
+    with tritonserver(models, folder) as served:
+        yield served
+
+
+@pytest.mark.parametrize("model", ["bare", "backend", "lmi_echo"])
+def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 3, "stop_sequences": ["c"]}}
+    status, said = fleet.generate(model, body)
+    assert (status, said["generated_text"]) == (200, "a ba")
+
+
+def test_a_completed_folder_has_a_bounded_queue(fleet: Served) -> None:
+    for model in ("bare", "backend", "lmi_echo"):
+        config = _config(fleet, model)
+        policy = config["dynamic_batching"]["default_queue_policy"]
+        assert policy["max_queue_size"] == 1000
+        assert config["model_transaction_policy"] == {"decoupled": True}
+
+
+def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:
+    assert not fleet.is_ready("copies")
+    assert "would start this model 2 times" in _log(fleet)
+
+
+def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
+    assert not fleet.is_ready("bad")
+    assert "serving.properties:3: option.x=1 is refused by the echo engine" in _log(fleet)
+
+
+def _config(served: Served, model: str) -> Any:
+    with tritonclient.http.InferenceServerClient(served.http) as client:
+        return client.get_model_config(model)
+
+
+def _log(served: Served) -> str:
+    return served.log_file.read_text("utf-8", "replace")

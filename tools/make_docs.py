@@ -1,0 +1,142 @@
+"""Write the pages of docs/ that are made from tables in the code; --check only compares.
+
+python tools/make_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from lmi_backend.options import OPTIONS
+from lmi_backend.options.option import Option
+from lmi_backend.repository.tensors import INPUTS, OUTPUTS, Tensor
+from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+METRICS = ROOT / "lmi_backend" / "triton" / "metrics.py"
+NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
+
+
+def main(arguments: list[str]) -> int:
+    """Write the pages, or report the stale ones; return the exit status."""
+    stale = [path for path, text in pages().items() if _read(path) != text]
+    if "--check" in arguments:
+        for path in stale:
+            sys.stdout.write(f"{path.relative_to(ROOT)}: stale; run `make docs`\n")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(pages()[path], encoding="utf-8")
+        sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
+    return 0
+
+
+def pages() -> dict[Path, str]:
+    """Return each page and its text."""
+    made = {
+        "options.md": _options(),
+        "parameters.md": _parameters(),
+        "tensors.md": _tensors(),
+        "metrics.md": _metrics(),
+    }
+    return {DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()}
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _options() -> Iterator[str]:
+    yield "# Options\n"
+    yield "Every option of LMI that concerns vLLM, all engines or the server, from"
+    yield "`lmi_backend/options/table/`. Any other `option.*` key is handed to the engine under its"
+    yield "own name, and refused if the engine has no such argument.\n"
+    yield "The file wins over OPTION_* and SERVING_* variables, those over the bare ones."
+    live = [option for option in OPTIONS if option.fate == "mapped"]
+    for scope, options in groupby(sorted(live, key=_scope), key=_scope):
+        yield f"\n## {scope.capitalize()}\n"
+        rows = [_option_row(option) for option in options]
+        yield from _table(("option", "accepted", "default", "environment", "meaning"), rows)
+    for fate in ("ignored", "refused"):
+        yield f"\n## {fate.capitalize()}\n"
+        yield from _table(
+            ("option", "reason"),
+            [(f"`{option.name}`", option.reason) for option in OPTIONS if option.fate == fate],
+        )
+
+
+def _scope(option: Option[Any]) -> str:
+    return option.scope
+
+
+def _option_row(option: Option[Any]) -> tuple[str, ...]:
+    names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
+    default = "" if option.default in ("", 0, {}) else f"`{option.default}`"
+    variables = ", ".join((option.variable, *option.env, *option.overriding_env))
+    becomes = "".join(f" → {engine} `{name}`" for engine, name in option.engine_args.items())
+    return names, option.kind.accepted, default, variables, option.help + becomes
+
+
+def _parameters() -> Iterator[str]:
+    yield "# Request parameters\n"
+    yield "Names from `lmi_backend/schema/fields.py`, usable in LMI's `parameters`, as request"
+    yield "parameters of Triton, and in `sampling_parameters`.\n"
+    rows = [
+        (f"`{name}`", field.kind.accepted, "" if field.target in CONTROLS else field.target)
+        for name, field in FIELDS.items()
+    ]
+    yield from _table(("parameter", "accepted", "sets"), rows)
+    yield "\nNot served yet; only these values, which ask for nothing, are accepted:\n"
+    neutral = [(f"`{n}`", ", ".join(f"`{v}`" for v in values)) for n, values in NEUTRAL.items()]
+    yield from _table(("parameter", "accepted"), neutral)
+    yield f"\nIgnored: {', '.join(f'`{name}`' for name in sorted(IGNORED))}."
+
+
+def _tensors() -> Iterator[str]:
+    yield "# Tensors\n"
+    yield "From `lmi_backend/repository/tensors.py`. Every input is optional, but one of"
+    yield "`text_input` and `inputs` must be given. Shapes have one dimension; -1 is any length."
+    for title, tensors in (("Inputs", INPUTS), ("Outputs", OUTPUTS)):
+        yield f"\n## {title}\n"
+        yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
+
+
+def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
+    kind = tensor.data_type.removeprefix("TYPE_")
+    return f"`{tensor.name}`", kind, f"[{tensor.dims}]", tensor.help
+
+
+def _metrics() -> Iterator[str]:
+    yield "# Metrics\n"
+    yield "On Triton's `/metrics`, each labelled with `model`; those of a worker with `worker` too.\n"
+    rows = [(f"`{name}`", kind.lower(), text) for name, (kind, text) in _families().items()]
+    yield from _table(("name", "kind", "meaning"), rows)
+
+
+def _families() -> dict[str, tuple[str, str]]:
+    """Read the table without importing the module, which only Triton's stub can."""
+    for node in ast.parse(METRICS.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FAMILIES":
+            families: dict[str, tuple[str, str]] = ast.literal_eval(node.value)
+            return families
+    message = f"{METRICS}: no FAMILIES"
+    raise LookupError(message)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield _row(head)
+    yield _row(("---",) * len(head))
+    yield from map(_row, rows)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
