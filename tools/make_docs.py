@@ -113,7 +113,7 @@ def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
 
 def _metrics() -> Iterator[str]:
     yield "# Metrics\n"
-    yield "On Triton's `/metrics`, each labelled with `model`; those of a worker with `worker` too.\n"
+    yield "On Triton's `/metrics`, each labelled with `model`, some also with `worker`.\n"
     rows = [(f"`{name}`", kind.lower(), text) for name, (kind, text) in _families().items()]
     yield from _table(("name", "kind", "meaning"), rows)
 

@@ -42,6 +42,7 @@ class WorkerSession:
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
         self._engine: Engine | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._beats: asyncio.Task[None] | None = None
         self._outgoing: list[msg.FromWorker] = []
         self._stopping = asyncio.Event()
         self._status = 0
@@ -70,12 +71,9 @@ class WorkerSession:
         self._writer.close()
 
     async def _receive(self) -> None:
-        beats: asyncio.Task[None] | None = None
         try:
             while True:
                 for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
-                    if isinstance(message, msg.Start):
-                        beats = asyncio.create_task(self._start(message))
                     self._hear(message)
         except ConnectionLostError:
             _log.info("the stub is gone; stopping")
@@ -84,11 +82,13 @@ class WorkerSession:
             _log.exception("the stub cannot be understood; stopping")
             self.stop(1)
         finally:
-            if beats is not None:
-                beats.cancel()
+            if self._beats is not None:
+                self._beats.cancel()
 
     def _hear(self, message: msg.ToWorker) -> None:
         match message:
+            case msg.Start():
+                self._beats = asyncio.create_task(self._start(message))
             case msg.Submit():
                 self._submit(message)
             case msg.Abort():

@@ -1,0 +1,131 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import OptionError
+from lmi_backend.options import LmiOptions, load_options, resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.table import common, server, vllm
+
+HERE = Path("/models/m")
+
+
+def resolve(text: str = "", environment: Mapping[str, str] | None = None) -> LmiOptions:
+    return resolve_options(parse_properties(text), environment or {}, folder=HERE)
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    options = resolve()
+    assert options[common.TENSOR_PARALLEL_DEGREE] == "max"
+    assert options[server.JOB_QUEUE_SIZE] == 1000
+    assert not options.is_set(server.JOB_QUEUE_SIZE)
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "value"),
+    [
+        ("option.predict_timeout=1", {"OPTION_PREDICT_TIMEOUT": "2", "PREDICT_TIMEOUT": "3"}, 1),
+        ("", {"OPTION_PREDICT_TIMEOUT": "2", "PREDICT_TIMEOUT": "3"}, 2),
+        ("", {"PREDICT_TIMEOUT": "3"}, 3),
+        ("option.predict_timeout=1", {"SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": "4"}, 4),
+        ("", {"OPTION_PREDICT_TIMEOUT": ""}, 240),
+    ],
+)
+def test_precedence(text: str, environment: Mapping[str, str], value: int) -> None:
+    assert resolve(text, environment)[common.PREDICT_TIMEOUT] == value
+
+
+def test_what_overrides_the_file_is_noted() -> None:
+    environment = {"SAGEMAKER_STARTUP_TIMEOUT": "5"}
+    (note,) = resolve("option.model_loading_timeout=9", environment).notes
+    assert (
+        note
+        == "serving.properties:1: option.model_loading_timeout is overridden by the environment"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "option", "read"),
+    [
+        ("OPTION_MODEL_ID", "m", common.MODEL_ID, "m"),
+        ("HF_MODEL_ID", "m", common.MODEL_ID, "m"),
+        ("OPTION_ENTRYPOINT", "e", common.ENTRY_POINT, "e"),
+        ("OPTION_pythonExecutable", "p", common.PYTHON_EXECUTABLE, "p"),
+        ("PYTHON_EXECUTABLE", "p", common.PYTHON_EXECUTABLE, "p"),
+        ("OPTION_ENGINE", "mpi", common.ENGINE, "MPI"),
+        ("SERVING_JOB_QUEUE_SIZE", "7", server.JOB_QUEUE_SIZE, 7),
+        ("SERVING_MIN_WORKERS", "2", server.MIN_WORKERS, 2),
+        ("SAGEMAKER_NUM_MODEL_WORKERS", "2", server.MAX_WORKERS, 2),
+        ("TENSOR_PARALLEL_DEGREE", "2", common.TENSOR_PARALLEL_DEGREE, 2),
+        ("SM_NUM_GPUS", "2", common.TENSOR_PARALLEL_DEGREE, 2),
+        ("OPTION_MAX_MODEL_LEN", "128", vllm.MAX_MODEL_LEN, 128),
+    ],
+)
+def test_environment_forms(variable: str, value: str, option: object, read: object) -> None:
+    assert resolve("", {variable: value})[option] == read  # type: ignore[index]
+
+
+def test_other_variables_are_left_alone() -> None:
+    options = resolve("", {"OPTION_": "x", "SERVING_FEATURES": "vllm", "PATH": "/bin"})
+    assert options.values == {}
+    assert options.passthrough == {}
+
+
+def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
+    options = resolve("option.block_size=16", {"OPTION_BLOCK_SIZE": "32", "OPTION_SEED": "1"})
+    assert {name: s.value for name, s in options.passthrough.items()} == {
+        "block_size": "16",
+        "seed": "1",
+    }
+    located = options.locate(OptionError("is bad", option="option.block_size", origin="engine"))
+    assert str(located) == "serving.properties:1: option.block_size=16 is bad"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "\noption.dtype = fp99",
+            "serving.properties:2: option.dtype=fp99 is unknown; accepted: auto, float32, ",
+        ),
+        (
+            "engin=Python",
+            "serving.properties:1: engin=Python is not an option of LMI; did you mean",
+        ),
+        ("option.rope_theta=1", "option.rope_theta=1 is not supported: use option.hf_overrides"),
+        (
+            "option.quantize=awq\noption.quantization=gptq",
+            "serving.properties:2: option.quantization=gptq contradicts option.quantize=awq "
+            "(serving.properties:1)",
+        ),
+        ("job_queue_size=0", "job_queue_size=0 is out of range; accepted: a whole number, 1 or"),
+    ],
+)
+def test_refusals_say_what_where_and_what_instead(text: str, message: str) -> None:
+    with pytest.raises(OptionError) as refusal:
+        resolve(text)
+    assert message in str(refusal.value)
+
+
+def test_aliases_that_agree_are_fine() -> None:
+    assert resolve("option.quantize=awq\noption.quantization=awq")[vllm.QUANTIZE] == "awq"
+
+
+def test_the_last_of_a_repeated_key_counts() -> None:
+    assert resolve("job_queue_size=1\njob_queue_size=2")[server.JOB_QUEUE_SIZE] == 2
+
+
+def test_ignored_options_are_noted_with_the_reason() -> None:
+    (note,) = resolve("option.swap_space=4").notes
+    assert note.startswith("serving.properties:1: option.swap_space is ignored: ")
+
+
+def test_a_folder_without_the_file_is_configured_by_the_environment(tmp_path: Path) -> None:
+    options = load_options(tmp_path, {"OPTION_MODEL_ID": "m"})
+    assert options[common.MODEL_ID] == "m"
+    assert options.folder == tmp_path
+
+
+def test_relative_paths_may_start_elsewhere(tmp_path: Path) -> None:
+    assert load_options(tmp_path, {}, base=HERE).folder == HERE

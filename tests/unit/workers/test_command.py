@@ -1,0 +1,65 @@
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lmi_backend
+from lmi_backend.plan import EnginePlan
+from lmi_backend.workers.command import link_package, worker_command
+
+SOCKET = Path("/run/x/0.sock")
+
+
+def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) -> dict[str, str]:
+    made = EnginePlan(**{"engine": "vllm", "model": "m", "python": "/e/bin/python"} | plan)
+    command = worker_command(
+        made, index=index, address=SOCKET, token="secret", environment=inherited
+    )
+    assert command.argv == (
+        "/e/bin/python",
+        "-m",
+        "lmi_backend.workers.main",
+        "--connect",
+        "/run/x/0.sock",
+    )
+    assert "secret" not in " ".join(command.argv)
+    return dict(command.environment)
+
+
+def test_the_job_variables_of_an_mpi_server_stay_out() -> None:
+    inherited = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0", "PMI_ID": "1", "OMPI_MCA_x": "1"}
+    made = environment(inherited)
+    assert {name for name in inherited if name in made} == {"OMPI_MCA_x"}
+
+
+def test_the_servers_libraries_stay_out() -> None:
+    inherited = {"LD_LIBRARY_PATH": "/triton:/user", "LMI_BACKEND_LD_LIBRARY_PATH": "/user"}
+    made = environment(inherited)
+    assert made["LD_LIBRARY_PATH"] == "/user"
+    assert "LMI_BACKEND_LD_LIBRARY_PATH" not in made
+    assert environment({"LD_LIBRARY_PATH": "/cuda"})["LD_LIBRARY_PATH"] == "/cuda"
+
+
+def test_each_worker_sees_its_own_devices() -> None:
+    groups = (("0", "2"), ("5", "7"))
+    assert environment(index=1, device_groups=groups)["CUDA_VISIBLE_DEVICES"] == "5,7"
+    inherited = {"CUDA_VISIBLE_DEVICES": ""}
+    assert environment(inherited)["CUDA_VISIBLE_DEVICES"] == ""
+
+
+def test_the_package_and_the_interpreter_come_first() -> None:
+    made = environment({"PYTHONPATH": "/mine", "PATH": "/bin"})
+    assert made["PYTHONPATH"] == "/run/x:/mine"
+    assert made["PATH"] == "/e/bin:/bin"
+
+
+def test_the_users_variables_win() -> None:
+    made = environment({"LC_ALL": "C"}, environment={"VLLM_NO_USAGE_STATS": "0", "A": "b"})
+    assert (made["VLLM_NO_USAGE_STATS"], made["A"]) == ("0", "b")
+    assert environment()["LC_ALL"] == "C.UTF-8"
+
+
+def test_only_this_package_becomes_importable(tmp_path: Path) -> None:
+    for _ in range(2):
+        link_package(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["lmi_backend"]
+    assert (tmp_path / "lmi_backend").resolve() == Path(lmi_backend.__file__).parent

@@ -1,0 +1,78 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
+from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.frames import FrameDecoder, encode
+
+TO_WORKER: list[msg.ToWorker] = [
+    msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
+    msg.Submit(7, GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False)),
+    msg.Abort([1, 2]),
+    msg.Stop(),
+]
+FROM_WORKER: list[msg.FromWorker] = [
+    msg.Hello(msg.PROTOCOL, "token", 1),
+    msg.Ready(Capabilities("echo", "1", 10)),
+    msg.StartFailed("no", "option.x"),
+    msg.Output(7, Delta("t", 1, "stop", "x", 3)),
+    msg.Failure(7, "request", "is bad", "prompt"),
+    msg.Heartbeat(EngineStats(1, 2, 0.5)),
+]
+
+
+def decoder(kind: object = msg.FromWorker, limit: int = 1 << 20) -> FrameDecoder[object]:
+    return FrameDecoder(kind, limit=limit)
+
+
+def test_every_message_survives() -> None:
+    assert decoder(msg.ToWorker).feed(encode(TO_WORKER)) == TO_WORKER
+    assert decoder().feed(encode(FROM_WORKER)) == FROM_WORKER
+
+
+def test_a_stream_may_be_cut_anywhere() -> None:
+    data = encode(FROM_WORKER[:3]) + encode(FROM_WORKER[3:])
+    for cut in range(1, len(data)):
+        reader = decoder()
+        assert reader.feed(data[:cut]) + reader.feed(data[cut:]) == FROM_WORKER
+
+
+def test_bytes_may_come_one_by_one() -> None:
+    reader = decoder()
+    data = encode(FROM_WORKER)
+    assert [m for i in range(len(data)) for m in reader.feed(data[i : i + 1])] == FROM_WORKER
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**63 - 1))
+def test_any_text_and_number_survive(text: str, number: int) -> None:
+    sent = [msg.Output(number, Delta(text, 1))]
+    assert decoder().feed(encode(sent)) == sent
+
+
+def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
+    with pytest.raises(WorkerError, match="a frame of 2000 bytes; accepted: at most 1000"):
+        decoder(limit=1000).feed(struct.pack("<I", 2000))
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"\xc1", b"\x91\x91\xa5Bogus", b"\x81\x01\x02", encode([msg.Stop()])[4:]]
+)
+def test_what_was_not_agreed_is_refused(body: bytes) -> None:
+    with pytest.raises(WorkerError, match="cannot be read"):
+        decoder().feed(struct.pack("<I", len(body)) + body)
+
+
+@pytest.mark.parametrize(
+    ("begun", "words"), [(b"", "closed the socket$"), (b"\x05\x00", "2 bytes")]
+)
+def test_the_end_of_the_stream_is_an_error(begun: bytes, words: str) -> None:
+    reader = decoder()
+    if begun:
+        reader.feed(begun)
+    with pytest.raises(ConnectionLostError, match=words):
+        reader.feed(b"")
