@@ -97,7 +97,7 @@ class Service:
         """
         while not self._slots.acquire(timeout=_SLOT_POLL_SECONDS):
             if self._is_closing:
-                break
+                raise StoppingError("the server is stopping")
         try:
             if self._is_closing:
                 raise StoppingError("the server is stopping")

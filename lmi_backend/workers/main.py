@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -45,8 +44,8 @@ async def _serve(address: str, token: str) -> int:
     try:
         return await session.run(token)
     finally:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(session.close(), _CLOSE_SECONDS)
+        closing = asyncio.create_task(session.close())
+        await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
 
 
 def _leave(status: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from contextlib import aclosing
@@ -190,6 +189,9 @@ class WorkerSession:
             self._outgoing.clear()
 
     async def _drain(self) -> None:
+        """Let the last messages reach the stub, if it still reads."""
         self._flush()
-        with contextlib.suppress(OSError, TimeoutError):
-            await asyncio.wait_for(self._writer.drain(), 1.0)
+        draining = asyncio.create_task(self._writer.drain())
+        await asyncio.wait({draining}, timeout=1.0)
+        if draining.done() and draining.exception() is not None:
+            _log.info("the stub did not hear the end: %s", draining.exception())

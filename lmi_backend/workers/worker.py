@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import secrets
@@ -237,6 +238,9 @@ class _Connection:
             with self._lock:
                 self._socket.sendall(frame)
         except OSError as error:
+            # Half a frame may be on its way: the worker could never read on from there.
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
             message = f"the worker cannot be reached: {error}"
             raise ConnectionLostError(message) from error
 
