@@ -18,7 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST, NEWEST = (3, 10), (3, 13)
+# The package runs on 3.10 to 3.13. The locks are for these: on 3.13 numpy < 2, which the wheel's
+# tritonserver needs, has no build.
+OLDEST, NEWEST = (3, 11), (3, 12)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAMP = "lmi-backend.lock"
 
@@ -61,11 +63,11 @@ def main(names: list[str]) -> int:
 
 
 def check_python() -> None:
-    """Refuse an interpreter that tritonserver has no stub for."""
+    """Refuse an interpreter the locks are not for."""
     here = sys.version_info[:2]
     if not OLDEST <= here <= NEWEST:
         message = (
-            f"{sys.executable} is Python {here[0]}.{here[1]}; accepted: 3.{OLDEST[1]} to "
+            f"{sys.executable} is Python {here[0]}.{here[1]}; accepted: 3.{OLDEST[1]} or "
             f"3.{NEWEST[1]}, for example `make PYTHON=python3.11 …`"
         )
         raise InstallError(message)

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from serving import Served, serve, wait_for, write_properties
+from serving import Served, free_ports, serve, wait_for, write_properties
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
@@ -97,6 +99,26 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
         thread.join(10)
         assert "stopping" in events[-1]["error"]
     _assert_nothing_left(family, served.process.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO | {"option.start_seconds": 600})
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", str(folder)]
+    http, grpc, metrics = map(str, free_ports(3))
+    command += ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "worker echo/0 starts" in line:
+                break
+        serve_process = psutil.Process(process.pid)
+        wait_for(lambda: len(serve_process.children(recursive=True)) == 3)
+        family = serve_process.children(recursive=True)
+        process.send_signal(number)
+        process.stderr.read()
+        assert process.wait(30) == 0
+    _assert_nothing_left(family, process.pid)
 
 
 def test_a_crashed_server_takes_stub_and_workers_along(tmp_path: Path) -> None:
