@@ -8,6 +8,7 @@ at up to 50 of them each is asked every 50 ms, at 1,000 once a second.
 from __future__ import annotations
 
 import itertools
+import logging
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lmi_backend.serving.session import Session
+
+_log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.02
 _ASKED_A_TICK = 20
@@ -65,8 +68,16 @@ class Watch(threading.Thread):
         if now > session.deadline:
             message = "the request took longer than option.predict_timeout"
             self._end(session, DeadlineError(message))
-        elif session.sink.is_cancelled():
+        elif _is_cancelled(session):
             self._end(session, CancelledError("the client cancelled the request"))
+
+
+def _is_cancelled(session: Session) -> bool:
+    try:
+        return session.sink.is_cancelled()
+    except Exception:  # noqa: BLE001  Triton raises its own; the other sessions are still watched
+        _log.exception("request %d: its client cannot be asked about", session.number)
+        return False
 
 
 def _chunks(sessions: list[Session], size: int) -> Iterator[list[Session]]:

@@ -4,7 +4,7 @@ import pytest
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
-from lmi_backend.options.table import BY_KEY, common, ended, server, vllm
+from lmi_backend.options.table import BY_KEY
 
 
 def test_no_key_is_declared_twice() -> None:
@@ -23,18 +23,6 @@ def test_every_row_is_whole(option: Option[object]) -> None:
     assert option.help.endswith((".", ")"))
     assert option.kind.accepted
     assert (option.fate == "mapped") == (option.reason == "")
-
-
-def test_the_table_is_all_that_is_declared() -> None:
-    declared = [
-        value
-        for module in (common, server, vllm)
-        for value in vars(module).values()
-        if isinstance(value, Option)
-    ]
-    assert (*declared, *ended.rows()) == OPTIONS or len(OPTIONS) == len(declared) + len(
-        ended.rows()
-    )
 
 
 def test_defaults_are_of_the_kind_they_document() -> None:
