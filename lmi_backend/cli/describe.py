@@ -84,10 +84,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _convert(arguments: argparse.Namespace) -> int:
     source = model_folder(arguments.path)
-    plan = load_plan(source)
-    folder = write_model(
-        plan, source, arguments.repository, arguments.name or source.resolve().name
-    )
+    load_plan(source)  # what cannot be run is refused here, not by a server in the field
+    folder = write_model(source, arguments.repository, arguments.name or source.resolve().name)
     sys.stdout.write(f"{folder}\n")
     return 0
 

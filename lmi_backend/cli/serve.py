@@ -120,7 +120,8 @@ def _run_until_stopped(server: RunningServer, stop: threading.Event, drain_secon
 
 def _write(folder: Path, repository: Path) -> str:
     name = folder.resolve().name
-    return write_model(load_plan(folder), folder, repository, name).name
+    load_plan(folder)
+    return write_model(folder, repository, name).name
 
 
 @contextlib.contextmanager

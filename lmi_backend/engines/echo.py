@@ -5,6 +5,7 @@ it. Arguments, all as `option.*` keys:
 
 - `token_seconds`: pause before each token. Default 0.
 - `max_model_len`: longest prompt plus answer, in tokens. Default 4096.
+- `max_running`: requests it works on at once. Default 256.
 - `start_seconds`: pause before it is ready. Default 0.
 - `die_on`: a prompt on which the engine dies. Default none.
 - `fail_on`: a prompt on which this one request fails. Default none.
@@ -36,6 +37,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     token_seconds: float = 0.0
     start_seconds: float = 0.0
     max_model_len: int = 4096
+    max_running: int = 256
     die_on: str = ""
     fail_on: str = ""
 
@@ -44,7 +46,9 @@ class EchoEngine:
     """See the module."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._settings = _read(config.passthrough)
+        self._settings = msgspec.structs.replace(_read(config.passthrough), **config.arguments)
+        self._places = asyncio.Semaphore(self._settings.max_running)
+        self._waiting = 0
         self._running = 0
         self._is_dead = False
 
@@ -68,12 +72,18 @@ class EchoEngine:
             message = "the engine was told to fail on this prompt"
             raise EngineError(message)
         room = min(sampling.max_tokens, self._settings.max_model_len - len(words))
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
         self._running += 1
         try:
             async for delta in self._answer(request, words, room):
                 yield delta
         finally:
             self._running -= 1
+            self._places.release()
 
     async def _answer(
         self, request: GenerateRequest, words: list[str], room: int
@@ -100,7 +110,7 @@ class EchoEngine:
 
     def stats(self) -> EngineStats:
         """See `Engine`."""
-        return EngineStats(running=self._running)
+        return EngineStats(running=self._running, waiting=self._waiting)
 
     async def check_health(self) -> None:
         """See `Engine`."""

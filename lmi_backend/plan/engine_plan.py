@@ -28,7 +28,7 @@ class EnginePlan:
     max_running: int = 256
     """Requests that one worker generates for at once."""
     queue_size: int = 1000
-    """Requests that wait in Triton's queue before one is refused."""
+    """Requests that wait in the engines' queues before one is refused."""
     load_timeout: int = 1800
     """Seconds for a worker to become ready."""
     request_timeout: int = 240

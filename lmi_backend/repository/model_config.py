@@ -12,20 +12,20 @@ from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.plan import EnginePlan
     from lmi_backend.repository.tensors import Tensor
 
 MODEL_DIR: str = "model_dir"
 """Parameter: folder of the user's serving.properties, when paths in it start there."""
 
 
-def model_config(
-    plan: EnginePlan, *, name: str, backend: str = "python", parameters: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the ModelConfig of a planned model, in the order of a written file."""
+def model_config(*, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+    """Return the ModelConfig of a model, in the order of a written file.
+
+    It does not depend on the plan: what the model runs is read when it is loaded.
+    """
     return {
         "name": name,
-        "backend": backend,
+        "backend": "python",
         # 0: Triton adds no batch dimension, the engine batches continuously.
         "max_batch_size": 0,
         "model_transaction_policy": {"decoupled": True},
@@ -33,16 +33,12 @@ def model_config(
         "output": [_tensor(tensor) for tensor in OUTPUTS],
         # Without a group a GPU server would start a whole copy of the model on each device.
         "instance_group": [{"name": name, "kind": Word("KIND_MODEL"), "count": 1}],
-        "dynamic_batching": {"default_queue_policy": queue_policy(plan.queue_size)},
+        # No dynamic_batching: with a queue policy Triton's batcher serves a burst of requests one
+        # in 0.5 s (see Service.submit), and without one it has nothing to do.
         "parameters": [
             {"key": key, "value": {"string_value": value}} for key, value in parameters.items()
         ],
     }
-
-
-def queue_policy(queue_size: int) -> dict[str, Any]:
-    """Bound Triton's queue: one request more is refused at once with a true 503."""
-    return {"max_queue_size": queue_size}
 
 
 class Word(str):

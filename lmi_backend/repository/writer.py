@@ -6,16 +6,12 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.repository.model_config import MODEL_DIR, model_config
 from lmi_backend.repository.pbtxt import render
-
-if TYPE_CHECKING:
-    from lmi_backend.plan import EnginePlan
 
 MODEL_PY = '''\
 """Served by lmi-backend; what it runs is in ../serving.properties."""
@@ -28,7 +24,7 @@ __all__ = ["TritonPythonModel"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def write_model(plan: EnginePlan, source: Path, repository: Path, name: str) -> Path:
+def write_model(source: Path, repository: Path, name: str) -> Path:
     """Write `<repository>/<name>` and return it.
 
     The folder gets the user's serving.properties unchanged, config.pbtxt and 1/model.py. Paths in
@@ -43,7 +39,7 @@ def write_model(plan: EnginePlan, source: Path, repository: Path, name: str) -> 
     folder = repository / name
     is_in_place = source.resolve() == folder.resolve()
     parameters = {} if is_in_place else {MODEL_DIR: str(source.resolve())}
-    config = model_config(plan, name=name, parameters=parameters)
+    config = model_config(name=name, parameters=parameters)
     try:
         (folder / "1").mkdir(parents=True, exist_ok=True)
         if (source / FILE_NAME).is_file() and not is_in_place:

@@ -42,7 +42,6 @@ _log = logging.getLogger(__name__)
 
 # One send waits about 150 µs on the server with the GIL released; four keep two cores busy.
 _SENDERS = 4
-_SLOT_POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,8 @@ class Service:
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan = plan
         self._pool = Pool(plan, name, self, on_line)
-        self._slots = threading.Semaphore(plan.max_requests)
+        # What runs, and what waits in the engines' own queues.
+        self._places = plan.max_requests + plan.queue_size
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._numbers = itertools.count(1)
@@ -89,22 +89,22 @@ class Service:
     def submit(self, request: GenerateRequest, sink: Sink) -> None:
         """Start a request; its answer, or its error, goes to the sink from another thread.
 
-        Blocks while as many requests run as the workers take, so that Triton's own queue fills
-        and refuses the rest.
+        Never blocks. Triton's queue cannot do the waiting: with any bound on it, its batcher looks
+        at the next request only every 0.5 s (dynamic_batch_scheduler.cc, seen on 24.10).
 
         Raises:
-            UnavailableError: no worker is ready, or the server is stopping; the sink is not used.
+            UnavailableError: as many requests wait as may, no worker is ready, or the server is
+                stopping; the sink is not used.
         """
-        while not self._slots.acquire(timeout=_SLOT_POLL_SECONDS):
-            if self._is_closing:
-                raise StoppingError("the server is stopping")
-        try:
-            if self._is_closing:
-                raise StoppingError("the server is stopping")
-            index, worker = self._pool.claim()
-        except UnavailableError:
-            self._slots.release()
-            raise
+        if self._is_closing:
+            raise StoppingError("the server is stopping")
+        if len(self._sessions) >= self._places:
+            running, waiting = self._plan.max_requests, self._plan.queue_size
+            raise UnavailableError(
+                f"all places are taken: {running} requests run (option.max_rolling_batch_size) "
+                f"and {waiting} wait (job_queue_size)"
+            )
+        index, worker = self._pool.claim()
         deadline = time.monotonic() + self._plan.request_timeout
         session = Session(next(self._numbers), sink, index, deadline)
         with self._lock:
@@ -221,7 +221,6 @@ class Service:
             self._ended[outcome] = self._ended.get(outcome, 0) + 1
             self._prompt_tokens += delta.num_prompt_tokens if delta is not None else 0
         self._pool.done(session.worker)
-        self._slots.release()
 
 
 def _send(sink: Sink, delta: Delta | None, error: LmiError | None) -> str:

@@ -41,7 +41,7 @@ class TritonPythonModel:
         ServerGuard(self._service.kill).start()
 
     def execute(self, requests: list[Any]) -> None:
-        """Take requests; answers follow from other threads. Blocks while all slots are taken."""
+        """Take requests; answers follow from other threads."""
         for request in requests:
             self._take(request)
 

@@ -116,8 +116,8 @@ MAX_ROLLING_BATCH_SIZE: Final = Option(
     default=256,
     aliases=("option.max_num_seqs",),
     env=("MAX_BATCH_SIZE",),
-    engine_args={"vllm": "max_num_seqs"},
-    help="Sequences that run at once in one worker; more wait in Triton's queue.",
+    engine_args={"vllm": "max_num_seqs", "echo": "max_running"},
+    help="Sequences that run at once in one worker; more wait their turn.",
 )
 MAX_PREFILL_TOKENS: Final = Option(
     name="option.max_rolling_batch_prefill_tokens",

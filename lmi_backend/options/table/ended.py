@@ -60,7 +60,7 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "error_rate_any": _TRITON_HTTP,
         "bad_request_http_code": "Triton chooses the status code",
         "wlm_error_http_code": "Triton chooses the status code",
-        "throttle_error_http_code": "Triton answers 503 when the queue is full",
+        "throttle_error_http_code": "Triton chooses the status code",
         "timeout_http_code": "Triton chooses the status code",
         "server_error_http_code": "Triton chooses the status code",
         "request_id_header_key": "send the request id as id in the body",

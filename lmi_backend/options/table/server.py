@@ -13,7 +13,7 @@ JOB_QUEUE_SIZE: Final = Option(
     default=1000,
     scope="server",
     env=("MAX_CONCURRENT_REQUESTS",),
-    help="Requests that may wait per model; one more is refused as UNAVAILABLE (503).",
+    help="Requests that may wait per model; one more is refused as UNAVAILABLE.",
 )
 BATCH_SIZE: Final = Option(
     name="batch_size",
