@@ -13,7 +13,7 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort", "error"]
 
 
-class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """How to pick tokens. `None` means the default of the model, then of the engine."""
 
     max_tokens: int = 16
@@ -38,7 +38,7 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True)
     """Parameters only this engine knows, under the engine's own names."""
 
 
-class GenerateRequest(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """One prompt to continue."""
 
     prompt: str
@@ -51,7 +51,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, array_like=True, omit_default
     trace_headers: dict[str, str] = {}
 
 
-class Delta(msgspec.Struct, array_like=True, omit_defaults=True):
+class Delta(msgspec.Struct, array_like=True):
     """What one engine step, or several merged ones, added to an answer.
 
     The last delta of a request, and only that, has a finish reason.

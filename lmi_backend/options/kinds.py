@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
@@ -46,11 +47,11 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def _pairs(text: str) -> dict[str, str]:
-    pairs = dict(item.partition("=")[::2] for item in text.split(",") if item.strip())
-    if not all(key.strip() for key in pairs):
-        message = "has an entry without a name"
+    items = [item.partition("=") for item in text.split(",") if item.strip()]
+    if not all(name.strip() and equals for name, equals, _ in items):
+        message = "has an entry that is not NAME=VALUE"
         raise ValueError(message)
-    return {key.strip(): value for key, value in pairs.items()}
+    return {name.strip(): value for name, _, value in items}
 
 
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
@@ -89,7 +90,8 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
         except ValueError:
             message = "is not a number"
             raise ValueError(message) from None
-        if not (value >= minimum and value <= (float("inf") if maximum is None else maximum)):
+        highest = sys.float_info.max if maximum is None else maximum
+        if not minimum <= value <= highest:
             message = "is out of range"
             raise ValueError(message)
         return value

@@ -115,7 +115,7 @@ class _Collector:
 
     def seal(self, note: str) -> None:
         """End a source: what it set stands against every later one; `note` says so if not empty."""
-        for name in (*self.settings, *self.passthrough):
+        for name in (*self.settings, *(PREFIX + name for name in self.passthrough)):
             self._sealed.setdefault(name, note)
 
     def add(self, key: str, setting: Setting) -> None:
@@ -155,10 +155,8 @@ class _Collector:
                 value=setting.value,
                 origin=setting.origin,
             )
-        name = key.removeprefix(PREFIX)
-        if name in self._sealed:
-            return
-        self.passthrough[name] = setting
+        if key not in self._sealed:
+            self.passthrough[key.removeprefix(PREFIX)] = setting
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(

@@ -98,6 +98,9 @@ def _devices(
     options: LmiOptions, environment: Mapping[str, str], reasons: list[str]
 ) -> tuple[int, int, tuple[tuple[str, ...], ...]]:
     """Choose the parallel degrees, and cut the devices into one group a worker."""
+    if 0 < options[srv.MAX_WORKERS] < options[srv.MIN_WORKERS]:
+        problem = f"is more than maxWorkers, {options[srv.MAX_WORKERS]}"
+        raise options.error(srv.MIN_WORKERS, problem)
     devices = _allowed_devices(options, visible_devices(environment))
     pipeline = options[opt.PIPELINE_PARALLEL_DEGREE]
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
@@ -108,8 +111,9 @@ def _devices(
         return tensor, pipeline, ((),) * wanted
     size = tensor * pipeline
     if size > len(devices):
-        option = opt.TENSOR_PARALLEL_DEGREE
-        problem = f"times pipeline degree {pipeline} needs {size} devices; {len(devices)} visible"
+        is_tensor = options.is_set(opt.TENSOR_PARALLEL_DEGREE) and tensor > 1
+        option = opt.TENSOR_PARALLEL_DEGREE if is_tensor else opt.PIPELINE_PARALLEL_DEGREE
+        problem = f"needs {size} devices ({tensor} x {pipeline}); {len(devices)} visible"
         raise options.error(option, problem)
     copies = min(len(devices) // size, options[srv.MAX_WORKERS] or len(devices))
     if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(srv.MIN_WORKERS):
@@ -129,11 +133,12 @@ def _allowed_devices(options: LmiOptions, visible: list[str]) -> list[str]:
         return visible
     if text == "-1":
         return []
-    try:
-        return [visible[int(item.removeprefix("gpu"))] for item in text.split(";")]
-    except (ValueError, IndexError):
-        problem = f"names a device that is not visible; visible: {len(visible)}"
-        raise options.error(srv.LOAD_ON_DEVICES, problem) from None
+    names = [item.strip().removeprefix("gpu") for item in text.split(";")]
+    indices = [int(name) for name in names if name.isdigit() and int(name) < len(visible)]
+    if len(set(indices)) < len(names):
+        problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
+        raise options.error(srv.LOAD_ON_DEVICES, problem)
+    return [visible[index] for index in indices]
 
 
 def _interpreter(options: LmiOptions, environment: Mapping[str, str], reasons: list[str]) -> str:

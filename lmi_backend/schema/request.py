@@ -63,12 +63,12 @@ def read_request(
         asked |= _read_all(_json_object(inputs["sampling_parameters"]), is_text=True)
     stream = bool(asked.get("stream", False))
     is_lmi = field == "inputs"
-    sampling = _lmi_sampling(asked, dialect) if is_lmi else _sampling(_VLLM_DEFAULTS | asked)
+    sampling = _lmi_sampling(asked, dialect) if is_lmi else _vllm_sampling(asked)
     request = GenerateRequest(
         prompt=prompt,
         sampling=sampling,
         stream=stream,
-        adapter=_adapter(asked.get("adapter", "")),
+        adapter=_adapter(asked.get("adapter", ())),
         priority=asked.get("priority", 0),
     )
     reply = Reply(
@@ -127,7 +127,7 @@ def _read_all(parameters: Mapping[str, Any], *, is_text: bool = False) -> dict[s
 
 
 def _refuse_unless_neutral(name: str, value: Any) -> None:
-    if value not in NEUTRAL[name] and str(value) not in map(str, NEUTRAL[name]):
+    if str(value) not in map(str, NEUTRAL[name]):
         accepted = " or ".join(dict.fromkeys(json.dumps(item) for item in NEUTRAL[name]))
         raise RequestError("is not served yet", field=name, value=value, accepted=accepted)
 
@@ -136,7 +136,7 @@ def _json_object(texts: list[Any]) -> dict[str, Any]:
     field = "sampling_parameters"
     try:
         value = json.loads(texts[0]) if texts else {}
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         problem = f"is not JSON ({error})"
         raise RequestError(problem, field=field, value=texts[0]) from error
     if not isinstance(value, dict):
@@ -158,6 +158,12 @@ def _lmi_sampling(asked: dict[str, Any], dialect: Dialect) -> Sampling:
     return _sampling({"max_tokens": _LMI_MAX_TOKENS} | asked | greedy)
 
 
+def _vllm_sampling(asked: dict[str, Any]) -> Sampling:
+    """Apply vLLM's defaults; LMI's `do_sample` keeps its meaning beside them."""
+    greedy = {"temperature": 0.0} if asked.get("do_sample") is False else {}
+    return _sampling(_VLLM_DEFAULTS | asked | greedy)
+
+
 def _sampling(asked: Mapping[str, Any]) -> Sampling:
     fields = {name: value for name, value in asked.items() if name not in CONTROLS}
     extra = {
@@ -172,8 +178,7 @@ def _sampling(asked: Mapping[str, Any]) -> Sampling:
     return Sampling(**fields, extra=extra)
 
 
-def _adapter(asked: str | tuple[str, ...]) -> str:
-    names = (asked,) if isinstance(asked, str) else asked
+def _adapter(names: tuple[str, ...]) -> str:
     if len(names) > 1:
         raise RequestError(f"has {len(names)} names", field="adapters", accepted="one name")
     return names[0] if names else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,12 @@ def read_value(kind: Value, field: str, value: Any, *, is_text: bool = False) ->
 def _from_text(text: str) -> Any:
     try:
         return json.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
+
+
+# What travels to the worker, and what engines take.
+_INT64 = 1 << 63
 
 
 def integer(minimum: int | None = None) -> Value:
@@ -55,6 +60,8 @@ def integer(minimum: int | None = None) -> Value:
             raise ValueError("is not a whole number")  # noqa: TRY004  one error for all readers
         if minimum is not None and value < minimum:
             raise ValueError("is too small")
+        if not -_INT64 <= value < _INT64:
+            raise ValueError("does not fit in 64 bits")
         return value
 
     return Value(read, "a whole number" + ("" if minimum is None else f", {minimum} or more"))
@@ -68,6 +75,8 @@ def number(minimum: float, maximum: float | None = None, *, above: bool = False)
     def read(value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError("is not a number")  # noqa: TRY004
+        if abs(value) > sys.float_info.max:
+            raise ValueError("is out of range")
         is_high = maximum is not None and value > maximum
         # A comparison with NaN is false, so ask for what is right.
         if not (value > minimum if above else value >= minimum) or is_high:
@@ -86,6 +95,10 @@ def _boolean(value: Any) -> bool:
 def _string(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError("is not a string")  # noqa: TRY004
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("holds half of a character (a lone surrogate)") from None
     return value
 
 
@@ -94,25 +107,27 @@ def _strings(value: Any) -> tuple[str, ...]:
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("is not a list of strings")
     # Some clients send [""] for "none".
-    return tuple(item for item in items if item)
+    return tuple(_string(item) for item in items if item)
 
 
 def _integers(value: Any) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
         raise ValueError("is not a list of whole numbers")
-    return tuple(items)
+    return tuple(integer().read(item) for item in items)
 
 
 def _seed(value: Any) -> int:
     # LMI clients send the seed as a string too.
-    return int(value) if isinstance(value, str) else int(integer().read(value))
+    seed: int = integer().read(_from_text(value) if isinstance(value, str) else value)
+    return seed
 
 
 def _token_weights(value: Any) -> dict[int, float]:
     if not isinstance(value, dict):
         raise ValueError("is not an object")  # noqa: TRY004
-    return {int(key): float(weight) for key, weight in value.items()}
+    token, weight = integer(0), number(-100, 100)
+    return {token.read(_from_text(key)): weight.read(item) for key, item in value.items()}
 
 
 BOOLEAN = Value(_boolean, "true or false")

@@ -29,6 +29,7 @@ from lmi_backend.errors import (
 from lmi_backend.serving.session import Session, Sink
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
+from lmi_backend.workers.frames import encode
 from lmi_backend.workers.pool import Pool
 
 if TYPE_CHECKING:
@@ -104,14 +105,17 @@ class Service:
                 f"all places are taken: {running} requests run (option.max_rolling_batch_size) "
                 f"and {waiting} wait (job_queue_size)"
             )
+        number = next(self._numbers)
+        # Packed first: what cannot be packed must not leave a session behind.
+        frame = encode([msg.Submit(number, request)])
         index, worker = self._pool.claim()
         deadline = time.monotonic() + self._plan.request_timeout
-        session = Session(next(self._numbers), sink, index, deadline)
+        session = Session(number, sink, index, deadline)
         with self._lock:
-            self._sessions[session.number] = session
+            self._sessions[number] = session
         # From here on the worker's death finds the session; before, the send fails.
         try:
-            worker.send(msg.Submit(session.number, request))
+            worker.send_frame(frame)
         except ConnectionLostError as error:
             with self._lock:
                 self._set_error(session, EngineDeadError(f"worker {worker.name}: {error}"))

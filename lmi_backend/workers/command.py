@@ -83,9 +83,10 @@ def _environment(
             "LD_LIBRARY_PATH": library_path,
             # vLLM leaves sockets there when it is killed; the folder goes with the pool.
             "TMPDIR": str(folder),
+            # Empty for a worker on the CPU: the devices of the server are not its own.
+            "CUDA_VISIBLE_DEVICES": ",".join(devices),
             TOKEN_VARIABLE: token,
         }
-        | ({"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {})
         | dict(plan.environment)
     )
 

@@ -26,7 +26,7 @@ from lmi_backend.workers.frames import FrameDecoder, encode, receive
 from lmi_backend.workers.process import WorkerProcess, describe_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from lmi_backend.plan import EnginePlan
@@ -56,7 +56,11 @@ class Worker:
         Raises:
             ConnectionLostError: the worker is gone or does not read.
         """
-        self._connection.send(messages)
+        self._connection.send(encode(messages))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send messages that `encode` has packed; otherwise like `send`."""
+        self._connection.send(frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages.
@@ -232,8 +236,7 @@ class _Connection:
         self._is_ready = True
         self._set_timeout(socket.SO_RCVTIMEO, _SILENCE_SECONDS)
 
-    def send(self, messages: Sequence[msg.ToWorker]) -> None:
-        frame = encode(messages)
+    def send(self, frame: bytes) -> None:
         try:
             with self._lock:
                 self._socket.sendall(frame)

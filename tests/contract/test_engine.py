@@ -87,6 +87,14 @@ def test_the_snapshot_counts_what_ended(engine: Any) -> None:
     assert after.ended["length"] - before.ended.get("length", 0) == 1
 
 
+def test_a_request_that_cannot_be_packed_leaves_nothing_behind(start: Any) -> None:
+    with start({"option.rolling_batch": "echo"}) as echo:
+        with pytest.raises(OverflowError):
+            echo.start("p", seed=2**70)
+        assert echo.service.snapshot().open == 0
+        assert echo.ask("a", max_tokens=1).text == "a"
+
+
 def test_a_failed_request_harms_no_other(start: Any) -> None:
     with start({"option.rolling_batch": "echo", "option.fail_on": "bad"}) as echo:
         other = echo.start("a b c", max_tokens=1000)

@@ -74,12 +74,11 @@ def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
     assert (status, said["generated_text"]) == (200, "a ba")
 
 
-def test_a_completed_folder_has_a_bounded_queue(fleet: Served) -> None:
+def test_a_completed_folder_is_decoupled_and_has_no_batcher(fleet: Served) -> None:
     for model in ("bare", "backend", "lmi_echo"):
         config = _config(fleet, model)
-        policy = config["dynamic_batching"]["default_queue_policy"]
-        assert policy["max_queue_size"] == 1000
         assert config["model_transaction_policy"] == {"decoupled": True}
+        assert "dynamic_batching" not in config
 
 
 def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:

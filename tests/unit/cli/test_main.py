@@ -1,12 +1,11 @@
 import json
-import socket
 from pathlib import Path
 
 import pytest
 
+from lmi_backend import __version__
 from lmi_backend.cli.main import main
-from lmi_backend.cli.serve import Ports
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import OPTIONS
 
 
 @pytest.fixture
@@ -33,6 +32,21 @@ def test_convert_writes_a_model_under_the_folders_name(
     assert main(["convert", str(echo), "--repository", str(tmp_path / "models")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "models" / "echo")
     assert (tmp_path / "models" / "echo" / "config.pbtxt").is_file()
+    assert main(["convert", str(echo), "--repository", str(tmp_path), "--name", "mine"]) == 0
+    assert 'name: "mine"' in (tmp_path / "mine" / "config.pbtxt").read_text()
+
+
+def test_a_plan_shows_what_the_engine_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    lines = ("option.model_id=org/m", "option.tensor_parallel_degree=2", "option.block_size=16")
+    (tmp_path / "serving.properties").write_text("\n".join(lines))
+    assert main(["plan", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in said
+    assert "argument    tensor_parallel_size=2\n" in said
+    assert "argument    block_size=16\n" in said
 
 
 def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,6 +55,10 @@ def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> 
     assert "option.tensor_parallel_degree (default max)" in said
     assert "TENSOR_PARALLEL_DEGREE" in said
     assert "job_queue_size" not in said
+    assert main(["options"]) == 0
+    said = capsys.readouterr().out
+    assert [option.name for option in OPTIONS if f"{option.name}" not in said] == []
+    assert "Refused: custom handlers are not supported." in said
 
 
 def test_the_backend_is_installed_into_an_existing_folder(
@@ -73,10 +91,29 @@ def test_a_fault_is_one_line_and_a_status(
     assert said.count("\n") == 1
 
 
-def test_a_taken_port_is_named_with_its_option() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(ConfigurationError, match=rf"--grpc-port {port} on 127\.0\.0\.1: "):
-            Ports("127.0.0.1", 0, port, 0).check()
+@pytest.mark.parametrize("command", ["plan", "serve", "convert"])
+def test_a_bad_option_is_one_line_with_its_place(
+    command: str, echo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (echo / "serving.properties").write_text("\noption.dtype=fp99\n")
+    extra = ["--repository", str(tmp_path / "models")] if command == "convert" else []
+    ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
+    assert main([command, str(echo), *extra, *(ports if command == "serve" else [])]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("lmi-backend: serving.properties:2: option.dtype=fp99 is unknown; ")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [([], 2, "COMMAND"), (["fly"], 2, "fly"), (["--version"], 0, __version__)],
+)
+def test_the_command_line_is_checked(
+    arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert end.value.code == status
+    said = capsys.readouterr()
+    assert words in said.out + said.err

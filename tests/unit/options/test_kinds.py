@@ -42,7 +42,7 @@ def test_what_is_read(kind: Kind[object], text: str, value: object) -> None:
         (choice("auto"), "none", "unknown"),
         (JSON, "{", "not JSON"),
         (JSON, "[]", "not a JSON object"),
-        (PAIRS, "=1", "without a name"),
+        (PAIRS, "=1", "not NAME=VALUE"),
     ],
 )
 def test_what_is_refused(kind: Kind[object], text: str, problem: str) -> None:

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,10 @@ from lmi_backend.options.properties import Property, parse_properties, read_prop
         (r"a=b\n\t\r\f\q", "a", "b\n\t\r\fq"),
         (r"a=\u0041\u00e9", "a", "Aé"),
         (r"a=\ud83d\ude00", "a", "😀"),
+        (r"a=\ud83d", "a", "\ufffd"),
+        (r"a=\\u0041", "a", r"\u0041"),
+        ("a=b\\", "a", "b"),
+        ("\f a\f=\fb\f", "a", "b\f"),
         ("a=é#!", "a", "é#!"),
     ],
 )
@@ -44,6 +49,16 @@ def test_a_line_that_ends_in_an_odd_number_of_backslashes_goes_on() -> None:
         Property("a", "b,c", 1),
         Property("d", "e\\", 3),
         Property("f", "g", 4),
+    ]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_line_goes_on_whatever_ends_it(end: str) -> None:
+    text = f"a=b\\{end}\t c{end}d=e\\{end}{end}f=g"
+    assert parse_properties(text) == [
+        Property("a", "bc", 1),
+        Property("d", "e", 3),
+        Property("f", "g", 5),
     ]
 
 
@@ -85,17 +100,28 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_properties(tmp_path / "none")
 
 
-def _escape(text: str) -> str:
+def _as_units(text: str) -> str:
     units = text.encode("utf-16-be")
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+
+def _as_java_stores_it(text: str) -> str:
+    escapes = {"\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
+    return "".join(escapes.get(c) or (f"\\{c}" if c in "\\=: #!" else c) for c in text)
 
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@given(st.lists(st.tuples(_TEXT.filter(bool), _TEXT)))
-def test_whatever_is_escaped_comes_back(pairs: list[tuple[str, str]]) -> None:
-    text = "\n".join(f"{_escape(key)}={_escape(value)}" for key, value in pairs)
+@given(
+    st.lists(st.tuples(_TEXT.filter(bool), _TEXT)),
+    st.sampled_from([_as_units, _as_java_stores_it]),
+    st.sampled_from(["=", " : ", "\t", "=\\\n  "]),
+)
+def test_whatever_is_escaped_comes_back(
+    pairs: list[tuple[str, str]], escape: Callable[[str], str], separator: str
+) -> None:
+    text = "\n".join(f"{escape(key)}{separator}{escape(value)}" for key, value in pairs)
     assert [(p.key, p.value) for p in parse_properties(text)] == pairs
 
 

@@ -45,33 +45,6 @@ def test_what_overrides_the_file_is_noted() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "option", "read"),
-    [
-        ("OPTION_MODEL_ID", "m", common.MODEL_ID, "m"),
-        ("HF_MODEL_ID", "m", common.MODEL_ID, "m"),
-        ("OPTION_ENTRYPOINT", "e", common.ENTRY_POINT, "e"),
-        ("OPTION_pythonExecutable", "p", common.PYTHON_EXECUTABLE, "p"),
-        ("PYTHON_EXECUTABLE", "p", common.PYTHON_EXECUTABLE, "p"),
-        ("OPTION_ENGINE", "mpi", common.ENGINE, "MPI"),
-        ("SERVING_JOB_QUEUE_SIZE", "7", server.JOB_QUEUE_SIZE, 7),
-        ("SERVING_MIN_WORKERS", "2", server.MIN_WORKERS, 2),
-        ("SAGEMAKER_NUM_MODEL_WORKERS", "2", server.MAX_WORKERS, 2),
-        ("TENSOR_PARALLEL_DEGREE", "2", common.TENSOR_PARALLEL_DEGREE, 2),
-        ("SM_NUM_GPUS", "2", common.TENSOR_PARALLEL_DEGREE, 2),
-        ("OPTION_MAX_MODEL_LEN", "128", vllm.MAX_MODEL_LEN, 128),
-    ],
-)
-def test_environment_forms(variable: str, value: str, option: object, read: object) -> None:
-    assert resolve("", {variable: value})[option] == read  # type: ignore[index]
-
-
-def test_other_variables_are_left_alone() -> None:
-    options = resolve("", {"OPTION_": "x", "SERVING_FEATURES": "vllm", "PATH": "/bin"})
-    assert options.values == {}
-    assert options.passthrough == {}
-
-
 def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
     options = resolve("option.block_size=16", {"OPTION_BLOCK_SIZE": "32", "OPTION_SEED": "1"})
     assert {name: s.value for name, s in options.passthrough.items()} == {
@@ -89,6 +62,11 @@ def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
             "\noption.dtype = fp99",
             "serving.properties:2: option.dtype=fp99 is unknown; accepted: auto, float32, ",
         ),
+        (
+            "option.tensor_parallel_degree=some",
+            "option.tensor_parallel_degree=some is not a whole number; accepted: max or a whole",
+        ),
+        ("option.model_loading_timeout=", "serving.properties:1: option.model_loading_timeout is"),
         (
             "engin=Python",
             "serving.properties:1: engin=Python is not an option of LMI; did you mean",
@@ -108,8 +86,43 @@ def test_refusals_say_what_where_and_what_instead(text: str, message: str) -> No
     assert message in str(refusal.value)
 
 
-def test_aliases_that_agree_are_fine() -> None:
+def test_a_fault_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(OptionError, match=r"^environment: SERVING_JOB_QUEUE_SIZE=many is not"):
+        resolve("", {"SERVING_JOB_QUEUE_SIZE": "many"})
+
+
+def test_aliases_contradict_within_a_source_only() -> None:
     assert resolve("option.quantize=awq\noption.quantization=awq")[vllm.QUANTIZE] == "awq"
+    with pytest.raises(OptionError, match="OPTION_QUANTIZE=awq contradicts OPTION_QUANTIZATION"):
+        resolve("", {"OPTION_QUANTIZE": "awq", "OPTION_QUANTIZATION": "gptq"})
+    options = resolve("option.quantize=awq", {"OPTION_QUANTIZATION": "gptq"})
+    assert options[vllm.QUANTIZE] == "awq"
+
+
+def test_aliases_that_differ_in_spelling_only_agree() -> None:
+    options = resolve("minWorkers=2\ngpu.minWorkers= 02")
+    assert options[server.MIN_WORKERS] == 2
+    assert options.settings["minWorkers"].origin == "serving.properties:1"
+
+
+def test_blanks_around_a_typed_value_do_not_count() -> None:
+    assert resolve("job_queue_size=7  ")[server.JOB_QUEUE_SIZE] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("\nmaxWorkers=2", "serving.properties:2: maxWorkers=2 is too few; accepted: a whole"),
+        ("", "default: maxWorkers is too few"),
+    ],
+)
+def test_an_error_found_later_names_what_was_written(text: str, message: str) -> None:
+    assert str(resolve(text).error(server.MAX_WORKERS, "is too few")).startswith(message)
+
+
+def test_an_engines_complaint_about_nothing_written_stays_as_it_is() -> None:
+    error = OptionError("is bad", option="option.block_size", origin="engine")
+    assert resolve("").locate(error) is error
 
 
 def test_the_last_of_a_repeated_key_counts() -> None:

@@ -1,3 +1,5 @@
+import dataclasses
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -7,14 +9,13 @@ from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan, make_plan
-from lmi_backend.plan.hardware import visible_devices
 
 CPU = {"CUDA_VISIBLE_DEVICES": "", "PATH": "/bin"}
 FOUR = {"CUDA_VISIBLE_DEVICES": "0,2,5,7", "PATH": "/bin"}
 
 
 def plan(
-    text: str, environment: Mapping[str, str] = CPU, folder: Path = Path("/models/m")
+    text: str = "", environment: Mapping[str, str] = CPU, folder: Path = Path("/models/m")
 ) -> EnginePlan:
     lines = parse_properties(f"option.model_id=org/model\n{text}")
     return make_plan(resolve_options(lines, {}, folder=folder), environment)
@@ -52,23 +53,28 @@ def test_pipeline_stages_take_devices_too() -> None:
 def test_lora_is_served_by_one_worker() -> None:
     made = plan("option.tensor_parallel_degree=1\noption.enable_lora=true", FOUR)
     assert made.workers == 1
-    assert any("LoRA" in reason for reason in made.reasons)
+    assert "1 worker: LMI serves LoRA adapters from one worker" in made.reasons
     assert made.engine_arguments["max_loras"] == 4
+    asked = "option.tensor_parallel_degree=1\noption.enable_lora=true\nminWorkers=2"
+    assert plan(asked, FOUR).workers == 4
 
 
 def test_devices_can_be_chosen() -> None:
     text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
     assert plan(text, FOUR).device_groups == (("2",), ("7",))
+    assert plan("load_on_devices=gpu2", FOUR).device_groups == (("5",),)
+    assert plan("load_on_devices=-1", FOUR).device_groups == ((),)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("option.tensor_parallel_degree=8", "needs 8 devices; 4 visible"),
+        ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 visible"),
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
         ("option.mpi_mode=true", "MPI ranks, which are not served yet"),
-        ("engine=MPI", "engine=MPI"),
+        ("engine=MPI", "serving.properties:2: engine=MPI asks for MPI ranks"),
+        ("engine=DeepSpeed", "engine=DeepSpeed is not served yet; use Python"),
         ("option.rolling_batch=trtllm", "not served yet; served: auto, disable, echo"),
         ("option.task=classify", "option.task=classify is not served yet"),
         ("option.entryPoint=mine.py", "built-in handlers are djl_python.huggingface"),
@@ -81,38 +87,10 @@ def test_what_cannot_be_run_is_refused_by_name(text: str, message: str) -> None:
     assert message in str(refusal.value)
 
 
-@pytest.mark.parametrize("model_id", ["s3://bucket/model", "djl://x", "/no/such/folder"])
-def test_a_model_that_cannot_be_had_is_refused(model_id: str) -> None:
-    with pytest.raises(OptionError, match=r"option\.model_id="):
-        plan(f"option.model_id={model_id}")
-
-
-def test_a_model_beside_the_properties_needs_no_model_id(tmp_path: Path) -> None:
-    options = resolve_options([], {}, folder=tmp_path)
-    with pytest.raises(PlanError, match="no model"):
-        make_plan(options, CPU)
-    (tmp_path / "config.json").write_text("{}")
-    assert make_plan(options, CPU).model == str(tmp_path)
-
-
-def test_relative_model_ids_start_at_the_properties(tmp_path: Path) -> None:
-    (tmp_path / "weights").mkdir()
-    assert plan("option.model_id=weights", folder=tmp_path).model == str(tmp_path / "weights")
-
-
 def test_a_custom_handler_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("")
     with pytest.raises(PlanError, match="custom handlers"):
         plan("", folder=tmp_path)
-
-
-def test_adapters_are_found_by_folder(tmp_path: Path) -> None:
-    adapter = tmp_path / "adapters" / "french"
-    adapter.mkdir(parents=True)
-    (adapter / "adapter_config.json").write_text("{}")
-    assert plan("", folder=tmp_path).adapters == {}
-    made = plan("option.enable_lora=true", folder=tmp_path)
-    assert made.adapters == {"french": str(adapter)}
 
 
 @pytest.mark.parametrize(
@@ -138,15 +116,43 @@ def test_options_become_the_engines_arguments() -> None:
     assert made.passthrough == {"block_size": "16"}
 
 
-@pytest.mark.parametrize(
-    ("mask", "names"),
-    [("", []), ("-1", []), ("0", ["0"]), ("2, 0", ["2", "0"]), ("0,-1,1", ["0"])],
-)
-def test_the_mask_decides_what_is_visible(mask: str, names: list[str]) -> None:
-    assert visible_devices({"CUDA_VISIBLE_DEVICES": mask}) == names
+def test_the_plan_names_an_interpreter_on_the_path(tmp_path: Path) -> None:
+    assert plan().python == sys.executable
+    python = tmp_path / "my-python"
+    python.touch(mode=0o755)
+    environment = CPU | {"PATH": str(tmp_path)}
+    assert plan("option.pythonExecutable=my-python", environment).python == str(python)
 
 
-def test_without_a_mask_device_nodes_count(tmp_path: Path) -> None:
-    for name in ("nvidia10", "nvidia2", "nvidiactl", "nvidia-uvm"):
-        (tmp_path / name).touch()
-    assert visible_devices({}, nodes=tmp_path) == ["2", "10"]
+def test_every_choice_has_a_reason() -> None:
+    reasons = "\n".join(plan("option.rolling_batch=lmi-dist\noption.swap_space=4", FOUR).reasons)
+    for words in ("option.swap_space is ignored", "engine vllm: LMI itself", "1 worker(s) of 4"):
+        assert words in reasons
+    assert "no device is visible, max was asked" in "\n".join(plan().reasons)
+
+
+def test_only_vllm_gets_vllms_arguments() -> None:
+    made = plan("option.rolling_batch=echo\noption.dtype=fp16\noption.token_seconds=1")
+    assert (made.engine, made.model, made.engine_arguments) == ("echo", "", {})
+    assert made.passthrough == {"token_seconds": "1"}
+    made = plan("option.rolling_batch=echo\noption.max_num_seqs=3")
+    assert made.engine_arguments == {"max_running": 3}
+
+
+def test_the_limits_are_the_options() -> None:
+    made = plan(
+        "option.model_loading_timeout=1\noption.predict_timeout=2\njob_queue_size=3\n"
+        "retry_threshold=4\noption.max_output_size=4096\noption.parallel_loading=true\n"
+        "option.env=A=1,B=2"
+    )
+    limits = (made.load_timeout, made.request_timeout, made.queue_size, made.restart_limit)
+    assert limits == (1, 2, 3, 4)
+    assert (made.max_message_size, made.parallel_loading) == (4096, True)
+    assert made.environment == {"A": "1", "B": "2"}
+
+
+def test_a_plan_is_frozen_and_plain() -> None:
+    made = plan("", FOUR)
+    assert made.as_dict()["device_groups"] == made.device_groups
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        made.engine = "echo"  # type: ignore[misc]

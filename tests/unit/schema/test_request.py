@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 from lmi_backend.schema.reply import Reply
 from lmi_backend.schema.request import read_request
 
@@ -75,7 +76,7 @@ def test_an_adapter_has_both_clients_names() -> None:
 
 
 def test_names_of_triton_are_no_parameters() -> None:
-    assert lmi(id="1", triton_x=1, sequence_id=3, timeout=9) == lmi()
+    assert lmi(**dict.fromkeys(IGNORED, 1), triton_x=1) == lmi()
 
 
 @pytest.mark.parametrize(
@@ -113,12 +114,13 @@ def test_refusals_name_field_value_and_what_is_accepted(
     assert str(refusal.value).startswith(message)
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{"n": 1}, {"best_of": 1}, {"logprobs": 0}, {"decoder_input_details": False}, {"typical_p": 1}],
-)
-def test_values_that_ask_for_nothing_are_accepted(parameters: dict[str, Any]) -> None:
-    assert lmi(**parameters) == lmi()
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_only_values_that_ask_for_nothing_are_accepted(name: str) -> None:
+    for value in NEUTRAL[name]:
+        assert lmi(**{name: value}) == lmi()
+        assert lmi(**{name: str(value)}) == lmi()
+    with pytest.raises(RequestError, match=f"^{name} 7 is not served yet; accepted: "):
+        lmi(**{name: 7})
 
 
 @pytest.mark.parametrize(
@@ -146,47 +148,70 @@ def test_bodies_that_are_refused(inputs: dict[str, list[Any]], message: str) -> 
     assert str(refusal.value).startswith(message)
 
 
-def answer(reply: Reply) -> list[dict[str, Any]]:
-    deltas = [
-        Delta(" a", 1, num_prompt_tokens=3),
-        Delta(" b", 2, "stop", stop_reason=None, num_prompt_tokens=3),
-    ]
-    return [reply.values(delta) for delta in deltas]
-
-
-def test_an_lmi_stream_ends_with_the_whole_text() -> None:
-    _, reply = read({"inputs": ["p"], "stream": [True]}, details=True)
-    assert answer(reply) == [
-        {"text_output": " a", "finish_reason": "", "num_input_tokens": 3, "num_output_tokens": 1},
-        {
-            "text_output": " b",
-            "generated_text": " a b",
-            "finish_reason": "eos_token",
-            "num_input_tokens": 3,
-            "num_output_tokens": 2,
-        },
-    ]
-
-
-def test_a_vllm_stream_has_pieces_only() -> None:
-    _, reply = read({"text_input": ["p"], "stream": [True], "return_finish_reason": [True]})
-    assert answer(reply) == [
-        {"text_output": " a", "finish_reason": "None"},
-        {"text_output": " b", "finish_reason": "stop"},
-    ]
-
-
-def test_one_shot_answers_hold_the_prompt_as_each_client_expects() -> None:
-    whole = Delta(" a", 1, "length", num_prompt_tokens=1)
-    assert read({"inputs": ["p"]})[1].values(whole) == {"generated_text": " a"}
-    assert read({"text_input": ["p"]})[1].values(whole) == {"text_output": "p a"}
-    _, reply = read({"inputs": ["p"]}, return_full_text=True)
-    assert reply.values(whole) == {"generated_text": "p a"}
-    _, reply = read({"text_input": ["p"], "exclude_input_in_output": [True]})
-    assert reply.values(whole) == {"text_output": " a"}
-
-
-def test_a_stop_string_has_lmis_own_word() -> None:
+def test_what_a_client_of_either_format_asks_back() -> None:
     _, reply = read({"inputs": ["p"]}, details=True)
-    values = reply.values(Delta("", 1, "stop", stop_reason="x"))
-    assert values["finish_reason"] == "stop_sequence"
+    names = {"finish_reason", "num_input_tokens", "num_output_tokens"}
+    assert (reply.wire_format, reply.prompt_field, reply.outputs) == ("lmi", "inputs", names)
+    inputs = {
+        "text_input": ["p"],
+        "return_num_input_tokens": [True],
+        "return_finish_reason": [False],
+    }
+    _, reply = read(inputs)
+    assert (reply.wire_format, reply.prompt_field) == ("vllm", "text_input")
+    assert reply.outputs == {"num_input_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "parameters", "prefix"),
+    [
+        ({"inputs": ["p"]}, {}, ""),
+        ({"inputs": ["p"]}, {"return_full_text": True}, "p"),
+        ({"text_input": ["p"]}, {}, "p"),
+        ({"text_input": ["p"], "exclude_input_in_output": [True]}, {}, ""),
+        ({"text_input": ["p"], "stream": [True]}, {}, ""),
+    ],
+)
+def test_the_prompt_comes_back_as_each_client_expects(
+    inputs: dict[str, list[Any]], parameters: dict[str, Any], prefix: str
+) -> None:
+    assert read(inputs, **parameters)[1].prefix == prefix
+
+
+def test_a_stream_is_asked_by_input_or_parameter() -> None:
+    for request, reply in (
+        read({"inputs": ["p"], "stream": [True]}),
+        read({"inputs": ["p"]}, stream=True),
+    ):
+        assert (request.stream, reply.stream) == (True, True)
+
+
+def test_sampling_parameters_win_over_request_parameters() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_new_tokens": 6}']}
+    assert read(inputs, max_tokens=5)[0].sampling.max_tokens == 6
+
+
+def test_a_seed_may_be_text_and_a_priority_is_not_sampling() -> None:
+    request = lmi(seed="5", priority=-1)
+    assert (request.sampling.seed, request.priority) == (5, -1)
+    assert request.sampling.extra == {}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        lmi(**{name: {"no": "such"}} if name != "logit_bias" else {name: 1})
+    assert refusal.value.field == name
+    assert f"; accepted: {FIELDS[name].kind.accepted}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_parameter_sets_what_exists(name: str) -> None:
+    target = FIELDS[name].target
+    known = {*CONTROLS, *Sampling.__struct_fields__} - {"extra"}
+    assert target in known or target.startswith("extra.")
+
+
+def test_names_are_served_or_neutral_or_ignored_but_not_two_of_them() -> None:
+    assert not FIELDS.keys() & NEUTRAL.keys()
+    assert not (FIELDS.keys() | NEUTRAL.keys()) & IGNORED

@@ -26,9 +26,10 @@ def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) 
 
 
 def test_the_job_variables_of_an_mpi_server_stay_out() -> None:
-    inherited = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0", "PMI_ID": "1", "OMPI_MCA_x": "1"}
-    made = environment(inherited)
-    assert {name for name in inherited if name in made} == {"OMPI_MCA_x"}
+    job = {"OMPI_COMM_WORLD_RANK": "0", "PMIX_RANK": "0", "PMI_ID": "1"}
+    settings = {"OMPI_MCA_btl": "tcp", "PMIX_MCA_gds": "hash", "MY_OMPI_X": "1"}
+    made = environment(job | settings)
+    assert {name for name in job | settings if name in made} == set(settings)
 
 
 def test_the_servers_libraries_stay_out() -> None:
@@ -42,6 +43,7 @@ def test_the_servers_libraries_stay_out() -> None:
 def test_each_worker_sees_its_own_devices() -> None:
     groups = (("0", "2"), ("5", "7"))
     assert environment(index=1, device_groups=groups)["CUDA_VISIBLE_DEVICES"] == "5,7"
+    assert environment(device_groups=groups)["CUDA_VISIBLE_DEVICES"] == "0,2"
     inherited = {"CUDA_VISIBLE_DEVICES": ""}
     assert environment(inherited)["CUDA_VISIBLE_DEVICES"] == ""
 
@@ -50,12 +52,27 @@ def test_the_package_and_the_interpreter_come_first() -> None:
     made = environment({"PYTHONPATH": "/mine", "PATH": "/bin"})
     assert made["PYTHONPATH"] == "/run/x:/mine"
     assert made["PATH"] == "/e/bin:/bin"
+    assert environment()["PYTHONPATH"] == "/run/x"
 
 
 def test_the_users_variables_win() -> None:
     made = environment({"LC_ALL": "C"}, environment={"VLLM_NO_USAGE_STATS": "0", "A": "b"})
     assert (made["VLLM_NO_USAGE_STATS"], made["A"]) == ("0", "b")
     assert environment()["LC_ALL"] == "C.UTF-8"
+    mask = environment(device_groups=(("0",),), environment={"CUDA_VISIBLE_DEVICES": "3"})
+    assert mask["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_the_inherited_environment_stays_as_it_was() -> None:
+    inherited = {"PMI_ID": "1", "PATH": "/bin", "LMI_BACKEND_LD_LIBRARY_PATH": "/user"}
+    before = dict(inherited)
+    environment(inherited)
+    assert inherited == before
+
+
+def test_the_token_and_the_workers_own_folder_are_set() -> None:
+    made = environment({"TMPDIR": "/tmp", "LMI_BACKEND_TOKEN": "old"})
+    assert (made["LMI_BACKEND_TOKEN"], made["TMPDIR"]) == ("secret", "/run/x")
 
 
 def test_only_this_package_becomes_importable(tmp_path: Path) -> None:

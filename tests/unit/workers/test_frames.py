@@ -1,3 +1,4 @@
+import socket
 import struct
 
 import pytest
@@ -8,7 +9,7 @@ from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode
+from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
 TO_WORKER: list[msg.ToWorker] = [
     msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
@@ -48,15 +49,42 @@ def test_bytes_may_come_one_by_one() -> None:
     assert [m for i in range(len(data)) for m in reader.feed(data[i : i + 1])] == FROM_WORKER
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**63 - 1))
-def test_any_text_and_number_survive(text: str, number: int) -> None:
-    sent = [msg.Output(number, Delta(text, 1))]
-    assert decoder().feed(encode(sent)) == sent
+_OUTPUTS = st.builds(
+    msg.Output,
+    st.integers(-(2**63), 2**64 - 1),
+    st.builds(Delta, st.text(st.characters(exclude_categories=["Cs"])), st.integers(0, 2**32)),
+)
+
+
+@given(st.lists(st.lists(_OUTPUTS), max_size=4), st.integers(1, 64))
+def test_any_frames_survive_in_pieces_of_any_size(
+    frames: list[list[msg.Output]], size: int
+) -> None:
+    data = b"".join(encode(frame) for frame in frames)
+    reader = decoder()
+    received = [
+        message
+        for start in range(0, len(data), size)
+        for message in reader.feed(data[start : start + size])
+    ]
+    assert received == [message for frame in frames for message in frame]
+
+
+@given(st.binary(min_size=1))
+def test_garbage_is_refused_or_waited_for(data: bytes) -> None:
+    try:
+        assert decoder(limit=1 << 10).feed(data) == []
+    except WorkerError as error:
+        assert "a frame" in str(error)  # noqa: PT017
 
 
 def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
     with pytest.raises(WorkerError, match="a frame of 2000 bytes; accepted: at most 1000"):
         decoder(limit=1000).feed(struct.pack("<I", 2000))
+    frame = encode(FROM_WORKER)
+    assert decoder(limit=len(frame) - 4).feed(frame) == FROM_WORKER
+    with pytest.raises(WorkerError, match="accepted: at most"):
+        decoder(limit=len(frame) - 5).feed(frame)
 
 
 @pytest.mark.parametrize(
@@ -76,3 +104,17 @@ def test_the_end_of_the_stream_is_an_error(begun: bytes, words: str) -> None:
         reader.feed(begun)
     with pytest.raises(ConnectionLostError, match=words):
         reader.feed(b"")
+
+
+def test_a_socket_is_read_until_its_end() -> None:
+    near, far = socket.socketpair()
+    reader = decoder()
+    with near:
+        with far:
+            far.sendall(encode(FROM_WORKER) + b"\x01")
+        received: list[object] = []
+        while len(received) < len(FROM_WORKER):
+            received += receive(near, reader)
+        with pytest.raises(ConnectionLostError, match="1 bytes"):
+            receive(near, reader)
+    assert received == FROM_WORKER

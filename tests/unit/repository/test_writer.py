@@ -8,9 +8,6 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
-from lmi_backend.plan import EnginePlan, make_plan
-from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.writer import MODEL_PY, write_backend, write_model
 
@@ -22,10 +19,6 @@ def parse(text: str) -> Any:
     return text_format.Parse(text, model_config_pb2.ModelConfig())
 
 
-def plan(**changes: Any) -> EnginePlan:
-    return EnginePlan(**{"engine": "echo", "model": "", "python": "python3"} | changes)
-
-
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     folder = tmp_path / "source é"
@@ -35,13 +28,14 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: Path) -> None:
-    folder = write_model(plan(queue_size=7), source, tmp_path / "models", "m-1.x")
+    folder = write_model(source, tmp_path / "models", "m-1.x")
     config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
     assert (config.name, config.backend, config.max_batch_size) == ("m-1.x", "python", 0)
     assert config.model_transaction_policy.decoupled
     (group,) = config.instance_group
     assert (group.kind, group.count) == (model_config_pb2.ModelInstanceGroup.KIND_MODEL, 1)
-    assert config.dynamic_batching.default_queue_policy.max_queue_size == 7
+    # Triton's batcher would delay a burst of requests.
+    assert not config.HasField("dynamic_batching")
     assert config.parameters["model_dir"].string_value == str(source)
     types = model_config_pb2.DataType
     assert [(t.name, types.Name(t.data_type), list(t.dims), t.optional) for t in config.input] == [
@@ -53,7 +47,7 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
 
 
 def test_the_folder_holds_the_properties_and_a_door(source: Path, tmp_path: Path) -> None:
-    folder = write_model(plan(), source, tmp_path / "models", "m")
+    folder = write_model(source, tmp_path / "models", "m")
     assert (folder / "serving.properties").read_text() == "option.rolling_batch=echo\n"
     assert (folder / "1" / "model.py").read_text() == MODEL_PY
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -63,43 +57,58 @@ def test_the_folder_holds_the_properties_and_a_door(source: Path, tmp_path: Path
     ]
 
 
-def test_writing_again_replaces_and_in_place_names_no_source(source: Path) -> None:
-    for queue_size in (1, 2):
-        folder = write_model(plan(queue_size=queue_size), source, source.parent, source.name[:6])
-    assert folder != source
-    (source.parent / "same").mkdir()
-    (source.parent / "same" / "serving.properties").write_text("")
-    folder = write_model(plan(), source.parent / "same", source.parent, "same")
+def test_writing_again_replaces_what_was_written(source: Path, tmp_path: Path) -> None:
+    folder = write_model(source, tmp_path / "models", "m")
+    before = (folder / "config.pbtxt").read_bytes()
+    (folder / "config.pbtxt").write_text("stale")
+    (source / "serving.properties").write_text("option.rolling_batch=vllm\n")
+    assert write_model(source, tmp_path / "models", "m") == folder
+    assert (folder / "config.pbtxt").read_bytes() == before
+    assert (folder / "serving.properties").read_text() == "option.rolling_batch=vllm\n"
+    assert not list(folder.rglob("*.new"))
+
+
+def test_a_model_written_in_place_names_no_source(source: Path) -> None:
+    place = source.rename(source.with_name("here"))
+    before = (place / "serving.properties").read_bytes()
+    folder = write_model(place, place.parent, "here")
+    assert folder == place
     assert not parse((folder / "config.pbtxt").read_text()).parameters
+    assert (folder / "serving.properties").read_bytes() == before
+
+
+def test_a_folder_without_properties_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "weights").mkdir()
+    folder = write_model(tmp_path / "weights", tmp_path / "models", "m")
+    assert not (folder / "serving.properties").exists()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-a", "a b"])
 def test_a_name_triton_would_refuse_is_refused(source: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="accepted: letters"):
-        write_model(plan(), source, tmp_path, name)
+        write_model(source, tmp_path, name)
 
 
 def test_a_folder_that_cannot_be_written_is_named(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        write_model(plan(), source, tmp_path / "file", "m")
+        write_model(source, tmp_path / "file", "m")
 
 
 def test_the_backend_folder_is_only_the_door(tmp_path: Path) -> None:
-    assert (write_backend(tmp_path) / "model.py").read_text() == MODEL_PY
-
-
-@pytest.mark.parametrize("text", ['a"b', "a\\b", "a\nb", "é😀", "\x01"])
-def test_any_text_survives(text: str) -> None:
-    config = parse(render({"name": text, "parameters": []}))
-    assert config.name == text
+    for _ in range(2):
+        folder = write_backend(tmp_path)
+    assert folder == tmp_path / "lmi"
+    assert [path.name for path in folder.iterdir()] == ["model.py"]
+    assert (folder / "model.py").read_text() == MODEL_PY
+    with pytest.raises(ConfigurationError, match="cannot be written"):
+        write_backend(tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> None:
     example = ROOT / "model_repository" / name
-    options = load_options(example, {})
-    folder = write_model(make_plan(options, {"PATH": ""}), example, tmp_path, name)
+    folder = write_model(example, tmp_path, name)
     written = parse((folder / "config.pbtxt").read_text())
     del written.parameters["model_dir"]
     assert parse((example / "config.pbtxt").read_text()) == written

@@ -1,0 +1,69 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.options import LmiOptions, resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan.model_source import find_adapters, find_model
+
+
+def options(folder: Path, text: str = "") -> LmiOptions:
+    return resolve_options(parse_properties(text), {}, folder=folder)
+
+
+@pytest.mark.parametrize(
+    ("model_id", "problem"),
+    [
+        ("s3://bucket/model", "cannot be fetched; copy the model to a local folder"),
+        ("djl://x", "cannot be fetched"),
+        ("https://x/model.zip", "cannot be fetched"),
+        ("/no/such/folder", "is not a folder (looked at /no/such/folder)"),
+        ("./none", "is not a folder (looked at /"),
+        ("../none", "is not a folder (looked at /"),
+        ("~/no-such-folder", "is not a folder (looked at /"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_refused(model_id: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError) as refusal:
+        find_model(options(tmp_path, f"option.model_id={model_id}"), "vllm")
+    expected = f"serving.properties:1: option.model_id={model_id} {problem}"
+    assert str(refusal.value).startswith(expected)
+
+
+def test_a_model_beside_the_properties_needs_no_model_id(tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match=r"no model: option\.model_id is not set"):
+        find_model(options(tmp_path), "vllm")
+    (tmp_path / "config.json").write_text("{}")
+    assert find_model(options(tmp_path), "vllm") == str(tmp_path)
+
+
+@pytest.mark.parametrize("model_id", ["weights", "./weights", "../m/weights"])
+def test_relative_model_ids_start_at_the_properties(model_id: str, tmp_path: Path) -> None:
+    weights = tmp_path / "m" / "weights"
+    weights.mkdir(parents=True)
+    found = find_model(options(tmp_path / "m", f"option.model_id={model_id}"), "vllm")
+    assert found == str(weights)
+
+
+def test_what_is_no_folder_is_a_hub_id(tmp_path: Path) -> None:
+    assert find_model(options(tmp_path, "option.model_id=org/model"), "vllm") == "org/model"
+
+
+def test_echo_needs_no_model(tmp_path: Path) -> None:
+    assert find_model(options(tmp_path, "option.model_id=s3://x"), "echo") == ""
+
+
+def test_adapters_are_the_subfolders_with_a_configuration(tmp_path: Path) -> None:
+    for name in ("french", "english"):
+        (tmp_path / "lora" / name).mkdir(parents=True)
+        (tmp_path / "lora" / name / "adapter_config.json").write_text("{}")
+    (tmp_path / "lora" / "empty").mkdir()
+    asked = "option.adapters=lora\n"
+    assert find_adapters(options(tmp_path, asked)) == {}
+    found = find_adapters(options(tmp_path, f"{asked}option.enable_lora=true"))
+    assert list(found.items()) == [
+        ("english", str(tmp_path / "lora" / "english")),
+        ("french", str(tmp_path / "lora" / "french")),
+    ]
+    assert find_adapters(options(tmp_path, "option.enable_lora=true")) == {}

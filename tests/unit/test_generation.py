@@ -1,0 +1,33 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lmi_backend.generation import Delta
+
+DELTAS = st.builds(Delta, st.text(), st.integers(0, 9), num_prompt_tokens=st.just(3))
+
+
+@given(st.lists(DELTAS, min_size=1))
+def test_merged_deltas_are_as_if_they_had_come_as_one(deltas: list[Delta]) -> None:
+    expected = Delta(
+        "".join(delta.text for delta in deltas),
+        sum(delta.num_tokens for delta in deltas),
+        num_prompt_tokens=3,
+    )
+    first, *rest = deltas
+    for delta in rest:
+        first.merge(delta)
+    assert first == expected
+
+
+def test_the_later_delta_says_how_it_ended() -> None:
+    delta = Delta("a", 1, num_prompt_tokens=3)
+    later = Delta("b", 2, "stop", "s", 3)
+    delta.merge(later)
+    assert delta == Delta("ab", 3, "stop", "s", 3)
+    assert later == Delta("b", 2, "stop", "s", 3)
+
+
+def test_a_total_may_start_empty() -> None:
+    total = Delta()
+    total.merge(Delta("a", 1, "length", num_prompt_tokens=3))
+    assert total == Delta("a", 1, "length", num_prompt_tokens=3)
