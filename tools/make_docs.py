@@ -14,6 +14,8 @@ from typing import Any
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
+from lmi_backend.options.table import VARIABLES, find_option
+from lmi_backend.plan.signature import recorded_signature
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS, Tensor
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
@@ -53,21 +55,49 @@ def _read(path: Path) -> str:
 
 def _options() -> Iterator[str]:
     yield "# Options\n"
-    yield "Every option of LMI that concerns vLLM, all engines or the server, from"
-    yield "`lmi_backend/options/table/`. Any other `option.*` key is handed to the engine under its"
-    yield "own name, and refused if the engine has no such argument.\n"
-    yield "The file wins over OPTION_* and SERVING_* variables, those over the bare ones."
+    yield "Every option of LMI, from `lmi_backend/options/table/`; a key may have a row for several"
+    yield "engines. `lmi-backend options --engine ENGINE` prints what counts for one engine,"
+    yield "`lmi-backend check FOLDER` what becomes of your own.\n"
+    yield "A few variables of SageMaker win over the file; the file wins over OPTION_* and SERVING_*"
+    yield "variables, those over bare ones such as TENSOR_PARALLEL_DEGREE."
     live = [option for option in OPTIONS if option.fate == "mapped"]
     for scope, options in groupby(sorted(live, key=_scope), key=_scope):
-        yield f"\n## {scope.capitalize()}\n"
+        yield f"\n## {_title(scope)}\n"
         rows = [_option_row(option) for option in options]
         yield from _table(("option", "accepted", "default", "environment", "meaning"), rows)
     for fate in ("ignored", "refused"):
         yield f"\n## {fate.capitalize()}\n"
-        yield from _table(
-            ("option", "reason"),
-            [(f"`{option.name}`", option.reason) for option in OPTIONS if option.fate == fate],
-        )
+        ended = [option for option in OPTIONS if option.fate == fate]
+        rows = [(f"`{row.name}`", _title(row.scope), row.reason) for row in ended]
+        yield from _table(("option", "for", "reason"), rows)
+    for engine in ("vllm", "trtllm"):
+        yield from _passed(engine)
+    yield "\n## Environment variables\n"
+    rows = [(f"`{name}`", fate.word, fate.detail) for name, fate in VARIABLES.items()]
+    yield from _table(("variable", "fate", "what becomes of it"), rows)
+
+
+def _passed(engine: str) -> Iterator[str]:
+    """Describe the arguments that are options under the engine's own names."""
+    signature = recorded_signature(engine)
+    assert signature
+    yield f"\n## Passed to {_title(engine)}\n"
+    yield f"Arguments of {_title(engine)} {signature.version} with `option.` before them; the engine"
+    yield "reads the value. A version with other arguments takes those.\n"
+    rows = [
+        (f"`option.{name}`", argument.type, argument.default)
+        for name, argument in signature.arguments.items()
+        if find_option(f"option.{name}", engine) is None
+    ]
+    yield from _table(("option", "type", "default"), rows)
+
+
+_TITLES = {"vllm": "vLLM", "lmi-dist": "LMI-Dist", "trtllm": "TensorRT-LLM", "neuronx": "NeuronX"}
+_TITLES |= {"deepspeed": "DeepSpeed", "lmcache": "LMCache"}
+
+
+def _title(scope: str) -> str:
+    return _TITLES.get(scope, scope.capitalize())
 
 
 def _scope(option: Option[Any]) -> str:
@@ -76,10 +106,12 @@ def _scope(option: Option[Any]) -> str:
 
 def _option_row(option: Option[Any]) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
-    default = "" if option.default in ("", 0, {}) else f"`{option.default}`"
-    variables = ", ".join((option.variable, *option.env, *option.overriding_env))
+    default = option.default if option.lmi_default is None else option.lmi_default
+    shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
+    variables = (option.variable, *option.env, *option.inverse_env, *option.overriding_env)
     becomes = "".join(f" → {engine} `{name}`" for engine, name in option.engine_args.items())
-    return names, option.kind.accepted, default, variables, option.help + becomes
+    plan = f" → plan {option.plan_field}" if option.plan_field else ""
+    return names, option.kind.accepted, shown, ", ".join(variables), option.help + becomes + plan
 
 
 def _parameters() -> Iterator[str]:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
+from lmi_backend.options.model_store import LOAD_MODELS, MODEL_STORE, models_of, store_folders
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
+
+_MARKS = (FILE_NAME, "config.json")
+
+
+@dataclass(frozen=True)
+class Model:
+    """An LMI folder and the name it is served under."""
+
+    name: str
+    folder: Path
 
 
 def model_folder(path: Path) -> Path:
@@ -21,7 +35,43 @@ def model_folder(path: Path) -> Path:
     if not folder.is_dir():
         message = f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}"
         raise ConfigurationError(message)
-    if not any((folder / name).is_file() for name in (FILE_NAME, "config.json")):
+    if not _is_model(folder):
         message = f"{folder}: has neither {FILE_NAME} nor config.json"
         raise ConfigurationError(message)
     return folder
+
+
+def find_models(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Model]:
+    """Return the models of some folders and stores; of LMI's own environment if there are none.
+
+    Raises:
+        ConfigurationError: there is nothing to serve, or two models have one name.
+    """
+    if paths:
+        folders = [folder for path in paths for folder in _folders(path)]
+        models = [Model(folder.resolve().name, folder) for folder in folders]
+    else:
+        models = [
+            Model(entry.model_name, model_folder(entry.folder)) for entry in models_of(environment)
+        ]
+    if not models:
+        message = f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE} or /opt/ml/model"
+        raise ConfigurationError(message)
+    name, count = Counter(model.name for model in models).most_common(1)[0]
+    if count > 1:
+        message = f"{count} models are named {name}; accepted: folders with different names"
+        raise ConfigurationError(message)
+    return models
+
+
+def _folders(path: Path) -> list[Path]:
+    """Return the model at a path, or the models of the store there."""
+    if path.is_dir() and not _is_model(path):
+        inside = [folder for folder in store_folders(path) if _is_model(folder)]
+        if inside:
+            return inside
+    return [model_folder(path)]
+
+
+def _is_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in _MARKS)

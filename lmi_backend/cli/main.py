@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
-from lmi_backend.cli import describe, generate, serve
-from lmi_backend.errors import LmiError
+from lmi_backend.cli import check, convert, generate, options, plan, serve
+from lmi_backend.errors import ConfigurationError, LmiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments)
     except LmiError as error:
         sys.stderr.write(f"lmi-backend: {error}\n")
-        return 1
+        # As argparse does for what was typed wrong.
+        return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:
         # The reader of our output has left; keep Python from flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -40,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, generate, describe):
+    for module in (serve, generate, check, plan, options, convert):
         module.add_commands(commands)
     return parser
 

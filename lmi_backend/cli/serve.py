@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -15,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.describe import load_plan
-from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.planning import say, served_plan
 from lmi_backend.cli.running import RunningServer
 from lmi_backend.cli.triton_server import find_server
 from lmi_backend.errors import ConfigurationError
@@ -75,7 +76,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="Serve LMI folders on Triton. Ctrl-C or SIGTERM lets running requests finish "
         "and then stops everything; a second one stops at once.",
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="LMI folder")
+    parser.add_argument(
+        "paths",
+        nargs="*",
+        type=Path,
+        metavar="PATH",
+        help="LMI folder or model store; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
+    )
     parser.add_argument(
         "--model-repository",
         type=Path,
@@ -98,12 +105,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    folders = [model_folder(path) for path in arguments.paths]
+    models = find_models(arguments.paths, os.environ)
     ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
     ports.check()
     with _run_folder() as run, _stop_signals() as stop:
         repository = arguments.model_repository or run / "models"
-        names = [_write(folder, repository) for folder in folders]
+        names = [_write(model, repository) for model in models]
         server = RunningServer(
             find_server(run), repository, names, ports, run=run, log_file=arguments.log_file
         )
@@ -119,15 +126,15 @@ def _serve(arguments: argparse.Namespace) -> int:
 def _run_until_stopped(server: RunningServer, stop: threading.Event, drain_seconds: float) -> None:
     """Wait for the user, then for the running requests, or for the user again."""
     server.wait_until(stop.is_set)
-    _say("stopping: waiting for running requests; Ctrl-C again to stop at once")
+    say("stopping: waiting for running requests; Ctrl-C again to stop at once")
     stop.clear()
     server.drain(drain_seconds, stop.is_set)
 
 
-def _write(folder: Path, repository: Path) -> str:
-    name = folder.resolve().name
-    load_plan(folder)
-    return write_model(folder, repository, name).name
+def _write(model: Model, repository: Path) -> str:
+    options, _ = served_plan(model.folder)
+    write_model(model.folder, repository, model.name, options, force=True)
+    return model.name
 
 
 @contextlib.contextmanager
@@ -170,8 +177,8 @@ def _wait_until_ready(
             server.check()
             if time.monotonic() - said > _PROGRESS_SECONDS:
                 said = time.monotonic()
-                _say(f"starting {name}: {said - began:.0f} s")
-    _say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {ports.url}")
+                say(f"starting {name}: {said - began:.0f} s")
+    say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {ports.url}")
     return True
 
 
@@ -184,8 +191,3 @@ def _greet(names: list[str], ports: Ports, example: str | None) -> None:
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
     sys.stdout.flush()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"lmi-backend: {text}\n")
-    sys.stderr.flush()

@@ -11,11 +11,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.engines.protocol import Engine, EngineConfig
+    from lmi_backend.plan import EnginePlan
 
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
 }
+
+
+def refuse_unserved(plan: EnginePlan) -> None:
+    """Refuse a plan that this release cannot carry out.
+
+    Raises:
+        ConfigurationError: there is no adapter, or no launcher, for what it names.
+    """
+    if plan.engine not in ENGINES:
+        problem = f"engine {plan.engine}: this release cannot start it; it starts"
+        message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
+        raise ConfigurationError(message)
+    if plan.mode == "mpi":
+        message = (
+            "MPI mode: this release cannot start MPI ranks; use engine=Python without mpi_mode"
+        )
+        raise ConfigurationError(message)
+    if plan.nodes > 1:
+        message = f"{plan.nodes} nodes: this release starts workers on one node only"
+        raise ConfigurationError(message)
 
 
 def create_engine(name: str, config: EngineConfig) -> Engine:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
+_MOST_TOKENS = 1 << 40
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
 
@@ -54,10 +57,40 @@ def _pairs(text: str) -> dict[str, str]:
     return {name.strip(): value for name, _, value in items}
 
 
+def _items(text: str) -> list[Any]:
+    """Read a list: JSON, or words with commas between; Python's brackets and quotes are dropped."""
+    if text.lstrip().startswith("["):
+        with contextlib.suppress(ValueError):
+            value = json.loads(text)
+            return list(value)
+    words = [word.strip(" \t'\"") for word in text.strip(" []()").split(",")]
+    return [_number_or_word(word) for word in words if word]
+
+
+def _number_or_word(word: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(word)
+    return word
+
+
+def _limits(text: str) -> dict[str, Any]:
+    """Read JSON, or LMI's older image=4,video=1."""
+    if text.lstrip().startswith("{"):
+        return _json_object(text)
+    limits = _pairs(text.lower())
+    if not all(value.strip().isdigit() for value in limits.values()):
+        message = "has an entry that is not NAME=NUMBER"
+        raise ValueError(message)
+    return {name: int(value) for name, value in limits.items()}
+
+
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
 TEXT: Kind[str] = Kind("text", str, "any text")
 JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
 PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
+LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…")
+ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
 
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
@@ -77,6 +110,27 @@ def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
         return value
 
     return Kind("int", parse, accepted)
+
+
+def tokens() -> Kind[int]:
+    """A number of tokens as vLLM spells it: 4096, 32k (thousands), 32K (1024s), or auto, -1."""
+    pattern = re.compile(r"(\d+(?:\.\d+)?)([kKmMgG]?)")
+    scale = {"": 1, "k": 10**3, "K": 1 << 10, "m": 10**6, "M": 1 << 20, "g": 10**9, "G": 1 << 30}
+
+    def parse(text: str) -> int:
+        if text.lower() in ("auto", "-1"):
+            return -1
+        match = pattern.fullmatch(text)
+        value = float(match[1]) * scale[match[2]] if match else 0.5
+        if not value.is_integer():
+            message = "is not a number of tokens"
+            raise ValueError(message)
+        if not 1 <= value <= _MOST_TOKENS:
+            message = "is out of range"
+            raise ValueError(message)
+        return int(value)
+
+    return Kind("tokens", parse, "a whole number, 1 or more, also as 32k or 32K, or auto")
 
 
 def number(minimum: float, maximum: float | None = None) -> Kind[float]:
@@ -107,6 +161,18 @@ def degree() -> Kind[int | Literal["max"]]:
         return "max" if text.lower() == "max" else inner.parse(text)
 
     return Kind("degree", parse, "max or a whole number, 1 or more")
+
+
+def text_but(**refused: str) -> Kind[str]:
+    """Any text but some words, each with what to do instead."""
+
+    def parse(text: str) -> str:
+        if text.lower() in refused:
+            message = f"is not supported: {refused[text.lower()]}"
+            raise ValueError(message)
+        return text
+
+    return Kind("text", parse, f"any text but {', '.join(refused)}")
 
 
 def choice(*words: str, **aliases: str) -> Kind[str]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import environment as env
-from lmi_backend.options.option import PREFIX, Option
+from lmi_backend.options import sources
+from lmi_backend.options.engine_choice import EngineChoice, choose_engine
+from lmi_backend.options.option import PREFIX, Fate, Option
 from lmi_backend.options.properties import Property, read_properties
-from lmi_backend.options.setting import Setting
-from lmi_backend.options.table import BY_KEY, OPTIONS
+from lmi_backend.options.setting import Finding, Setting
+from lmi_backend.options.sources import FILE_NAME
+from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
 
 T = TypeVar("T")
-
-FILE_NAME = "serving.properties"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,12 +26,13 @@ class LmiOptions:
 
     folder: Path
     """Where serving.properties is; relative paths start here."""
+    choice: EngineChoice = field(default_factory=lambda: EngineChoice("vllm", "python", ()))
     values: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Setting] = field(default_factory=dict)
     passthrough: Mapping[str, Setting] = field(default_factory=dict)
     """Engine argument name to setting, for keys that only the engine can judge."""
-    notes: tuple[str, ...] = ()
-    """What was ignored or overridden, one sentence each."""
+    findings: tuple[Finding, ...] = ()
+    """Every setting of every source, in their order, with what becomes of it."""
 
     def __getitem__(self, option: Option[T]) -> T:
         return cast("T", self.values.get(option.name, option.default))
@@ -45,23 +46,13 @@ class LmiOptions:
         setting = self.settings.get(option.name)
         if setting is None:
             return OptionError(problem, option=option.name, origin="default")
-        return OptionError(
-            problem,
-            option=setting.name,
-            value=setting.value,
-            origin=setting.origin,
-            accepted=option.kind.accepted,
-        )
+        return _error(setting, problem)
 
     def locate(self, error: OptionError) -> OptionError:
         """Return an engine's complaint about an option with the place it was written at."""
         name = error.option.removeprefix(PREFIX)
         setting = self.passthrough.get(name) or self.settings.get(error.option)
-        if setting is None:
-            return error
-        return OptionError(
-            error.problem, option=setting.name, value=setting.value, origin=setting.origin
-        )
+        return _error(setting, error.problem) if setting else error
 
 
 def load_options(
@@ -75,113 +66,184 @@ def load_options(
         OptionError: an option is unknown, malformed, contradictory or refused.
         ConfigurationError: the file cannot be read.
     """
-    path = folder / FILE_NAME
-    properties = read_properties(path) if path.is_file() else []
-    return resolve_options(properties, environment, folder=base or folder)
+    return resolve_options(_read(folder), environment, folder=base or folder)
+
+
+def examine_options(
+    folder: Path, environment: Mapping[str, str]
+) -> tuple[LmiOptions, list[OptionError]]:
+    """Return the options that stand and every error, where `load_options` raises the first."""
+    return _examine(_read(folder), environment, folder)
 
 
 def resolve_options(
     properties: list[Property], environment: Mapping[str, str], *, folder: Path
 ) -> LmiOptions:
     """Apply precedence, aliases and types. See `load_options`."""
-    collector = _Collector()
-    for key, setting in env.overriding(environment):
-        collector.add(key, setting)
-    collector.seal("is overridden by the environment")
-    # Java keeps the last of a repeated key.
-    last = {entry.key: entry for entry in properties}
-    for entry in last.values():
-        collector.add(entry.key, Setting(entry.key, entry.value, f"{FILE_NAME}:{entry.line}"))
-    collector.seal("")
-    for key, setting in env.prefixed(environment):
-        collector.add(key, setting)
-    collector.seal("")
-    for option in OPTIONS:
-        setting_or_none = env.bare(environment, option)
-        if setting_or_none is not None:
-            collector.add(option.name, setting_or_none)
-    return collector.finish(folder)
+    options, errors = _examine(properties, environment, folder)
+    if errors:
+        raise errors[0]
+    return options
+
+
+def _read(folder: Path) -> list[Property]:
+    path = folder / FILE_NAME
+    return read_properties(path) if path.is_file() else []
+
+
+def _examine(
+    properties: list[Property], environment: Mapping[str, str], folder: Path
+) -> tuple[LmiOptions, list[OptionError]]:
+    layers = [
+        list(sources.overriding(environment, folder)),
+        [(entry.key, _written(entry)) for entry in properties],
+        list(sources.prefixed(environment)),
+    ]
+    # What every option means depends on the engine, so the options that choose it come first.
+    choosing = _Collector("vllm")
+    choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
+    choosing.add_bare(environment)
+    first = choosing.finish(folder)
+    try:
+        choice = choose_engine(first, environment)
+    except OptionError as error:
+        return first, [*choosing.errors, error]
+    collector = _Collector(choice.engine)
+    collector.add_layers(layers)
+    collector.add_bare(environment)
+    collector.add_variables(environment)
+    return replace(collector.finish(folder), choice=choice), collector.errors
+
+
+def _written(entry: Property) -> Setting:
+    return Setting(entry.key, entry.value, f"{FILE_NAME}:{entry.line}")
 
 
 class _Collector:
-    """Keeps the first source of each option, and refuses two that differ within one source."""
+    """Gives each setting its fate: the first source wins, two that differ within it are refused."""
 
-    def __init__(self) -> None:
-        self.settings: dict[str, Setting] = {}
-        self.values: dict[str, Any] = {}
-        self.passthrough: dict[str, Setting] = {}
-        self.notes: list[str] = []
-        self._sealed: dict[str, str] = {}
+    def __init__(self, engine: str) -> None:
+        self.errors: list[OptionError] = []
+        self._engine = engine
+        self._settings: dict[str, Setting] = {}
+        self._values: dict[str, Any] = {}
+        self._passthrough: dict[str, Setting] = {}
+        self._findings: list[Finding] = []
+        self._sealed: dict[str, Setting] = {}
 
-    def seal(self, note: str) -> None:
-        """End a source: what it set stands against every later one; `note` says so if not empty."""
-        for name in (*self.settings, *(PREFIX + name for name in self.passthrough)):
-            self._sealed.setdefault(name, note)
+    def add_layers(self, layers: Iterable[list[tuple[str, Setting]]]) -> None:
+        """Add each source, best first."""
+        for layer in layers:
+            # Java keeps the last of a repeated key.
+            last = dict(layer)
+            for key, setting in layer:
+                if last[key] is setting:
+                    self._try(key, setting)
+                else:
+                    self._find(setting, Fate("ignored", f"{last[key].origin} repeats it"))
+            self._seal()
 
-    def add(self, key: str, setting: Setting) -> None:
-        option = BY_KEY.get(key)
-        if option is None:
-            self._add_unknown(key, setting)
-            return
-        if option.name in self._sealed:
-            if note := self._sealed[option.name]:
-                self.notes.append(f"{setting.origin}: {setting.name} {note}")
-            return
-        if option.fate == "refused":
-            raise OptionError(
-                f"is not supported: {option.reason}",
-                option=setting.name,
-                value=setting.value,
-                origin=setting.origin,
-            )
-        if option.fate == "ignored":
-            self.notes.append(f"{setting.origin}: {setting.name} is ignored: {option.reason}")
-            return
-        value = _parse(option, setting)
-        earlier = self.settings.get(option.name)
-        if earlier is not None and self.values[option.name] != value:
-            problem = f"contradicts {earlier.name}={earlier.value} ({earlier.origin})"
-            raise OptionError(
-                problem, option=setting.name, value=setting.value, origin=setting.origin
-            )
-        self.settings.setdefault(option.name, setting)
-        self.values.setdefault(option.name, value)
+    def add_bare(self, environment: Mapping[str, str]) -> None:
+        """Add the bare variables, the weakest source."""
+        for option in OPTIONS:
+            if self._engine in option.engines and (setting := sources.bare(environment, option)):
+                self._try(option.name, setting)
 
-    def _add_unknown(self, key: str, setting: Setting) -> None:
-        if not key.startswith(PREFIX):
-            raise OptionError(
-                f"is not an option of LMI{closest(key, BY_KEY)}",
-                option=setting.name,
-                value=setting.value,
-                origin=setting.origin,
-            )
-        if key not in self._sealed:
-            self.passthrough[key.removeprefix(PREFIX)] = setting
+    def add_variables(self, environment: Mapping[str, str]) -> None:
+        """Add the variables that are no options."""
+        for name, fate in VARIABLES.items():
+            for variable in environment if name.endswith("*") else (name,):
+                if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
+                    self._add_variable(Setting(variable, value, sources.ORIGIN), fate)
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
             folder=folder,
-            values=dict(self.values),
-            settings=dict(self.settings),
-            passthrough=dict(self.passthrough),
-            notes=tuple(self.notes),
+            values=dict(self._values),
+            settings=dict(self._settings),
+            passthrough=dict(self._passthrough),
+            findings=tuple(self._findings),
         )
 
+    def _seal(self) -> None:
+        """End a source: what it set stands against every later one."""
+        self._sealed |= self._settings
+        self._sealed |= {PREFIX + name: setting for name, setting in self._passthrough.items()}
 
-def closest(word: str, known: Mapping[str, object]) -> str:
+    def _try(self, key: str, setting: Setting) -> None:
+        try:
+            self._add(key, setting)
+        except OptionError as error:
+            self.errors.append(error)
+            self._find(setting, Fate("refused", error.problem))
+
+    def _add(self, key: str, setting: Setting) -> None:
+        option = find_option(key, self._engine)
+        name = option.name if option else key
+        if name in self._sealed:
+            winner = self._sealed[name]
+            self._find(setting, Fate("ignored", f"{winner.name} ({winner.origin}) wins"))
+        elif option is None:
+            self._add_unknown(key, setting)
+        elif option.fate == "mapped":
+            self._add_mapped(option, setting)
+        elif option.fate == "refused" and not _is_harmless(option, setting):
+            raise _error(setting, f"is not supported: {option.reason}")
+        else:
+            self._find(setting, Fate("ignored", option.reason))
+
+    def _add_mapped(self, option: Option[Any], setting: Setting) -> None:
+        value = _parse(option, setting)
+        earlier = self._settings.get(option.name)
+        if earlier is not None and self._values[option.name] != value:
+            problem = f"contradicts {earlier.name}={earlier.shown} ({earlier.origin})"
+            raise _error(setting, problem)
+        self._settings.setdefault(option.name, setting)
+        self._values.setdefault(option.name, value)
+        self._find(setting, option.fate_under(self._engine))
+
+    def _add_unknown(self, key: str, setting: Setting) -> None:
+        if not key.startswith(PREFIX):
+            raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
+        self._passthrough[key.removeprefix(PREFIX)] = setting
+        self._find(setting, Fate("passed", ""))
+
+    def _add_variable(self, setting: Setting, fate: Fate) -> None:
+        if fate.word == "refused":
+            if setting.value.lower() in ("false", "0"):
+                return
+            self.errors.append(_error(setting, f"is not supported: {fate.detail}"))
+        self._find(setting, fate)
+
+    def _find(self, setting: Setting, fate: Fate) -> None:
+        self._findings.append(Finding(setting, fate))
+
+
+def closest(word: str, known: Iterable[str]) -> str:
     """Return a hint naming the known word that is most like this one, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
+
+
+def _is_harmless(option: Option[Any], setting: Setting) -> bool:
+    try:
+        return option.kind.parse(setting.value.strip()) in option.harmless
+    except ValueError:
+        return False
 
 
 def _parse(option: Option[T], setting: Setting) -> T:
     try:
         return option.kind.parse(setting.value.strip())
     except ValueError as error:
-        raise OptionError(
-            str(error),
-            option=setting.name,
-            value=setting.value,
-            origin=setting.origin,
-            accepted=option.kind.accepted,
-        ) from error
+        raise _error(setting, str(error), option.kind.accepted) from error
+
+
+def _error(setting: Setting, problem: str, accepted: str = "") -> OptionError:
+    return OptionError(
+        problem,
+        option=setting.name,
+        value=setting.shown,
+        origin=setting.origin,
+        accepted=accepted,
+    )

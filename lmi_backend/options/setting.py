@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lmi_backend.options.option import Fate
+
+_SECRET = re.compile(r"(token|secret|password|_pass|credentials|access_key)$", re.IGNORECASE)
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -15,3 +23,26 @@ class Setting:
     name: str
     value: str
     origin: str
+
+    @property
+    def shown(self) -> str:
+        """The value for people: secrets masked, long texts cut."""
+        if _SECRET.search(self.name):
+            return "***"
+        if len(self.value) <= _SHOWN:
+            return self.value
+        return f"{self.value[:_SHOWN]}… ({len(self.value)} characters)"
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.name}={self.shown}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A setting and what becomes of it."""
+
+    setting: Setting
+    fate: Fate
+
+    def __str__(self) -> str:
+        return f"{self.setting} is {self.fate.word}: {self.fate.detail}"

@@ -1,6 +1,6 @@
 """What we will run: the plan, and why."""
 
 from lmi_backend.plan.engine_plan import EnginePlan
-from lmi_backend.plan.planner import make_plan
+from lmi_backend.plan.prepare import plan_model
 
-__all__ = ["EnginePlan", "make_plan"]
+__all__ = ["EnginePlan", "plan_model"]

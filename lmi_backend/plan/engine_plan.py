@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lmi_backend.options.engine_choice import Mode
+    from lmi_backend.plan.memory import MemoryEstimate
+
 Dialect = Literal["legacy", "async"]
 
 
@@ -18,13 +21,20 @@ class EnginePlan:
     engine: str
     """Name in the engine registry."""
     model: str
-    """Local folder or hub id."""
+    """Local folder, hub id or s3:// prefix."""
     python: str
     """Interpreter of the workers."""
+    mode: Mode = "python"
+    """Whether a worker is one process, or a group of MPI ranks."""
     tensor_parallel_degree: int = 1
     pipeline_parallel_degree: int = 1
+    nodes: int = 1
+    """Machines one worker spans."""
     device_groups: tuple[tuple[str, ...], ...] = ((),)
-    """One group a worker, as CUDA_VISIBLE_DEVICES spells them; an empty one runs on the CPU."""
+    """One group a worker, as CUDA_VISIBLE_DEVICES spells them on each of its nodes; an empty one
+    runs on the CPU."""
+    memory: MemoryEstimate | None = None
+    """What is expected on each device; None where the model or the device is not known."""
     max_running: int = 256
     """Requests that one worker generates for at once."""
     queue_size: int = 1000
@@ -67,4 +77,10 @@ class EnginePlan:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""
-        return asdict(self)
+        plain = asdict(self)
+        if self.memory is not None:
+            plain["memory"] |= {
+                "num_blocks": self.memory.num_blocks,
+                "num_tokens": self.memory.num_tokens,
+            }
+        return plain

@@ -1,22 +1,60 @@
-"""What this machine offers: the accelerators a worker may be given."""
+"""What this machine offers: the accelerators and the memory a worker may be given."""
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
+_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+_SECONDS = 10.0
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """The machine a plan is made for, real or supposed."""
+
+    devices: tuple[str, ...] = ()
+    """GPUs of one node, as CUDA_VISIBLE_DEVICES spells them; none is a plan for the CPU."""
+    device_memory: int = 0
+    """Bytes of the smallest device; 0 if unknown."""
+    host_memory: int = 0
+    """Bytes of host memory that are available; 0 if unknown."""
+    nodes: int = 1
+    """Machines like this one that may share a model."""
+
+    @property
+    def kind(self) -> Literal["gpu", "cpu"]:
+        """LMI's word for the devices, as in gpu.minWorkers."""
+        return "gpu" if self.devices else "cpu"
+
+    def nodes_for(self, size: int) -> int:
+        """Return how many nodes a worker of so many devices spans."""
+        return -(-size // len(self.devices)) if self.devices else 1
+
+
+def detect_hardware(environment: Mapping[str, str], *, nodes: Path = Path("/dev")) -> Hardware:
+    """Return what this machine has. No driver library is loaded."""
+    devices = tuple(visible_devices(environment, nodes=nodes))
+    return Hardware(
+        devices=devices,
+        device_memory=_device_memory() if devices else 0,
+        host_memory=_available_memory(),
+    )
 
 
 def visible_devices(environment: Mapping[str, str], *, nodes: Path = Path("/dev")) -> list[str]:
     """Return the names of the CUDA devices that may be used, as CUDA_VISIBLE_DEVICES spells them.
 
-    CUDA_VISIBLE_DEVICES decides if it is set; else the device nodes of the container. No driver
-    library is loaded: this also runs in an interpreter that Triton throws away.
+    CUDA_VISIBLE_DEVICES decides if it is set; else the device nodes of the container.
     """
     mask = environment.get("CUDA_VISIBLE_DEVICES")
     if mask is not None:
@@ -25,3 +63,26 @@ def visible_devices(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
         return names[: names.index("-1")] if "-1" in names else [name for name in names if name]
     found = (_DEVICE_NODE.fullmatch(node.name) for node in nodes.glob("nvidia*"))
     return [str(index) for index in sorted(int(match[1]) for match in found if match)]
+
+
+def _device_memory() -> int:
+    """Return the bytes of the smallest GPU, 0 if the driver's tool does not say."""
+    tool = shutil.which(_NVIDIA_SMI[0])
+    if tool is None:
+        return 0
+    try:
+        done = subprocess.run(  # noqa: S603
+            (tool, *_NVIDIA_SMI[1:]), capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+        return min(int(line) for line in done.stdout.split()) * MIB
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 0
+
+
+def _available_memory() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    match = re.search(r"^MemAvailable:\s+(\d+) kB", lines, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0

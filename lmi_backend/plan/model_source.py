@@ -12,11 +12,12 @@ from lmi_backend.options.table import vllm
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
 
-_REMOTE = ("s3://", "djl://", "http://", "https://")
+S3 = "s3://"
+_ELSEWHERE = ("djl://", "http://", "https://")
 
 
-def find_model(options: LmiOptions, engine: str) -> str:
-    """Return the local folder or hub id of the model; empty for an engine that needs none.
+def find_model(options: LmiOptions) -> str:
+    """Return the local folder, hub id or s3:// prefix; empty for an engine that needs no model.
 
     A relative path starts at the folder of serving.properties.
 
@@ -24,12 +25,14 @@ def find_model(options: LmiOptions, engine: str) -> str:
         OptionError: `option.model_id` cannot be a model.
         PlanError: there is no model in the folder either.
     """
-    if engine == "echo":
+    if options.choice.engine == "echo":
         return ""
     model_id = options[opt.MODEL_ID]
-    if model_id.startswith(_REMOTE):
-        problem = "cannot be fetched; copy the model to a local folder and name that"
+    if model_id.startswith(_ELSEWHERE):
+        problem = "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"
         raise options.error(opt.MODEL_ID, problem)
+    if model_id.startswith(S3):
+        return model_id
     if model_id:
         return _local_or_hub(options, model_id)
     if (options.folder / "config.json").is_file():

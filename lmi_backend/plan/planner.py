@@ -1,54 +1,74 @@
-"""Decide how to run what the options ask for, on the devices that are visible."""
+"""Decide how to run what the options ask for, on the devices that are there."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from lmi_backend.errors import PlanError
-from lmi_backend.options.table import OPTIONS, vllm
+from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.options.option import PREFIX, adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
+from lmi_backend.options.table import trtllm, vllm
+from lmi_backend.plan.arguments import engine_arguments
+from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.engine_plan import Dialect, EnginePlan
-from lmi_backend.plan.hardware import visible_devices
 from lmi_backend.plan.model_source import find_adapters, find_model
+from lmi_backend.plan.signature import signature
+from lmi_backend.plan.strategy import Strategy
+from lmi_backend.plan.verdict import fate_of
+from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_facts import ModelFacts
 
-_ENGINE_BY_ROLLING_BATCH = {
-    "auto": "vllm",
-    "disable": "vllm",
-    "vllm": "vllm",
-    "lmi-dist": "vllm",
-    "echo": "echo",
-}
-_LEGACY = frozenset({"vllm", "lmi-dist", "trtllm", "scheduler", "echo"})
-_HANDLERS = frozenset({"djl_python.huggingface", "djl_python.lmi_vllm.vllm_async_service"})
+_DEEPSPEED_SLOTS = 4
 _GENERATION = frozenset({"auto", "generate", "text-generation"})
 
 
-def make_plan(options: LmiOptions, environment: Mapping[str, str]) -> EnginePlan:
-    """Plan one model.
+def make_plan(
+    options: LmiOptions,
+    environment: Mapping[str, str],
+    hardware: Hardware,
+    facts: ModelFacts | None,
+) -> EnginePlan:
+    """Plan one model; `facts` is None where its config.json cannot be read.
 
     Raises:
-        ConfigurationError: the options cannot be run, or not on this machine.
+        ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    reasons = list(options.notes)
+    ignored = (finding for finding in options.findings if finding.fate.word == "ignored")
+    reasons = [*map(str, ignored), *options.choice.reasons]
     _refuse_what_is_not_served(options)
-    engine = _engine(options, reasons)
-    tensor, pipeline, groups = _devices(options, environment, reasons)
+    python = find_interpreter(options, environment)
+    passthrough = _passthrough(options, python, reasons)
+    max_running = _max_running(options, reasons)
+    worker_environment = _worker_environment(options)
+    hardware = _share(options, hardware)
+    capacity = None
+    if facts and (hardware.device_memory or not hardware.devices):
+        around = {**environment, **worker_environment}
+        capacity = Capacity(options, hardware, facts, around, max_running)
+    degrees = Strategy(options, hardware, facts, capacity, reasons).choose()
+    if capacity and degrees.memory:
+        reasons += capacity.describe(degrees.memory)
     return EnginePlan(
-        engine=engine,
-        model=find_model(options, engine),
-        python=_interpreter(options, environment, reasons),
-        tensor_parallel_degree=tensor,
-        pipeline_parallel_degree=pipeline,
-        device_groups=groups,
-        max_running=options[opt.MAX_ROLLING_BATCH_SIZE],
+        engine=adapter_of(options.choice.engine),
+        model=find_model(options),
+        python=python,
+        mode=options.choice.mode,
+        tensor_parallel_degree=degrees.tensor,
+        pipeline_parallel_degree=degrees.pipeline,
+        nodes=hardware.nodes_for(degrees.size),
+        device_groups=cut_devices(options, hardware, degrees.size, reasons),
+        memory=degrees.memory,
+        max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
         load_timeout=options[opt.MODEL_LOADING_TIMEOUT],
         request_timeout=options[opt.PREDICT_TIMEOUT],
@@ -56,97 +76,70 @@ def make_plan(options: LmiOptions, environment: Mapping[str, str]) -> EnginePlan
         parallel_loading=options[opt.PARALLEL_LOADING],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
         dialect=_dialect(options, reasons),
-        engine_arguments=_engine_arguments(options, engine, tensor, pipeline),
-        passthrough={name: setting.value for name, setting in options.passthrough.items()},
+        engine_arguments=engine_arguments(options, degrees, max_running, reasons),
+        passthrough=passthrough,
         adapters=find_adapters(options),
-        environment=options[opt.ENV],
+        environment=worker_environment,
         reasons=tuple(reasons),
     )
 
 
 def _refuse_what_is_not_served(options: LmiOptions) -> None:
-    if options[opt.ENGINE] == "MPI" or options[opt.MPI_MODE]:
-        option = opt.MPI_MODE if options[opt.MPI_MODE] else opt.ENGINE
-        raise options.error(option, "asks for MPI ranks, which are not served yet; use Python mode")
-    if options[opt.ENGINE] == "DeepSpeed":
-        raise options.error(opt.ENGINE, "is not served yet; use Python")
     if options[opt.TASK] not in _GENERATION:
         raise options.error(opt.TASK, "is not served yet; use text-generation")
-    handler = options[opt.ENTRY_POINT]
-    if handler and handler not in _HANDLERS:
-        known = ", ".join(sorted(_HANDLERS))
-        raise options.error(opt.ENTRY_POINT, f"is not served; the built-in handlers are {known}")
     if (custom := options.folder / "model.py").is_file():
         message = f"{custom}: custom handlers are not served; remove it to use the engine directly"
         raise PlanError(message)
 
 
-def _engine(options: LmiOptions, reasons: list[str]) -> str:
-    asked = options[opt.ROLLING_BATCH]
-    engine = _ENGINE_BY_ROLLING_BATCH.get(asked)
-    if engine is None:
-        served = ", ".join(sorted(_ENGINE_BY_ROLLING_BATCH))
-        raise options.error(opt.ROLLING_BATCH, f"names an engine not served yet; served: {served}")
-    if asked == "lmi-dist":
-        reasons.append("engine vllm: LMI itself runs rolling_batch=lmi-dist on vLLM since 0.33")
-    else:
-        reasons.append(f"engine {engine}: rolling_batch is {asked}")
-    return engine
+def _passthrough(options: LmiOptions, python: str, reasons: list[str]) -> dict[str, str]:
+    """Return what is handed to the engine as text; it has, or may have, such arguments."""
+    engine = options.choice.engine
+    known = signature(adapter_of(engine), python) if options.passthrough else None
+    passed = {}
+    for name, setting in options.passthrough.items():
+        fate = fate_of(PREFIX + name, engine, known)
+        if fate.word == "refused":
+            raise OptionError(
+                fate.detail, option=setting.name, value=setting.shown, origin=setting.origin
+            )
+        if fate.word == "passed":
+            passed[name] = setting.value
+        else:
+            reasons.append(f"{setting} is ignored: {fate.detail}")
+    return passed
 
 
-def _devices(
-    options: LmiOptions, environment: Mapping[str, str], reasons: list[str]
-) -> tuple[int, int, tuple[tuple[str, ...], ...]]:
-    """Choose the parallel degrees, and cut the devices into one group a worker."""
-    if 0 < options[srv.MAX_WORKERS] < options[srv.MIN_WORKERS]:
-        problem = f"is more than maxWorkers, {options[srv.MAX_WORKERS]}"
-        raise options.error(srv.MIN_WORKERS, problem)
-    devices = _allowed_devices(options, visible_devices(environment))
-    pipeline = options[opt.PIPELINE_PARALLEL_DEGREE]
-    asked = options[opt.TENSOR_PARALLEL_DEGREE]
-    tensor = max(1, len(devices) // pipeline) if asked == "max" else asked
-    if not devices:
-        reasons.append(f"tensor parallel degree {tensor}: no device is visible, {asked} was asked")
-        wanted = options[srv.MIN_WORKERS] or 1
-        return tensor, pipeline, ((),) * wanted
-    size = tensor * pipeline
-    if size > len(devices):
-        is_tensor = options.is_set(opt.TENSOR_PARALLEL_DEGREE) and tensor > 1
-        option = opt.TENSOR_PARALLEL_DEGREE if is_tensor else opt.PIPELINE_PARALLEL_DEGREE
-        problem = f"needs {size} devices ({tensor} x {pipeline}); {len(devices)} visible"
-        raise options.error(option, problem)
-    copies = min(len(devices) // size, options[srv.MAX_WORKERS] or len(devices))
-    if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(srv.MIN_WORKERS):
-        copies = 1
-        reasons.append("1 worker: LMI serves LoRA adapters from one worker")
-    if options[srv.MIN_WORKERS] > copies:
-        problem = f"workers of {size} devices do not fit on {len(devices)} devices"
-        raise options.error(srv.MIN_WORKERS, problem)
-    reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} visible")
-    groups = tuple(tuple(devices[i * size : (i + 1) * size]) for i in range(copies))
-    return tensor, pipeline, groups
+def _max_running(options: LmiOptions, reasons: list[str]) -> int:
+    """Return how many requests one worker generates for at once."""
+    asked = [
+        (option, options[option])
+        for option in (opt.MAX_ROLLING_BATCH_SIZE, trtllm.MAX_SEQUENCES)
+        if options.is_set(option)
+    ]
+    if len({value for _, value in asked}) > 1:
+        problem = f"contradicts {asked[0][0].name}={asked[0][1]}"
+        raise options.error(asked[1][0], problem)
+    if asked:
+        return asked[0][1]
+    if options[srv.BATCH_SIZE] > 1:
+        batch = options[srv.BATCH_SIZE]
+        reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
+        return batch
+    if options.choice.engine == "deepspeed":
+        reasons.append(f"{_DEEPSPEED_SLOTS} requests at once: LMI's default for DeepSpeed")
+        return _DEEPSPEED_SLOTS
+    return opt.MAX_ROLLING_BATCH_SIZE.default
 
 
-def _allowed_devices(options: LmiOptions, visible: list[str]) -> list[str]:
-    text = options[srv.LOAD_ON_DEVICES]
-    if text == "*":
-        return visible
-    if text == "-1":
-        return []
-    names = [item.strip().removeprefix("gpu") for item in text.split(";")]
-    indices = [int(name) for name in names if name.isdigit() and int(name) < len(visible)]
-    if len(set(indices)) < len(names):
-        problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
-        raise options.error(srv.LOAD_ON_DEVICES, problem)
-    return [visible[index] for index in indices]
+def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str:
+    """Return the interpreter of the workers: the one asked for, else this one.
 
-
-def _interpreter(options: LmiOptions, environment: Mapping[str, str], reasons: list[str]) -> str:
+    Raises:
+        OptionError: it is no executable file.
+    """
     asked = options[opt.PYTHON_EXECUTABLE]
-    if not asked:
-        reasons.append(f"interpreter {sys.executable}: the server's own")
-        return sys.executable
-    path = shutil.which(asked, path=environment.get("PATH"))
+    path = shutil.which(asked, path=environment.get("PATH")) if asked else sys.executable
     if path is None:
         raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
     return path
@@ -156,30 +149,34 @@ def _dialect(options: LmiOptions, reasons: list[str]) -> Dialect:
     asked = options[opt.LMI_DIALECT]
     if asked != "auto":
         return "legacy" if asked == "legacy" else "async"
-    is_legacy = (
-        options[opt.ROLLING_BATCH] in _LEGACY
-        or options.is_set(opt.OUTPUT_FORMATTER)
-        or options[opt.TGI_COMPAT]
-    )
+    if options.is_set(opt.ASYNC_MODE):
+        word = "async" if options[opt.ASYNC_MODE] else "not async"
+        reasons.append(f"LMI dialect: async_mode is {word}")
+        return "async" if options[opt.ASYNC_MODE] else "legacy"
+    names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
+    is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
     dialect: Dialect = "legacy" if is_legacy else "async"
     reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
     return dialect
 
 
-def _engine_arguments(
-    options: LmiOptions, engine: str, tensor: int, pipeline: int
-) -> dict[str, Any]:
-    arguments = {
-        option.engine_args[engine]: options[option]
-        for option in OPTIONS
-        if engine in option.engine_args and options.is_set(option)
-    }
-    if engine == "vllm":
-        arguments |= {
-            "tensor_parallel_size": tensor,
-            "pipeline_parallel_size": pipeline,
-            "max_num_seqs": options[opt.MAX_ROLLING_BATCH_SIZE],
-        }
-        if options[vllm.ENABLE_LORA]:
-            arguments["max_loras"] = options[vllm.MAX_LORAS]
-    return arguments
+def _share(options: LmiOptions, hardware: Hardware) -> Hardware:
+    """Return the part of the hardware that the options allow."""
+    check_memory(options, hardware)
+    return replace(
+        hardware,
+        devices=usable_devices(options, hardware.devices),
+        nodes=max(hardware.nodes, options[opt.CLUSTER_SIZE]),
+    )
+
+
+def _worker_environment(options: LmiOptions) -> dict[str, str]:
+    given: Mapping[str, str] = options[opt.ENV]
+    environment = dict(given)
+    file = options[vllm.LMCACHE_FILE]
+    if file:
+        path = options.folder / file
+        if not path.is_file():
+            raise options.error(vllm.LMCACHE_FILE, f"is not a file (looked at {path})")
+        environment["LMCACHE_CONFIG_FILE"] = str(path.resolve())
+    return environment

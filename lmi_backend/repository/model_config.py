@@ -18,10 +18,13 @@ MODEL_DIR: str = "model_dir"
 """Parameter: folder of the user's serving.properties, when paths in it start there."""
 
 
-def model_config(*, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
+def model_config(
+    *, name: str, parameters: Mapping[str, str], warmup: bool = False
+) -> dict[str, Any]:
     """Return the ModelConfig of a model, in the order of a written file.
 
-    It does not depend on the plan: what the model runs is read when it is loaded.
+    It does not depend on the plan: what the model runs is read when it is loaded. With `warmup`
+    Triton sends one request before it calls the model ready.
     """
     return {
         "name": name,
@@ -38,7 +41,13 @@ def model_config(*, name: str, parameters: Mapping[str, str]) -> dict[str, Any]:
         "parameters": [
             {"key": key, "value": {"string_value": value}} for key, value in parameters.items()
         ],
-    }
+    } | ({"model_warmup": [_warmup()]} if warmup else {})
+
+
+def _warmup() -> dict[str, Any]:
+    """One request with an empty prompt: Triton fills strings with nothing, or from a file."""
+    text = {"data_type": Word("TYPE_STRING"), "dims": [1], "zero_data": True}
+    return {"name": "one answer", "batch_size": 0, "inputs": [{"key": "text_input", "value": text}]}
 
 
 class Word(str):

@@ -8,10 +8,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
-from lmi_backend.plan import make_plan
+from lmi_backend.plan import plan_model
 from lmi_backend.repository.model_config import MODEL_DIR
+from lmi_backend.repository.record import option_changes
 from lmi_backend.serving.service import Service
 
 if TYPE_CHECKING:
@@ -33,18 +35,26 @@ def load_service(
     config = json.loads(args["model_config"])
     refuse_copies(config)
     folder = Path(args["model_repository"])
-    options = load_options(folder, os.environ, base=_base(config))
-    plan = make_plan(options, os.environ)
+    name = args["model_name"]
+    parameters = _parameters(config)
+    base = Path(parameters[MODEL_DIR]) if MODEL_DIR in parameters else None
+    options = load_options(folder, os.environ, base=base)
+    for change in option_changes(parameters, options):
+        _log.warning("%s: %s", name, change)
+    plan = plan_model(
+        options, os.environ, reach="model", say=lambda text: _log.info("%s: %s", name, text)
+    )
+    refuse_unserved(plan)
     for reason in plan.reasons:
-        _log.info("%s: %s", args["model_name"], reason)
-    service = Service(plan, args["model_name"], on_line)
+        _log.info("%s: %s", name, reason)
+    service = Service(plan, name, on_line)
     try:
         capabilities = service.start()
     except OptionError as error:
         raise options.locate(error) from error
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",
-        args["model_name"],
+        name,
         capabilities.engine,
         capabilities.version,
         plan.max_requests,
@@ -73,6 +83,6 @@ def refuse_copies(config: dict[str, Any]) -> None:
         raise PlanError(message)
 
 
-def _base(config: dict[str, Any]) -> Path | None:
-    entry = config.get("parameters", {}).get(MODEL_DIR)
-    return Path(entry["string_value"]) if entry else None
+def _parameters(config: dict[str, Any]) -> dict[str, str]:
+    entries: dict[str, dict[str, str]] = config.get("parameters", {})
+    return {key: entry["string_value"] for key, entry in entries.items()}

@@ -5,22 +5,58 @@ from __future__ import annotations
 from typing import Any
 
 from lmi_backend.options.option import Option
-from lmi_backend.options.table import common, ended, server, vllm
+from lmi_backend.options.table import (
+    common,
+    ended,
+    lmi_dist,
+    retired,
+    server,
+    speculative,
+    transformers,
+    trtllm,
+    vllm,
+)
+from lmi_backend.options.table.variables import VARIABLES
+
+_MODULES = (common, server, vllm, speculative, lmi_dist, trtllm, transformers)
 
 OPTIONS: tuple[Option[Any], ...] = (
-    tuple(
-        value
-        for module in (common, server, vllm)
-        for value in vars(module).values()
-        if isinstance(value, Option)
-    )
-    + ended.rows()
+    *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Option)),
+    *trtllm.BUILD_ROWS,
+    *retired.ROWS,
+    *ended.rows(),
 )
-"""Every option, by declaration."""
+"""Every option, by declaration; a key has a row for each meaning it has."""
 
-BY_KEY: dict[str, Option[Any]] = {
-    key: option for option in OPTIONS for key in (option.name, *option.aliases)
-}
-"""Every key a properties file may hold, aliases included."""
+CHOICE = frozenset(
+    option.name
+    for option in (
+        common.ENGINE,
+        common.MPI_MODE,
+        common.ASYNC_MODE,
+        common.ROLLING_BATCH,
+        common.ENTRY_POINT,
+    )
+)
+"""Keys that choose the engine, and so the meaning of all others."""
 
-__all__ = ["BY_KEY", "OPTIONS", "common", "ended", "server", "vllm"]
+
+def _rows() -> dict[str, list[Option[Any]]]:
+    rows: dict[str, list[Option[Any]]] = {}
+    # The row for fewest engines first: it knows best.
+    for option in sorted(OPTIONS, key=lambda option: len(option.engines)):
+        for key in (option.name, *option.aliases):
+            rows.setdefault(key, []).append(option)
+    return rows
+
+
+KEYS: dict[str, list[Option[Any]]] = _rows()
+"""Every key a properties file may hold, aliases included, with its rows."""
+
+
+def find_option(key: str, engine: str) -> Option[Any] | None:
+    """Return the row of a key that speaks of an engine."""
+    return next((option for option in KEYS.get(key, ()) if engine in option.engines), None)
+
+
+__all__ = ["CHOICE", "KEYS", "OPTIONS", "VARIABLES", "find_option"]

@@ -7,21 +7,29 @@ from typing import Final
 from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, whole
 from lmi_backend.options.option import Option
 
+_UNBUDGETED = "this engine has no token budget of a step"
+
 ENGINE: Final = Option(
     name="engine",
     prefixed_env="OPTION_ENGINE",
     kind=choice("Python", "MPI", "DeepSpeed"),
     default="Python",
+    plan_field="mode",
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
 )
 MPI_MODE: Final = Option(
-    name="option.mpi_mode", kind=BOOL, default=False, help="Start each worker as MPI ranks."
+    name="option.mpi_mode",
+    kind=BOOL,
+    default=False,
+    plan_field="mode",
+    help="Start each worker as MPI ranks.",
 )
 ASYNC_MODE: Final = Option(
     name="option.async_mode",
     kind=BOOL,
     default=True,
-    help="LMI's request flow. Requests are always handed on as they come here.",
+    plan_field="dialect",
+    help="LMI's request flow. Requests are always handed on as they come; this chooses defaults.",
 )
 ROLLING_BATCH: Final = Option(
     name="option.rolling_batch",
@@ -29,6 +37,7 @@ ROLLING_BATCH: Final = Option(
         "auto", "vllm", "trtllm", "lmi-dist", "scheduler", "tnx", "deepspeed", "disable", "echo"
     ),
     default="auto",
+    plan_field="engine",
     help="Continuous batching engine. echo is ours: it repeats the prompt, for dry runs.",
 )
 ENTRY_POINT: Final = Option(
@@ -37,6 +46,7 @@ ENTRY_POINT: Final = Option(
     kind=TEXT,
     default="",
     env=("DJL_ENTRY_POINT",),
+    plan_field="engine",
     help="LMI's handler: a djl_python.* name chooses the engine.",
 )
 PYTHON_EXECUTABLE: Final = Option(
@@ -44,24 +54,32 @@ PYTHON_EXECUTABLE: Final = Option(
     kind=TEXT,
     default="",
     env=("PYTHON_EXECUTABLE",),
+    plan_field="python",
     help="Interpreter of the worker; it must have the engine. Default: the server's own.",
 )
 ENV: Final = Option(
-    name="option.env", kind=PAIRS, default={}, help="Variables added to the worker's environment."
+    name="option.env",
+    kind=PAIRS,
+    default={},
+    plan_field="environment",
+    help="Variables added to the worker's environment.",
 )
 MODEL_ID: Final = Option(
     name="option.model_id",
     kind=TEXT,
     default="",
+    aliases=("option.s3url",),
     env=("HF_MODEL_ID",),
-    help="Hub id or local folder. Default: the folder of serving.properties.",
+    plan_field="model",
+    unused_by={"echo": "it needs no model"},
+    help="Hub id, local folder or s3:// prefix. Default: the folder of serving.properties.",
 )
 REVISION: Final = Option(
     name="option.revision",
     kind=TEXT,
     default="",
     env=("HF_REVISION", "HF_MODEL_REVISION"),
-    engine_args={"vllm": "revision"},
+    engine_args={"vllm": "revision", "trtllm": "revision", "transformers": "revision"},
     help="Branch, tag or commit of a hub model.",
 )
 TRUST_REMOTE_CODE: Final = Option(
@@ -69,7 +87,13 @@ TRUST_REMOTE_CODE: Final = Option(
     kind=BOOL,
     default=False,
     env=("HF_MODEL_TRUST_REMOTE_CODE",),
-    engine_args={"vllm": "trust_remote_code"},
+    engine_args={
+        "vllm": "trust_remote_code",
+        "trtllm": "trust_remote_code",
+        "transformers": "trust_remote_code",
+        "deepspeed": "trust_remote_code",
+        "neuronx": "trust_remote_code",
+    },
     help="Run Python code that comes with the model.",
 )
 DTYPE: Final = Option(
@@ -79,12 +103,14 @@ DTYPE: Final = Option(
         "float32",
         "float16",
         "bfloat16",
+        "int8",
         fp32="float32",
         fp16="float16",
         bf16="bfloat16",
     ),
     default="auto",
-    engine_args={"vllm": "dtype"},
+    aliases=("option.data_type",),
+    engine_args=dict.fromkeys(("vllm", "trtllm", "transformers", "deepspeed", "neuronx"), "dtype"),
     help="Type of weights and activations.",
 )
 TASK: Final = Option(
@@ -94,20 +120,26 @@ TASK: Final = Option(
     ),
     default="auto",
     env=("HF_TASK",),
+    plan_field="task",
     help="What the model is used for. Only generation is served now.",
 )
 TENSOR_PARALLEL_DEGREE: Final = Option(
     name="option.tensor_parallel_degree",
     kind=degree(),
     default="max",
+    aliases=("option.tensor_parallel_size",),
     env=("TENSOR_PARALLEL_DEGREE", "SM_NUM_GPUS"),
-    help="Devices one copy of each layer is split over; max is all visible, 1 without a device.",
+    plan_field="tensor_parallel_degree",
+    help="Devices each layer is split over; max is all visible, 1 without a device. Default: as "
+    "few as the model fits on.",
 )
 PIPELINE_PARALLEL_DEGREE: Final = Option(
     name="option.pipeline_parallel_degree",
     kind=whole(1),
     default=1,
+    aliases=("option.pipeline_parallel_size",),
     env=("PIPELINE_PARALLEL_DEGREE",),
+    plan_field="pipeline_parallel_degree",
     help="Stages the layers are split into.",
 )
 MAX_ROLLING_BATCH_SIZE: Final = Option(
@@ -116,7 +148,7 @@ MAX_ROLLING_BATCH_SIZE: Final = Option(
     default=256,
     aliases=("option.max_num_seqs",),
     env=("MAX_BATCH_SIZE",),
-    engine_args={"vllm": "max_num_seqs", "echo": "max_running"},
+    plan_field="max_running",
     help="Sequences that run at once in one worker; more wait their turn.",
 )
 MAX_PREFILL_TOKENS: Final = Option(
@@ -125,31 +157,36 @@ MAX_PREFILL_TOKENS: Final = Option(
     default=0,
     aliases=("option.max_num_batched_tokens",),
     env=("MAX_BATCH_PREFILL_TOKENS",),
-    engine_args={"vllm": "max_num_batched_tokens"},
+    engine_args={"vllm": "max_num_batched_tokens", "trtllm": "max_num_tokens"},
+    unused_by=dict.fromkeys(("transformers", "deepspeed", "neuronx", "echo"), _UNBUDGETED),
     help="Tokens one engine step may process.",
 )
 OUTPUT_FORMATTER: Final = Option(
     name="option.output_formatter",
     kind=TEXT,
     default="",
+    plan_field="dialect",
     help="LMI's answer format. Its presence chooses LMI's older defaults.",
 )
 TGI_COMPAT: Final = Option(
     name="option.tgi_compat",
     kind=BOOL,
     default=False,
+    plan_field="dialect",
     help="Answers in TGI's shape. Its presence chooses LMI's older defaults.",
 )
 LMI_DIALECT: Final = Option(
     name="option.lmi_dialect",
     kind=choice("auto", "legacy", "async"),
     default="auto",
+    plan_field="dialect",
     help="Whose defaults an LMI body gets: legacy is greedy unless asked, async samples.",
 )
 PARALLEL_LOADING: Final = Option(
     name="option.parallel_loading",
     kind=BOOL,
     default=False,
+    plan_field="parallel_loading",
     help="Load several workers at the same time instead of one after another.",
 )
 MODEL_LOADING_TIMEOUT: Final = Option(
@@ -158,6 +195,7 @@ MODEL_LOADING_TIMEOUT: Final = Option(
     default=1800,
     env=("MODEL_LOADING_TIMEOUT",),
     overriding_env=("SAGEMAKER_STARTUP_TIMEOUT",),
+    plan_field="load_timeout",
     help="Seconds a worker may take to become ready.",
 )
 PREDICT_TIMEOUT: Final = Option(
@@ -166,6 +204,7 @@ PREDICT_TIMEOUT: Final = Option(
     default=240,
     env=("PREDICT_TIMEOUT",),
     overriding_env=("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",),
+    plan_field="request_timeout",
     help="Seconds a request may run.",
 )
 MAX_OUTPUT_SIZE: Final = Option(
@@ -173,5 +212,14 @@ MAX_OUTPUT_SIZE: Final = Option(
     kind=whole(1024),
     default=67_108_864,
     env=("MAX_NETTY_BUFFER_SIZE",),
+    plan_field="max_message_size",
     help="Largest message between stub and worker, in bytes.",
+)
+CLUSTER_SIZE: Final = Option(
+    name="option.cluster_size",
+    kind=whole(1),
+    default=1,
+    prefixed_env="DJL_CLUSTER_SIZE",
+    plan_field="nodes",
+    help="Machines that share one model.",
 )

@@ -5,26 +5,32 @@ Ignored: leaving it out changes no answer. Refused: the user would get something
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from lmi_backend.options.kinds import TEXT
+from lmi_backend.options.kinds import BOOL, TEXT
 from lmi_backend.options.option import PREFIX, Option, Scope
 
 if TYPE_CHECKING:
-    from lmi_backend.options.option import Fate
+    from collections.abc import Iterator
 
 _TRITON_HTTP = "Triton's own HTTP server is used"
-_TRITON_LOADS = "Triton decides which models are loaded"
+_TRITON_LOADS = "Triton loads what its repository holds; convert and serve read it"
 _NO_JVM = "there is no Java server here"
 _V1 = "vLLM no longer has it and schedules by itself"
+
+_SCHEDULER = "batching is continuous; LMI's old scheduler needed it"
+_CONFIG_JSON = "the model's config.json says it"
+_CONVERSION = "it concerns conversion by LMI's own toolkit"
+_NEURON = "Transformers-NeuronX is retired, and optimum-neuron decides it itself"
 
 _IGNORED: dict[Scope, dict[str, str]] = {
     "common": {
         "modelName": "the Triton model's folder names the model",
         "model_dir": "it is the folder of serving.properties",
         "device_id": "devices are chosen by the plan",
-        "waiting_steps": "no engine reads it any more",
         "use_passive_workers": "only rank 0 gets requests",
+        "waiting_steps": "no engine reads it any more",
+        "input_formatter": "LMI sets it itself, from a model.py",
         "max_new_tokens": "LMI never read it; set max_new_tokens in the request",
         "enable_venv": "name the worker's interpreter with option.pythonExecutable",
     },
@@ -33,10 +39,6 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "option.max_batch_delay": "continuous batching does not wait to fill a batch",
         "max_idle_time": "the number of workers is fixed",
         "option.max_idle_time": "the number of workers is fixed",
-        "required_memory_mb": "the engine checks memory when it starts",
-        "gpu.required_memory_mb": "the engine checks memory when it starts",
-        "reserved_memory_mb": "the engine checks memory when it starts",
-        "gpu.reserved_memory_mb": "the engine checks memory when it starts",
         "log_request_metric": "Triton's /metrics has the figures",
         "log_model_metric": "Triton's /metrics has the figures",
         "metrics_aggregation": "Triton's /metrics has the figures",
@@ -45,6 +47,7 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "batchifier": _NO_JVM,
         "inference_address": _TRITON_HTTP,
         "management_address": _TRITON_HTTP,
+        "cluster_address": "there is no listener for other nodes",
         "number_of_netty_threads": _TRITON_HTTP,
         "use_native_io": _TRITON_HTTP,
         "io_ratio": _TRITON_HTTP,
@@ -72,7 +75,7 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "plugin_folder": _NO_JVM,
         "model_store": _TRITON_LOADS,
         "load_models": _TRITON_LOADS,
-        "wait_model_loading": _TRITON_LOADS,
+        "wait_model_loading": "Triton's --exit-on-error and --strict-readiness say it",
     },
     "vllm": {
         "device": "vLLM chooses the device by platform",
@@ -88,120 +91,210 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "tokenizer_pool_extra_config": _V1,
         "engine_use_ray": _V1,
         "disable_async_output_proc": _V1,
-        "disable_log_requests": "requests are not logged; option.enable_log_requests=true does it",
         "calculate_kv_scales": _V1,
         "max_num_partial_prefills": _V1,
         "max_long_partial_prefills": _V1,
+        "max_prompt_adapters": "vLLM has no prompt adapters any more",
+        "max_prompt_adapter_token": "vLLM has no prompt adapters any more",
+        "quantization_param_path": "vLLM reads the scales from the checkpoint",
+        "guided_decoding_disable_fallback": "vLLM no longer falls back",
         "max_seq_len_to_capture": "use option.cudagraph_capture_sizes",
         "max_context_len_to_capture": "use option.cudagraph_capture_sizes",
     },
     "speculative": {
         "speculative_disable_mqa_scorer": _V1,
         "disable_logprobs_during_spec_decoding": _V1,
+        "speculative_disable_by_batch_size": _V1,
+        "spec_decoding_acceptance_method": _V1,
+        "typical_acceptance_sampler_posterior_threshold": _V1,
+        "typical_acceptance_sampler_posterior_alpha": _V1,
+    },
+    "sessions": {
+        "sessions_path": "sessions are not served yet",
+        "sessions_expiration": "sessions are not served yet",
     },
     "chat": {"enable_reasoning": "option.reasoning_parser alone turns it on"},
+    "embedding": {"normalize": "it concerns embeddings, which are not served yet"},
+    "lmi-dist": {
+        "speculative_telemetry": "nothing is reported to SageMaker",
+        "paged_attention": "it is always on",
+    },
+    "transformers": {
+        "is_peft_model": "adapter_config.json says it",
+        "enable_streaming": "the request says whether to stream",
+        "max_sparsity": _SCHEDULER,
+        "max_splits": _SCHEDULER,
+        "multi_gpu": _SCHEDULER,
+        "image_placeholder_token": "the model's chat template has it",
+    },
+    "trtllm": {
+        "auto_parallel": "TensorRT-LLM no longer has it",
+        "auto_parallel_world_size": "TensorRT-LLM no longer has it",
+        "use_custom_all_reduce": "TensorRT-LLM chooses; option.allreduce_strategy overrides",
+        "multi_block_mode": "it is always on",
+        "multi_query_mode": _CONFIG_JSON,
+        "baichuan_model_version": _CONFIG_JSON,
+        "chatglm_model_version": _CONFIG_JSON,
+        "gpt_model_version": _CONFIG_JSON,
+        "rotary_base": _CONFIG_JSON,
+        "rotary_dim": _CONFIG_JSON,
+        "rotary_scaling_type": _CONFIG_JSON,
+        "rotary_scaling_factor": _CONFIG_JSON,
+        "logits_dtype": "it concerns the building of T5 engines by LMI's own toolkit",
+        "trtllm_checkpoint_path": _CONVERSION,
+        "num_checkpoint_workers": _CONVERSION,
+        "num_engine_workers": _CONVERSION,
+        "load_by_shard": _CONVERSION,
+    },
+    "neuronx": {
+        "unroll": _NEURON,
+        "load_split_model": _NEURON,
+        "group_query_attention": _NEURON,
+        "model_loader": "optimum-neuron is the only loader",
+        "rolling_batch_strategy": "batching is continuous",
+        "fuse_mlp": _NEURON,
+        "fused_rmsnorm_qkv": _NEURON,
+        "qkv_tiling": _NEURON,
+        "weight_tiling": _NEURON,
+        "mlp_out_weight_transpose": _NEURON,
+        "attention_layout": _NEURON,
+        "collectives_layout": _NEURON,
+        "cache_layout": _NEURON,
+        "partition_schema": _NEURON,
+        "all_reduce_dtype": _NEURON,
+        "cast_logits_dtype": _NEURON,
+        "sequence_parallel_norm_threshold": _NEURON,
+        "shard_over_sequence": _NEURON,
+        "compilation_worker_count": _NEURON,
+        "neuron_cc_pipeline_factor": _NEURON,
+        "neuron_quant": _NEURON,
+    },
+    "partition": dict.fromkeys(
+        (
+            "save_mp_checkpoint_path",
+            "fp8_scheme",
+            "fp8_ignore",
+            "fp8_activation_scheme",
+            "fp8_ignore_patterns",
+            "fp8_kv_cache_quant_targets",
+            "awq_zero_point",
+            "awq_weight_bit_width",
+            "awq_mm_version",
+            "awq_ignore_layers",
+            "partition_handler",
+        ),
+        "only LMI's partition command reads it, which writes a checkpoint; nothing does at serving",
+    ),
     "adapters": {
         "lora_extra_vocab_size": "vLLM reads it from the adapter",
         "long_lora_scaling_factors": "vLLM no longer has it",
     },
 }
 
-_HANDLER = "custom handlers are not supported"
+_HANDLER = "custom handlers are not served yet"
 _CHAT = "chat bodies are not served yet"
-_SPECULATIVE = "use option.speculative_config={{...}} with {}"
+_SESSIONS = "sessions are not served yet"
+_NO_JAVA = "it names a Java class"
+_SKLEARN = "scikit-learn and XGBoost models are not served"
+_ONNX = "Triton's own onnxruntime backend runs ONNX models"
+_TORCH = "Triton's own pytorch backend runs TorchScript models"
+_IMAGES = "images are not generated here"
+_EMBEDDINGS = "embeddings are not served yet"
+_FORK = "it needs AWS's own fork of DeepSpeed"
 
 _REFUSED: dict[Scope, dict[str, str]] = {
-    "common": {
-        "handler": _HANDLER,
-        "input_formatter": _HANDLER,
-        "s3url": "copy the model to a local folder and name it in option.model_id",
-        "cluster_size": "a model over several nodes is not served yet",
-        "bedrock_compat": "Bedrock's bodies are not served yet",
-        "draft_model_id": _SPECULATIVE.format("model"),
-        "spec_length": _SPECULATIVE.format("num_speculative_tokens"),
-    },
+    "common": {"handler": _HANDLER, "bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
-        "translatorFactory": "it names a Java class",
-        "translator": "it names a Java class",
+        "translatorFactory": _NO_JAVA,
+        "translator": _NO_JAVA,
         "model_url_pattern": "requests cannot load models",
-        "cluster_address": "a model over several nodes is not served yet",
     },
     "vllm": {
-        "tensor_parallel_size": "use option.tensor_parallel_degree",
-        "pipeline_parallel_size": "use option.pipeline_parallel_degree",
         "enable_prompt_adapter": "vLLM has no prompt adapters any more",
-        "max_prompt_adapters": "vLLM has no prompt adapters any more",
-        "max_prompt_adapter_token": "vLLM has no prompt adapters any more",
         "rope_scaling": 'use option.hf_overrides={"rope_parameters": {...}}',
         "rope_theta": 'use option.hf_overrides={"rope_parameters": {...}}',
-        "cuda_graph_sizes": "use option.cudagraph_capture_sizes",
-        "worker_use_ray": "use option.distributed_executor_backend=ray",
-        "quantization_param_path": "vLLM reads the scales from the checkpoint",
-        "guided_decoding_backend": 'use option.structured_outputs_config={"backend": ...}',
-        "guided_decoding_disable_fallback": "use option.structured_outputs_config",
-        "guided_decoding_disable_any_whitespace": "use option.structured_outputs_config",
-        "guided_decoding_disable_additional_properties": "use option.structured_outputs_config",
-        "override_pooler_config": "use option.pooler_config",
         "override_neuron_config": "use option.additional_config",
         "preloaded_model": "it was never an option for users",
         "qlora_adapter_name_or_path": "vLLM no longer has it; use option.enable_lora",
-        "normalize": "embeddings are not served yet",
-    },
-    "speculative": {
-        "speculative_model": _SPECULATIVE.format("model"),
-        "speculative_model_quantization": _SPECULATIVE.format("quantization"),
-        "speculative_draft_model": _SPECULATIVE.format("model"),
-        "speculative_draft_tensor_parallel_size": _SPECULATIVE.format("draft_tensor_parallel_size"),
-        "num_speculative_tokens": _SPECULATIVE.format("num_speculative_tokens"),
-        "speculative_max_model_len": _SPECULATIVE.format("max_model_len"),
-        "speculative_disable_by_batch_size": "vLLM no longer has it",
-        "ngram_prompt_lookup_max": _SPECULATIVE.format("method ngram and prompt_lookup_max"),
-        "ngram_prompt_lookup_min": _SPECULATIVE.format("method ngram and prompt_lookup_min"),
-        "spec_decoding_acceptance_method": "vLLM no longer has it",
-        "typical_acceptance_sampler_posterior_threshold": "vLLM no longer has it",
-        "typical_acceptance_sampler_posterior_alpha": "vLLM no longer has it",
     },
     "adapters": {"enable_lora_bias": "vLLM no longer loads biases of adapters"},
-    "lmcache": {
-        "lmcache_config_file": "use option.env=LMCACHE_CONFIG_FILE=... and kv_transfer_config",
-        "lmcache_auto_config": "use option.kv_transfer_config",
-    },
+    "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
     "chat": {
         "enable_auto_tool_choice": _CHAT,
         "tool_call_parser": _CHAT,
         "chat_template": _CHAT,
         "chat_template_content_format": _CHAT,
     },
-    "sessions": {
-        "enable_stateful_sessions": "sessions are not served yet",
-        "sessions_path": "sessions are not served yet",
-        "sessions_expiration": "sessions are not served yet",
-        "sessions_s3url": "sessions are not served yet",
+    "sessions": {"enable_stateful_sessions": _SESSIONS, "sessions_s3url": _SESSIONS},
+    "deepspeed": {"quantize": f"{_FORK}; vLLM quantises too", "smoothquant_alpha": _FORK},
+    "neuronx": {
+        "multi_node": "a model over several Neuron nodes is not served",
+        "height": _IMAGES,
+        "width": _IMAGES,
+        "num_images_per_prompt": _IMAGES,
+        "use_auth_token": _IMAGES,
+        "use_stable_diffusion": _IMAGES,
+    },
+    "other handlers": {
+        "option.model_format": _SKLEARN,
+        "option.trust_insecure_model_files": _SKLEARN,
+        "option.skops_trusted_types": _SKLEARN,
+        "option.default_accept": _SKLEARN,
+        "option.optimization": _ONNX,
+        "option.interOpNumThreads": _ONNX,
+        "option.intraOpNumThreads": _ONNX,
+        "option.executionMode": _ONNX,
+        "option.optLevel": _ONNX,
+        "option.memoryPatternOptimization": _ONNX,
+        "option.cpuArenaAllocator": _ONNX,
+        "option.disablePerSessionThreads": _ONNX,
+        "option.customOpLibrary": _ONNX,
+        "option.ortDevice": _ONNX,
+        "option.mapLocation": _TORCH,
+        "option.extraFiles": _TORCH,
+        "pooling": _EMBEDDINGS,
+        "reranking": _EMBEDDINGS,
+        "normalize": _EMBEDDINGS,
     },
 }
+
+_SWITCHES = frozenset(
+    {
+        "bedrock_compat",
+        "enable_prompt_adapter",
+        "enable_lora_bias",
+        "lmcache_auto_config",
+        "enable_auto_tool_choice",
+        "enable_stateful_sessions",
+        "multi_node",
+        "use_stable_diffusion",
+    }
+)
+"""Refused options that are truth values: false asks for nothing."""
 
 
 def rows() -> tuple[Option[Any], ...]:
     """Return a row for each ended option."""
-    fates: tuple[tuple[Fate, dict[Scope, dict[str, str]]], ...] = (
-        ("ignored", _IGNORED),
-        ("refused", _REFUSED),
-    )
-    return tuple(
-        Option(
-            name=_key(scope, name),
-            kind=TEXT,
-            default="",
-            scope=scope,
-            help=f"{fate.capitalize()}: {reason}.",
-            fate=fate,
-            reason=reason,
-        )
-        for fate, scopes in fates
-        for scope, names in scopes.items()
-        for name, reason in names.items()
-    )
+    return (*_rows("ignored", _IGNORED), *_rows("refused", _REFUSED))
 
 
-def _key(scope: Scope, name: str) -> str:
-    return name if scope == "server" else PREFIX + name
+def _rows(
+    fate: Literal["ignored", "refused"], scopes: dict[Scope, dict[str, str]]
+) -> Iterator[Option[Any]]:
+    for scope, names in scopes.items():
+        for name, reason in names.items():
+            is_switch = name in _SWITCHES
+            yield Option(
+                name=name if scope in _WHOLE_KEYS else PREFIX + name,
+                kind=BOOL if is_switch else TEXT,
+                default=False if is_switch else "",
+                scope=scope,
+                help=f"{fate.capitalize()}: {reason}.",
+                fate=fate,
+                reason=reason,
+                harmless=(False,) if is_switch else _HARMLESS.get(name, ()),
+            )
+
+
+_WHOLE_KEYS = frozenset({"server", "other handlers"})
+_HARMLESS = {"handler": ("handle",), "chat_template_content_format": ("auto",)}

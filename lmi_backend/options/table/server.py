@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import TEXT, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import ENGINES, Option
 
 JOB_QUEUE_SIZE: Final = Option(
     name="job_queue_size",
@@ -13,41 +13,24 @@ JOB_QUEUE_SIZE: Final = Option(
     default=1000,
     scope="server",
     env=("MAX_CONCURRENT_REQUESTS",),
+    plan_field="queue_size",
     help="Requests that may wait per model; one more is refused as UNAVAILABLE.",
 )
 BATCH_SIZE: Final = Option(
     name="batch_size",
-    kind=whole(1, 1),
+    kind=whole(1),
     default=1,
     scope="server",
     aliases=("max_dynamic_batch_size", "option.batch_size"),
-    help="Static request batching. Only 1: the engine batches continuously.",
-)
-MIN_WORKERS: Final = Option(
-    name="minWorkers",
-    kind=whole(1),
-    default=0,
-    scope="server",
-    aliases=("gpu.minWorkers", "cpu.minWorkers"),
-    prefixed_env="SERVING_MIN_WORKERS",
-    overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",),
-    help="Workers (replicas of the model). Default: as many as the devices allow, 1 on CPU.",
-)
-MAX_WORKERS: Final = Option(
-    name="maxWorkers",
-    kind=whole(1),
-    default=0,
-    scope="server",
-    aliases=("gpu.maxWorkers", "cpu.maxWorkers"),
-    prefixed_env="SERVING_MAX_WORKERS",
-    overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",),
-    help="Upper bound of the number of workers.",
+    plan_field="max_running",
+    help="LMI's static batch. Above 1 it bounds what runs at once: batching is continuous here.",
 )
 LOAD_ON_DEVICES: Final = Option(
     name="load_on_devices",
     kind=TEXT,
     default="*",
     scope="server",
+    plan_field="device_groups",
     help="Devices to use: * for all visible, or indices of visible ones joined by ;.",
 )
 RETRY_THRESHOLD: Final = Option(
@@ -55,5 +38,64 @@ RETRY_THRESHOLD: Final = Option(
     kind=whole(0),
     default=10,
     scope="server",
+    plan_field="restart_limit",
     help="Restarts of a dead worker before it is given up.",
 )
+
+
+_OFF_NEURON = dict.fromkeys(set(ENGINES) - {"neuronx"}, "only the neuronx engine runs on them")
+_UNUSED = {
+    "nc": _OFF_NEURON,
+    "gpu": {"neuronx": "it runs on Neuron cores; use the nc. form"},
+    "cpu": {"neuronx": "it runs on Neuron cores; use the nc. form"},
+}
+
+
+def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
+    """Return a bound of the number of workers, for all kinds of device or one."""
+    is_first = not device
+    return Option(
+        name=f"{device}.{name}" if device else name,
+        kind=whole(1),
+        default=0,
+        scope="server",
+        prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",
+        overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",) if is_first else (),
+        plan_field="device_groups",
+        unused_by=_UNUSED.get(device, {}),
+        help=meaning if is_first else f"{name} where the devices are {device}; it wins there.",
+    )
+
+
+_LEAST = "Workers (replicas of the model). Default: as many as the devices allow, 1 on CPU."
+_MOST = "Upper bound of the number of workers."
+
+MIN_WORKERS: Final = _workers("minWorkers", _LEAST)
+GPU_MIN_WORKERS: Final = _workers("minWorkers", _LEAST, "gpu")
+CPU_MIN_WORKERS: Final = _workers("minWorkers", _LEAST, "cpu")
+NC_MIN_WORKERS: Final = _workers("minWorkers", _LEAST, "nc")
+MAX_WORKERS: Final = _workers("maxWorkers", _MOST)
+GPU_MAX_WORKERS: Final = _workers("maxWorkers", _MOST, "gpu")
+CPU_MAX_WORKERS: Final = _workers("maxWorkers", _MOST, "cpu")
+NC_MAX_WORKERS: Final = _workers("maxWorkers", _MOST, "nc")
+
+
+def _memory(name: str, default: int, meaning: str) -> Option[int]:
+    return Option(
+        name=name,
+        kind=whole(0),
+        default=default,
+        scope="server",
+        plan_field="memory check",
+        help=f"{meaning}, in MiB.",
+    )
+
+
+REQUIRED_MEMORY: Final = _memory(
+    "required_memory_mb", 0, "Host memory that must be available when the model is loaded"
+)
+RESERVED_MEMORY: Final = _memory("reserved_memory_mb", 500, "Host memory that must stay free")
+GPU_REQUIRED_MEMORY: Final = _memory(
+    "gpu.required_memory_mb", 0, "Memory each GPU must have for the model"
+)
+GPU_RESERVED_MEMORY: Final = _memory("gpu.reserved_memory_mb", 0, "Memory of a GPU to keep free")

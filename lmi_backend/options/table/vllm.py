@@ -1,23 +1,36 @@
-"""Options LMI names differently from vLLM, or checks itself.
+"""Options LMI names differently from vLLM, or that the plan reads too.
 
-Every other `option.*` key is handed to vLLM under its own name and read by vLLM's own parser.
+Every other argument of vLLM is an option under its own name, read by vLLM's own parser.
 """
 
 from __future__ import annotations
 
+from operator import not_
 from typing import Final
 
-from lmi_backend.options.kinds import BOOL, JSON, TEXT, number, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.kinds import (
+    BOOL,
+    ITEMS,
+    JSON,
+    LIMITS,
+    TEXT,
+    choice,
+    number,
+    text_but,
+    tokens,
+    whole,
+)
+from lmi_backend.options.option import NOTHING, Option
 
 QUANTIZE: Final = Option(
     name="option.quantize",
-    kind=TEXT,
+    kind=text_but(squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
     default="",
     scope="vllm",
     aliases=("option.quantization",),
     env=("HF_MODEL_QUANTIZE",),
     engine_args={"vllm": "quantization"},
+    convert=lambda method: "bitsandbytes" if method.startswith("bitsandbytes") else method,
     help="Quantisation method. Leave it out for models that are quantised already.",
 )
 CPU_OFFLOAD: Final = Option(
@@ -31,7 +44,7 @@ CPU_OFFLOAD: Final = Option(
 )
 MAX_MODEL_LEN: Final = Option(
     name="option.max_model_len",
-    kind=whole(1),
+    kind=tokens(),
     default=0,
     scope="vllm",
     engine_args={"vllm": "max_model_len"},
@@ -46,6 +59,38 @@ GPU_MEMORY_UTILIZATION: Final = Option(
     engine_args={"vllm": "gpu_memory_utilization"},
     help="Share of a device's memory vLLM may take.",
 )
+KV_CACHE_DTYPE: Final = Option(
+    name="option.kv_cache_dtype",
+    kind=TEXT,
+    default="auto",
+    scope="vllm",
+    engine_args={"vllm": "kv_cache_dtype"},
+    help="Type of the KV cache; fp8 halves it.",
+)
+KV_CACHE_MEMORY: Final = Option(
+    name="option.kv_cache_memory_bytes",
+    kind=tokens(),
+    default=0,
+    scope="vllm",
+    engine_args={"vllm": "kv_cache_memory_bytes"},
+    help="Bytes of the KV cache on each device, instead of what is left over.",
+)
+BLOCK_SIZE: Final = Option(
+    name="option.block_size",
+    kind=whole(1),
+    default=0,
+    scope="vllm",
+    engine_args={"vllm": "block_size"},
+    help="Tokens of one KV-cache block.",
+)
+LOAD_FORMAT: Final = Option(
+    name="option.load_format",
+    kind=text_but(sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
+    default="auto",
+    scope="vllm",
+    engine_args={"vllm": "load_format"},
+    help="Form of the weights.",
+)
 MAX_LOGPROBS: Final = Option(
     name="option.max_logprobs",
     kind=whole(-1),
@@ -59,24 +104,99 @@ ENFORCE_EAGER: Final = Option(
     kind=BOOL,
     default=False,
     scope="vllm",
+    inverse_env=("ENABLE_CUDA_GRAPHS",),
     engine_args={"vllm": "enforce_eager"},
     help="Do not capture CUDA graphs.",
 )
 SERVED_MODEL_NAME: Final = Option(
     name="option.served_model_name",
-    kind=TEXT,
-    default="lmi",
+    kind=ITEMS,
+    default=["lmi"],
     scope="vllm",
     engine_args={"vllm": "served_model_name"},
-    help="Name of the model in OpenAI bodies.",
+    help="Names of the model in OpenAI bodies.",
 )
-SPECULATIVE_CONFIG: Final = Option(
-    name="option.speculative_config",
+LIMIT_MM_PER_PROMPT: Final = Option(
+    name="option.limit_mm_per_prompt",
+    kind=LIMITS,
+    default={},
+    scope="vllm",
+    engine_args={"vllm": "limit_mm_per_prompt"},
+    help="Images, videos or sounds one prompt may hold.",
+)
+LOG_REQUESTS: Final = Option(
+    name="option.disable_log_requests",
+    kind=BOOL,
+    default=True,
+    scope="vllm",
+    engine_args={"vllm": "enable_log_requests"},
+    convert=not_,
+    help="Older name of the opposite of option.enable_log_requests.",
+)
+DISTRIBUTED_EXECUTOR: Final = Option(
+    name="option.worker_use_ray",
+    kind=BOOL,
+    default=False,
+    scope="vllm",
+    engine_args={"vllm": "distributed_executor_backend"},
+    convert=lambda is_wanted: "ray" if is_wanted else NOTHING,
+    help="Older name of option.distributed_executor_backend=ray.",
+)
+CUDA_GRAPH_SIZES: Final = Option(
+    name="option.cuda_graph_sizes",
+    kind=ITEMS,
+    default=[],
+    scope="vllm",
+    engine_args={"vllm": "cudagraph_capture_sizes"},
+    help="Older name of option.cudagraph_capture_sizes.",
+)
+POOLER_CONFIG: Final = Option(
+    name="option.override_pooler_config",
     kind=JSON,
     default={},
-    scope="speculative",
-    engine_args={"vllm": "speculative_config"},
-    help="Speculative decoding, as vLLM's JSON object.",
+    scope="vllm",
+    engine_args={"vllm": "pooler_config"},
+    help="Older name of option.pooler_config.",
+)
+GUIDED_BACKEND: Final = Option(
+    name="option.guided_decoding_backend",
+    kind=TEXT,
+    default="",
+    scope="vllm",
+    engine_args={"vllm": "structured_outputs_config.backend"},
+    help="Library that enforces a structure of the answer.",
+)
+GUIDED_WHITESPACE: Final = Option(
+    name="option.guided_decoding_disable_any_whitespace",
+    kind=BOOL,
+    default=False,
+    scope="vllm",
+    engine_args={"vllm": "structured_outputs_config.disable_any_whitespace"},
+    help="Write structured answers without blanks.",
+)
+GUIDED_PROPERTIES: Final = Option(
+    name="option.guided_decoding_disable_additional_properties",
+    kind=BOOL,
+    default=False,
+    scope="vllm",
+    engine_args={"vllm": "structured_outputs_config.disable_additional_properties"},
+    help="Allow only the properties a JSON schema names.",
+)
+LMCACHE_FILE: Final = Option(
+    name="option.lmcache_config_file",
+    kind=TEXT,
+    default="",
+    scope="lmcache",
+    plan_field="environment LMCACHE_CONFIG_FILE",
+    help="LMCache's own configuration, relative to the model.",
+)
+LORA_DTYPE: Final = Option(
+    name="option.lora_dtype",
+    kind=choice("auto", "float16", "bfloat16", fp16="float16", bf16="bfloat16"),
+    default="auto",
+    scope="adapters",
+    engine_args={"vllm": "lora_dtype"},
+    help="Type of LoRA weights.",
 )
 ENABLE_LORA: Final = Option(
     name="option.enable_lora",
@@ -123,5 +243,6 @@ ADAPTERS: Final = Option(
     kind=TEXT,
     default="adapters",
     scope="adapters",
+    plan_field="adapters",
     help="Folder, relative to the model, whose sub-folders are adapters.",
 )

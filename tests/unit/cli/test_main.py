@@ -5,7 +5,6 @@ import pytest
 
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
-from lmi_backend.options import OPTIONS
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def test_plan_says_what_and_why(echo: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["plan", str(echo)]) == 0
     said = capsys.readouterr().out
     assert "engine      echo" in said
-    assert "because     serving.properties:2: option.swap_space is ignored" in said
+    assert "because     serving.properties:2: option.swap_space=4 is ignored" in said
     assert main(["plan", str(echo / "serving.properties"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engine"] == "echo"
 
@@ -40,25 +39,105 @@ def test_a_plan_shows_what_the_engine_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
-    lines = ("option.model_id=org/m", "option.tensor_parallel_degree=2", "option.block_size=16")
+    lines = ("option.model_id=org/m", "option.tensor_parallel_degree=2", "option.seed=16")
     (tmp_path / "serving.properties").write_text("\n".join(lines))
     assert main(["plan", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in said
     assert "argument    tensor_parallel_size=2\n" in said
-    assert "argument    block_size=16\n" in said
+    assert "argument    seed=16\n" in said
 
 
 def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "tensor_parallel"]) == 0
     said = capsys.readouterr().out
-    assert "option.tensor_parallel_degree (default max)" in said
+    assert "option.tensor_parallel_degree (max)" in said
     assert "TENSOR_PARALLEL_DEGREE" in said
     assert "job_queue_size" not in said
-    assert main(["options"]) == 0
+    assert main(["options", "--engine", "trtllm", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["option.tokens_per_block"]["detail"] == "trtllm kv_cache_config.tokens_per_block"
+    assert rows["option.stream_interval"]["fate"] == "passed"
+    assert rows["option.handler"]["fate"] == "refused"
+    assert rows["SERVING_FEATURES"]["fate"] == "mapped"
+    assert "option.swap_space" not in rows
+
+
+def test_check_shows_the_fate_of_everything(
+    echo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_JOB_QUEUE_SIZE", "7")
+    assert main(["check", str(echo)]) == 0
     said = capsys.readouterr().out
-    assert [option.name for option in OPTIONS if f"{option.name}" not in said] == []
-    assert "Refused: custom handlers are not supported." in said
+    assert "serving.properties:1   option.rolling_batch=echo mapped   plan engine" in said
+    assert "environment            SERVING_JOB_QUEUE_SIZE=7  mapped   plan queue_size" in said
+    assert main(["check", str(echo), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["options"]
+    assert [row["fate"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
+
+
+def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "option.dtype=fp99\noption.translator=a\njob_queue_size=-1\noption.max_modle_len=1"
+    (echo / "serving.properties").write_text(f"option.model_id=a/b\n{text}\ntranslator=x\n")
+    assert main(["check", str(echo)]) == 2
+    said = capsys.readouterr().out
+    assert "refused: serving.properties:2: option.dtype=fp99 is unknown; accepted: auto" in said
+    assert "refused: serving.properties:4: job_queue_size=-1 is out of range" in said
+    assert "refused: serving.properties:6: translator=x is not supported" in said
+    assert "did you mean option.max_model_len?" in said
+
+
+def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", str(echo), "--name", "mine"]) == 0
+    assert 'name: "mine"' in capsys.readouterr().out
+    assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
+
+
+def test_a_store_is_converted_whole_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, models = tmp_path / "store", tmp_path / "models"
+    for name in ("a", "b", "c"):
+        (store / name).mkdir(parents=True)
+        (store / name / "serving.properties").write_text("option.rolling_batch=echo\n")
+    (store / "b" / "serving.properties").write_text("option.dtype=fp99\n")
+    assert main(["convert", str(store), "--repository", str(models)]) == 2
+    assert f"{store / 'b'}: serving.properties:1: option.dtype=fp99" in capsys.readouterr().err
+    assert not models.exists()
+    (store / "b" / "serving.properties").write_text("option.rolling_batch=echo\n")
+    assert main(["convert", str(store), "--repository", str(models)]) == 0
+    assert sorted(path.name for path in models.iterdir()) == ["a", "b", "c"]
+    assert main(["convert", str(store), "--repository", str(models), "--name", "x"]) == 2
+
+
+def test_without_a_path_the_environment_names_the_models(
+    echo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_LOAD_MODELS", f"test::Python={echo}")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    assert (tmp_path / "models" / "test" / "config.pbtxt").is_file()
+    monkeypatch.setenv("SERVING_LOAD_MODELS", "NONE")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 2
+
+
+def test_a_plan_can_suppose_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 16384,
+        "num_hidden_layers": 126, "num_attention_heads": 128, "num_key_value_heads": 8,
+        "intermediate_size": 53248, "vocab_size": 128256, "max_position_embeddings": 131072,
+        "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    machine = ["--gpus", "8", "--gpu-memory", "80GiB"]
+    assert main(["plan", str(tmp_path), *machine]) == 2
+    assert "the model does not fit on 8 x 1 devices: each needs 9" in capsys.readouterr().err
+    assert main(["plan", str(tmp_path), *machine, "--nodes", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "parallel    tensor 8, pipeline 2" in said
+    assert "tokens fit at once" in said
+    assert "but         2 nodes: this release starts workers on one node only" in said
 
 
 def test_the_backend_is_installed_into_an_existing_folder(
@@ -66,7 +145,7 @@ def test_the_backend_is_installed_into_an_existing_folder(
 ) -> None:
     assert main(["install-backend", str(tmp_path)]) == 0
     assert (tmp_path / "lmi" / "model.py").is_file()
-    assert main(["install-backend", str(tmp_path / "none")]) == 1
+    assert main(["install-backend", str(tmp_path / "none")]) == 2
     assert "is not a folder" in capsys.readouterr().err
 
 
@@ -78,14 +157,17 @@ def test_the_backend_is_installed_into_an_existing_folder(
             "is not a folder; accepted: a folder with a serving.properties",
         ),
         (["plan", "/"], "has neither serving.properties nor config.json"),
+        (["plan", "/tmp", "--gpus", "-1"], "--gpus -1; accepted: a whole number, 0 to 4096"),
+        (["plan", "/tmp", "--gpu-memory", "much"], "--gpu-memory much; accepted: a number and"),
         (["generate", "x", "--url", "127.0.0.1:1"], "127.0.0.1:1: no answer: "),
         (["generate", "x", "--url", "ftp://a"], "accepted: http://HOST:PORT"),
     ],
 )
 def test_a_fault_is_one_line_and_a_status(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, echo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 1
+    words = [str(echo) if word == "/tmp" else word for word in arguments]
+    assert main(words) in (1, 2)
     said = capsys.readouterr().err
     assert message in said
     assert said.count("\n") == 1
@@ -98,7 +180,7 @@ def test_a_bad_option_is_one_line_with_its_place(
     (echo / "serving.properties").write_text("\noption.dtype=fp99\n")
     extra = ["--repository", str(tmp_path / "models")] if command == "convert" else []
     ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
-    assert main([command, str(echo), *extra, *(ports if command == "serve" else [])]) == 1
+    assert main([command, str(echo), *extra, *(ports if command == "serve" else [])]) == 2
     said = capsys.readouterr().err
     assert said.startswith("lmi-backend: serving.properties:2: option.dtype=fp99 is unknown; ")
     assert said.count("\n") == 1

@@ -38,21 +38,21 @@ def test_precedence(text: str, environment: Mapping[str, str], value: int) -> No
 
 def test_what_overrides_the_file_is_noted() -> None:
     environment = {"SAGEMAKER_STARTUP_TIMEOUT": "5"}
-    (note,) = resolve("option.model_loading_timeout=9", environment).notes
-    assert (
-        note
-        == "serving.properties:1: option.model_loading_timeout is overridden by the environment"
+    _, finding = resolve("option.model_loading_timeout=9", environment).findings
+    assert str(finding) == (
+        "serving.properties:1: option.model_loading_timeout=9 is ignored: "
+        "SAGEMAKER_STARTUP_TIMEOUT (environment) wins"
     )
 
 
 def test_unknown_options_are_left_to_the_engine_with_their_place() -> None:
-    options = resolve("option.block_size=16", {"OPTION_BLOCK_SIZE": "32", "OPTION_SEED": "1"})
+    options = resolve("option.watermark=16", {"OPTION_WATERMARK": "32", "OPTION_SEED": "1"})
     assert {name: s.value for name, s in options.passthrough.items()} == {
-        "block_size": "16",
+        "watermark": "16",
         "seed": "1",
     }
-    located = options.locate(OptionError("is bad", option="option.block_size", origin="engine"))
-    assert str(located) == "serving.properties:1: option.block_size=16 is bad"
+    located = options.locate(OptionError("is bad", option="option.watermark", origin="engine"))
+    assert str(located) == "serving.properties:1: option.watermark=16 is bad"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_blanks_around_a_typed_value_do_not_count() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\nmaxWorkers=2", "serving.properties:2: maxWorkers=2 is too few; accepted: a whole"),
+        ("\nmaxWorkers=2", "serving.properties:2: maxWorkers=2 is too few"),
         ("", "default: maxWorkers is too few"),
     ],
 )
@@ -121,7 +121,7 @@ def test_an_error_found_later_names_what_was_written(text: str, message: str) ->
 
 
 def test_an_engines_complaint_about_nothing_written_stays_as_it_is() -> None:
-    error = OptionError("is bad", option="option.block_size", origin="engine")
+    error = OptionError("is bad", option="option.watermark", origin="engine")
     assert resolve("").locate(error) is error
 
 
@@ -130,8 +130,44 @@ def test_the_last_of_a_repeated_key_counts() -> None:
 
 
 def test_ignored_options_are_noted_with_the_reason() -> None:
-    (note,) = resolve("option.swap_space=4").notes
-    assert note.startswith("serving.properties:1: option.swap_space is ignored: ")
+    (finding,) = resolve("option.swap_space=4").findings
+    assert str(finding).startswith("serving.properties:1: option.swap_space=4 is ignored: ")
+
+
+def test_the_last_of_a_repeated_key_wins_and_it_is_said() -> None:
+    options = resolve("option.dtype=fp16\noption.dtype=bf16")
+    assert options[common.DTYPE] == "bfloat16"
+    assert str(options.findings[0]) == (
+        "serving.properties:1: option.dtype=fp16 is ignored: serving.properties:2 repeats it"
+    )
+
+
+def test_every_error_is_found_and_the_first_is_raised() -> None:
+    text = "option.dtype=fp99\njob_queue_size=-1\noption.enable_lora=true"
+    with pytest.raises(OptionError, match="fp99"):
+        resolve(text)
+
+
+def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:
+    (finding,) = resolve("option.bedrock_compat=false").findings
+    assert finding.fate.word == "ignored"
+    with pytest.raises(OptionError, match="Bedrock"):
+        resolve("option.bedrock_compat=true")
+
+
+def test_secure_mode_is_refused_and_java_ignored() -> None:
+    with pytest.raises(OptionError, match="SAGEMAKER_SECURE_MODE=true is not supported"):
+        resolve("", {"SAGEMAKER_SECURE_MODE": "true"})
+    assert resolve("", {"SAGEMAKER_SECURE_MODE": "false"}).findings == ()
+    (finding,) = resolve("", {"JAVA_OPTS": "-Xmx1g"}).findings
+    assert finding.fate.word == "ignored"
+
+
+def test_secrets_are_not_shown() -> None:
+    options = resolve("option.hf_token=hf_secret\noption.max_num_tokens=5")
+    shown = [str(finding) for finding in options.findings]
+    assert "hf_secret" not in "".join(shown)
+    assert "option.max_num_tokens=5" in shown[1]
 
 
 def test_a_folder_without_the_file_is_configured_by_the_environment(tmp_path: Path) -> None:

@@ -4,37 +4,41 @@ from collections import Counter
 import pytest
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.option import Option
-from lmi_backend.options.table import BY_KEY
+from lmi_backend.options.option import ENGINES, Option
+from lmi_backend.options.table import KEYS, VARIABLES, find_option
 
 
-def test_no_key_is_declared_twice() -> None:
-    keys = Counter(key for option in OPTIONS for key in (option.name, *option.aliases))
-    assert [key for key, count in keys.items() if count > 1] == []
-    assert set(BY_KEY) == set(keys)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_key_has_one_row_under_an_engine(engine: str) -> None:
+    for key, rows in KEYS.items():
+        found = [row for row in rows if engine in row.engines]
+        best = [row for row in found if len(row.engines) == len(found[0].engines)]
+        assert len(best) <= 1, key
+        assert find_option(key, engine) in (*best, None)
 
 
-def test_no_variable_means_two_options() -> None:
-    variables = Counter(option.variable for option in OPTIONS)
-    assert [name for name, count in variables.items() if count > 1] == []
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_variable_means_two_options_under_an_engine(engine: str) -> None:
+    live = [row for row in OPTIONS if row is find_option(row.name, engine)]
+    names = Counter(name for row in live for name in (row.variable, *row.env, *row.inverse_env))
+    assert [name for name, count in names.items() if count > 1] == []
+    assert not set(names) & set(VARIABLES) - {"SERVING_LOAD_MODELS"}
 
 
-@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: f"{option.scope}-{option.name}")
 def test_every_row_is_whole(option: Option[object]) -> None:
     assert option.help.endswith((".", ")"))
     assert option.kind.accepted
     assert (option.fate == "mapped") == (option.reason == "")
+    for engine in option.engines:
+        assert option.fate_under(engine).detail
 
 
 def test_defaults_are_of_the_kind_they_document() -> None:
     for option in OPTIONS:
-        if option.default not in ("", 0, {}, 0.0, None):
-            assert option.kind.parse(str(option.default)) == option.default
-
-
-def test_bare_variables_belong_to_one_option() -> None:
-    names = Counter(name for option in OPTIONS for name in (option.variable, *option.env))
-    assert [name for name, count in names.items() if count > 1] == []
+        for default in (option.default, option.lmi_default):
+            if default not in ("", 0, {}, 0.0, None, []) and not isinstance(default, list):
+                assert option.kind.parse(str(default)) == default
 
 
 def test_a_reason_is_a_phrase_that_help_can_end_with_a_stop() -> None:
@@ -48,4 +52,5 @@ def test_a_reason_is_a_phrase_that_help_can_end_with_a_stop() -> None:
 def test_what_an_ended_option_points_to_is_not_ended_too() -> None:
     for option in OPTIONS:
         for key in re.findall(r"option\.\w+", option.reason):
-            assert key not in BY_KEY or BY_KEY[key].fate == "mapped", option.name
+            row = find_option(key, option.engines[0])
+            assert row is None or row.fate == "mapped", option.name

@@ -15,8 +15,7 @@ def options(folder: Path, text: str = "") -> LmiOptions:
 @pytest.mark.parametrize(
     ("model_id", "problem"),
     [
-        ("s3://bucket/model", "cannot be fetched; copy the model to a local folder"),
-        ("djl://x", "cannot be fetched"),
+        ("djl://x", "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"),
         ("https://x/model.zip", "cannot be fetched"),
         ("/no/such/folder", "is not a folder (looked at /no/such/folder)"),
         ("./none", "is not a folder (looked at /"),
@@ -26,32 +25,34 @@ def options(folder: Path, text: str = "") -> LmiOptions:
 )
 def test_a_model_that_cannot_be_had_is_refused(model_id: str, problem: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError) as refusal:
-        find_model(options(tmp_path, f"option.model_id={model_id}"), "vllm")
+        find_model(options(tmp_path, f"option.model_id={model_id}"))
     expected = f"serving.properties:1: option.model_id={model_id} {problem}"
     assert str(refusal.value).startswith(expected)
 
 
 def test_a_model_beside_the_properties_needs_no_model_id(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"no model: option\.model_id is not set"):
-        find_model(options(tmp_path), "vllm")
+        find_model(options(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    assert find_model(options(tmp_path), "vllm") == str(tmp_path)
+    assert find_model(options(tmp_path)) == str(tmp_path)
 
 
 @pytest.mark.parametrize("model_id", ["weights", "./weights", "../m/weights"])
 def test_relative_model_ids_start_at_the_properties(model_id: str, tmp_path: Path) -> None:
     weights = tmp_path / "m" / "weights"
     weights.mkdir(parents=True)
-    found = find_model(options(tmp_path / "m", f"option.model_id={model_id}"), "vllm")
+    found = find_model(options(tmp_path / "m", f"option.model_id={model_id}"))
     assert found == str(weights)
 
 
 def test_what_is_no_folder_is_a_hub_id(tmp_path: Path) -> None:
-    assert find_model(options(tmp_path, "option.model_id=org/model"), "vllm") == "org/model"
+    for name in ("org/model", "s3://bucket/prefix"):
+        assert find_model(options(tmp_path, f"option.model_id={name}")) == name
 
 
 def test_echo_needs_no_model(tmp_path: Path) -> None:
-    assert find_model(options(tmp_path, "option.model_id=s3://x"), "echo") == ""
+    text = "option.rolling_batch=echo\noption.model_id=s3://x"
+    assert find_model(options(tmp_path, text)) == ""
 
 
 def test_adapters_are_the_subfolders_with_a_configuration(tmp_path: Path) -> None:

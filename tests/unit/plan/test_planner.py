@@ -8,17 +8,23 @@ import pytest
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan import EnginePlan, make_plan
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.planner import make_plan
 
-CPU = {"CUDA_VISIBLE_DEVICES": "", "PATH": "/bin"}
-FOUR = {"CUDA_VISIBLE_DEVICES": "0,2,5,7", "PATH": "/bin"}
+CPU = Hardware()
+FOUR = Hardware(devices=("0", "2", "5", "7"))
+PATH = {"PATH": "/bin"}
 
 
 def plan(
-    text: str = "", environment: Mapping[str, str] = CPU, folder: Path = Path("/models/m")
+    text: str = "",
+    hardware: Hardware = CPU,
+    environment: Mapping[str, str] = PATH,
+    folder: Path = Path("/models/m"),
 ) -> EnginePlan:
     lines = parse_properties(f"option.model_id=org/model\n{text}")
-    return make_plan(resolve_options(lines, {}, folder=folder), environment)
+    return make_plan(resolve_options(lines, {}, folder=folder), environment, hardware, None)
 
 
 def test_on_a_cpu_max_is_one_worker_of_one() -> None:
@@ -69,15 +75,12 @@ def test_devices_can_be_chosen() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 visible"),
+        ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 usable"),
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
-        ("option.mpi_mode=true", "MPI ranks, which are not served yet"),
-        ("engine=MPI", "serving.properties:2: engine=MPI asks for MPI ranks"),
-        ("engine=DeepSpeed", "engine=DeepSpeed is not served yet; use Python"),
-        ("option.rolling_batch=trtllm", "not served yet; served: auto, disable, echo"),
+        ("option.pipeline_parallel_degree=8", "needs 8 devices; 4 usable"),
         ("option.task=classify", "option.task=classify is not served yet"),
-        ("option.entryPoint=mine.py", "built-in handlers are djl_python.huggingface"),
+        ("option.entryPoint=mine.py", "accepted: djl_python.deepspeed, djl_python.huggingface"),
         ("option.pythonExecutable=/no/such/python", "is not an executable file"),
     ],
 )
@@ -98,6 +101,8 @@ def test_a_custom_handler_is_refused(tmp_path: Path) -> None:
     [
         ("", "async"),
         ("option.rolling_batch=disable", "async"),
+        ("option.rolling_batch=vllm\noption.async_mode=true", "async"),
+        ("option.async_mode=false", "legacy"),
         ("option.rolling_batch=vllm", "legacy"),
         ("option.output_formatter=sse", "legacy"),
         ("option.tgi_compat=true", "legacy"),
@@ -109,31 +114,35 @@ def test_the_dialect_follows_from_what_was_written(text: str, dialect: str) -> N
 
 
 def test_options_become_the_engines_arguments() -> None:
-    made = plan("option.quantize=awq\noption.max_rolling_batch_size=8\noption.block_size=16")
+    made = plan("option.quantize=awq\noption.max_rolling_batch_size=8\noption.seed=16")
     assert made.engine_arguments["quantization"] == "awq"
     assert made.engine_arguments["max_num_seqs"] == 8
     assert "dtype" not in made.engine_arguments
-    assert made.passthrough == {"block_size": "16"}
+    assert made.passthrough == {"seed": "16"}
 
 
 def test_the_plan_names_an_interpreter_on_the_path(tmp_path: Path) -> None:
     assert plan().python == sys.executable
     python = tmp_path / "my-python"
     python.touch(mode=0o755)
-    environment = CPU | {"PATH": str(tmp_path)}
-    assert plan("option.pythonExecutable=my-python", environment).python == str(python)
+    found = plan("option.pythonExecutable=my-python", environment={"PATH": str(tmp_path)})
+    assert found.python == str(python)
 
 
 def test_every_choice_has_a_reason() -> None:
     reasons = "\n".join(plan("option.rolling_batch=lmi-dist\noption.swap_space=4", FOUR).reasons)
-    for words in ("option.swap_space is ignored", "engine vllm: LMI itself", "1 worker(s) of 4"):
+    for words in (
+        "option.swap_space=4 is ignored",
+        "engine lmi-dist, which runs on vllm: rolling_batch is",
+        "1 worker(s) of 4",
+    ):
         assert words in reasons
-    assert "no device is visible, max was asked" in "\n".join(plan().reasons)
+    assert "no device is visible, nothing was asked" in "\n".join(plan().reasons)
 
 
 def test_only_vllm_gets_vllms_arguments() -> None:
     made = plan("option.rolling_batch=echo\noption.dtype=fp16\noption.token_seconds=1")
-    assert (made.engine, made.model, made.engine_arguments) == ("echo", "", {})
+    assert (made.engine, made.model, made.engine_arguments) == ("echo", "", {"max_running": 256})
     assert made.passthrough == {"token_seconds": "1"}
     made = plan("option.rolling_batch=echo\noption.max_num_seqs=3")
     assert made.engine_arguments == {"max_running": 3}

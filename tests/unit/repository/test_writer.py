@@ -8,8 +8,10 @@ from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import load_options
+from lmi_backend.repository.record import option_changes, options_record
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
-from lmi_backend.repository.writer import MODEL_PY, write_backend, write_model
+from lmi_backend.repository.writer import MODEL_PY, render_config, write_backend, write_model
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
@@ -17,6 +19,11 @@ EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
 
 def parse(text: str) -> Any:
     return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+def write(source: Path, repository: Path, name: str, **settings: bool) -> Path:
+    write_model(source, repository, name, load_options(source, {}), **settings)
+    return repository / name
 
 
 @pytest.fixture
@@ -28,7 +35,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: Path) -> None:
-    folder = write_model(source, tmp_path / "models", "m-1.x")
+    folder = write(source, tmp_path / "models", "m-1.x")
     config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
     assert (config.name, config.backend, config.max_batch_size) == ("m-1.x", "python", 0)
     assert config.model_transaction_policy.decoupled
@@ -47,7 +54,7 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
 
 
 def test_the_folder_holds_the_properties_and_a_door(source: Path, tmp_path: Path) -> None:
-    folder = write_model(source, tmp_path / "models", "m")
+    folder = write(source, tmp_path / "models", "m")
     assert (folder / "serving.properties").read_text() == "option.rolling_batch=echo\n"
     assert (folder / "1" / "model.py").read_text() == MODEL_PY
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -57,42 +64,84 @@ def test_the_folder_holds_the_properties_and_a_door(source: Path, tmp_path: Path
     ]
 
 
-def test_writing_again_replaces_what_was_written(source: Path, tmp_path: Path) -> None:
-    folder = write_model(source, tmp_path / "models", "m")
-    before = (folder / "config.pbtxt").read_bytes()
-    (folder / "config.pbtxt").write_text("stale")
-    (source / "serving.properties").write_text("option.rolling_batch=vllm\n")
-    assert write_model(source, tmp_path / "models", "m") == folder
-    assert (folder / "config.pbtxt").read_bytes() == before
-    assert (folder / "serving.properties").read_text() == "option.rolling_batch=vllm\n"
+def test_writing_again_replaces_what_was_written_and_says_so(source: Path, tmp_path: Path) -> None:
+    folder = write(source, tmp_path / "models", "m")
+    (source / "serving.properties").write_text("option.rolling_batch=echo\noption.x=1\n")
+    changes = write_model(source, tmp_path / "models", "m", load_options(source, {}))
+    assert "serving.properties: +option.x=1" in changes
+    assert any("config.pbtxt: +" in line and "option.x" in line for line in changes)
+    assert (folder / "serving.properties").read_text().endswith("option.x=1\n")
     assert not list(folder.rglob("*.new"))
+    assert write_model(source, tmp_path / "models", "m", load_options(source, {})) == []
+
+
+@pytest.mark.parametrize("file", ["config.pbtxt", "serving.properties", "1/model.py"])
+def test_edits_by_hand_are_kept_unless_forced(file: str, source: Path, tmp_path: Path) -> None:
+    folder = write(source, tmp_path, "m")
+    path = folder / file
+    edited = "# mine\n" if file.endswith("py") else path.read_text() + "# mine\n"
+    path.write_text(edited)
+    with pytest.raises(ConfigurationError, match=f"{file}: was edited by hand.*--force"):
+        write(source, tmp_path, "m")
+    assert path.read_text() == edited
+    write(source, tmp_path, "m", force=True)
+    assert path.read_text() != edited
+
+
+def test_a_file_of_someone_else_is_not_written_over(source: Path, tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.pbtxt").write_text('name: "m"\n')
+    with pytest.raises(ConfigurationError, match="or is not from lmi-backend"):
+        write(source, tmp_path, "m")
+    assert not (tmp_path / "m" / "1").exists()
+
+
+def test_an_edit_after_conversion_is_named(source: Path) -> None:
+    (source / "serving.properties").write_text("option.dtype=fp16\noption.seed=1\n")
+    record = options_record(load_options(source, {}))
+    assert list(option_changes(record, load_options(source, {}))) == []
+    (source / "serving.properties").write_text("option.dtype=bf16\noption.watermark=1\n")
+    assert list(option_changes(record, load_options(source, {}))) == [
+        "serving.properties:1: option.dtype=bf16 was fp16 at conversion",
+        "option.seed was 1 at conversion and is not set now",
+        "serving.properties:2: option.watermark=1 was not set at conversion",
+    ]
+    assert list(option_changes({}, load_options(source, {}))) == []
+
+
+def test_secrets_are_not_recorded(source: Path) -> None:
+    options = load_options(source, {"OPTION_HF_TOKEN": "hf_secret"})
+    config = render_config(source, options, "m", warmup=True)
+    assert "hf_secret" not in config
+    (warmup,) = parse(config).model_warmup
+    assert warmup.inputs["text_input"].zero_data
 
 
 def test_a_model_written_in_place_names_no_source(source: Path) -> None:
     place = source.rename(source.with_name("here"))
     before = (place / "serving.properties").read_bytes()
-    folder = write_model(place, place.parent, "here")
+    folder = write(place, place.parent, "here")
     assert folder == place
-    assert not parse((folder / "config.pbtxt").read_text()).parameters
+    assert "model_dir" not in parse((folder / "config.pbtxt").read_text()).parameters
     assert (folder / "serving.properties").read_bytes() == before
 
 
 def test_a_folder_without_properties_gets_none(tmp_path: Path) -> None:
     (tmp_path / "weights").mkdir()
-    folder = write_model(tmp_path / "weights", tmp_path / "models", "m")
+    folder = write(tmp_path / "weights", tmp_path / "models", "m")
     assert not (folder / "serving.properties").exists()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-a", "a b"])
 def test_a_name_triton_would_refuse_is_refused(source: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="accepted: letters"):
-        write_model(source, tmp_path, name)
+        write(source, tmp_path, name)
 
 
 def test_a_folder_that_cannot_be_written_is_named(source: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        write_model(source, tmp_path / "file", "m")
+        write(source, tmp_path / "file", "m")
 
 
 def test_the_backend_folder_is_only_the_door(tmp_path: Path) -> None:
@@ -108,7 +157,7 @@ def test_the_backend_folder_is_only_the_door(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> None:
     example = ROOT / "model_repository" / name
-    folder = write_model(example, tmp_path, name)
+    folder = write(example, tmp_path, name)
     written = parse((folder / "config.pbtxt").read_text())
     del written.parameters["model_dir"]
     assert parse((example / "config.pbtxt").read_text()) == written

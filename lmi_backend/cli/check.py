@@ -1,0 +1,100 @@
+"""`lmi-backend check`: what becomes of each option of an LMI folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.planning import add_hardware, hardware_of
+from lmi_backend.engines.registry import refuse_unserved
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import examine_options
+from lmi_backend.options.option import PREFIX, Fate, adapter_of
+from lmi_backend.plan import plan_model
+from lmi_backend.plan.planner import find_interpreter
+from lmi_backend.plan.signature import signature
+from lmi_backend.plan.verdict import fate_of
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.options.setting import Setting
+
+REFUSED = 2
+"""Exit status when something cannot be served."""
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "check",
+        help="show what becomes of each option of an LMI folder",
+        description="Show each option of an LMI folder, where it was set, and what becomes of it: "
+        "mapped, passed to the engine, ignored or refused. Exit status 2 if anything is refused.",
+    )
+    parser.add_argument("path", type=Path, help="folder with serving.properties")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_hardware(parser)
+    parser.set_defaults(run=_check)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    options, errors = examine_options(model_folder(arguments.path), os.environ)
+    findings = _findings(options)
+    problems = [str(error) for error in errors]
+    if not problems:
+        try:
+            refuse_unserved(plan_model(options, os.environ, hardware=hardware_of(arguments)))
+        except ConfigurationError as error:
+            problems.append(str(error))
+    if arguments.json:
+        rows = [_row(setting, fate) for setting, fate in findings]
+        text = json.dumps({"options": rows, "problems": problems}, indent=2)
+        sys.stdout.write(f"{text}\n")
+    else:
+        _print(findings, problems)
+    return REFUSED if problems else 0
+
+
+def _findings(options: LmiOptions) -> list[tuple[Setting, Fate]]:
+    """Return each setting with its fate; the engine's signature decides what is passed on."""
+    engine = options.choice.engine
+    known = None
+    if options.passthrough:
+        known = signature(adapter_of(engine), find_interpreter(options, os.environ))
+    passed = {id(setting): name for name, setting in options.passthrough.items()}
+    return [
+        (
+            found.setting,
+            fate_of(PREFIX + passed[id(found.setting)], engine, known)
+            if id(found.setting) in passed
+            else found.fate,
+        )
+        for found in options.findings
+    ]
+
+
+def _row(setting: Setting, fate: Fate) -> dict[str, Any]:
+    return {
+        "name": setting.name,
+        "value": setting.shown,
+        "origin": setting.origin,
+        "fate": fate.word,
+        "detail": fate.detail,
+    }
+
+
+def _print(findings: list[tuple[Setting, Fate]], problems: list[str]) -> None:
+    rows = [(f"{setting.name}={setting.shown}", setting, fate) for setting, fate in findings]
+    width = min(60, max((len(written) for written, _, _ in rows), default=0))
+    for written, setting, fate in rows:
+        sys.stdout.write(f"{setting.origin:<22} {written:<{width}} {fate.word:<7}  {fate.detail}\n")
+    for problem in problems:
+        sys.stdout.write(f"refused: {problem}\n")
+    if not problems:
+        sys.stdout.write(f"{len(rows)} settings; nothing is refused\n")

@@ -1,0 +1,103 @@
+"""Commands that write for Triton: render, convert, install-backend."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.cli.folders import Model, find_models, model_folder
+from lmi_backend.cli.planning import served_plan
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import load_options
+from lmi_backend.repository.writer import render_config, write_backend, write_model
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lmi_backend.options import LmiOptions
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands of this module."""
+    render = commands.add_parser("render", help="print the config.pbtxt of an LMI folder")
+    render.add_argument("path", type=Path, help="folder with serving.properties")
+    render.add_argument("--name", help="name of the Triton model; default: the folder's name")
+    render.set_defaults(run=_render)
+
+    convert = commands.add_parser(
+        "convert",
+        help="write Triton model folders for LMI folders",
+        description="Write a Triton model folder for each LMI folder: its serving.properties, "
+        "config.pbtxt and 1/model.py. Nothing is written if one of them cannot be served. A model "
+        "store is a folder of LMI folders; without PATH it is the models that "
+        "SERVING_LOAD_MODELS, SERVING_MODEL_STORE and /opt/ml/model name.",
+    )
+    convert.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="folder or store")
+    convert.add_argument("--repository", type=Path, required=True, help="Triton model repository")
+    convert.add_argument("--name", help="name of the Triton model; default: the folder's name")
+    convert.add_argument("--force", action="store_true", help="write over edits made by hand")
+    convert.add_argument(
+        "--warmup", action="store_true", help="let Triton send a request before it says ready"
+    )
+    convert.set_defaults(run=_convert)
+
+    install = commands.add_parser(
+        "install-backend", help='write backends/lmi, which makes `backend: "lmi"` work in Triton'
+    )
+    install.add_argument("path", type=Path, help="Triton's backend directory")
+    install.set_defaults(run=_install_backend)
+
+
+def _render(arguments: argparse.Namespace) -> int:
+    folder = model_folder(arguments.path)
+    options = load_options(folder, os.environ)
+    name = arguments.name or folder.resolve().name
+    sys.stdout.write(render_config(folder, options, name))
+    return 0
+
+
+def _convert(arguments: argparse.Namespace) -> int:
+    models = find_models(arguments.paths, os.environ)
+    if arguments.name:
+        if len(models) > 1:
+            message = f"--name {arguments.name}: names one model, but there are {len(models)}"
+            raise ConfigurationError(message)
+        models = [Model(arguments.name, models[0].folder)]
+    ready = _check_all(models)
+    for model, options in ready:
+        folder = arguments.repository / model.name
+        changes = write_model(
+            model.folder,
+            arguments.repository,
+            model.name,
+            options,
+            force=arguments.force,
+            warmup=arguments.warmup,
+        )
+        sys.stdout.write(f"{folder}\n")
+        sys.stdout.write("".join(f"    {change}\n" for change in changes))
+    return 0
+
+
+def _check_all(models: list[Model]) -> list[tuple[Model, LmiOptions]]:
+    """Plan every model: what cannot be run is refused here, not by a server in the field."""
+    ready, problems = [], []
+    for model in models:
+        try:
+            options, _ = served_plan(model.folder)
+            ready.append((model, options))
+        except ConfigurationError as error:
+            problems.append(f"{model.folder}: {error}" if len(models) > 1 else str(error))
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    return ready
+
+
+def _install_backend(arguments: argparse.Namespace) -> int:
+    if not arguments.path.is_dir():
+        message = f"{arguments.path}: is not a folder; accepted: Triton's backend directory"
+        raise ConfigurationError(message)
+    sys.stdout.write(f"{write_backend(arguments.path)}\n")
+    return 0

@@ -1,0 +1,78 @@
+"""`lmi-backend plan`: what would run, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.planning import add_hardware, hardware_of, say
+from lmi_backend.engines.registry import refuse_unserved
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import load_options
+from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.memory import human_bytes
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "plan",
+        help="show what would run for an LMI folder, and why",
+        description="Show how a model would be distributed and served, with the reasons. The "
+        "model's config.json is enough: neither a GPU nor the weights are needed.",
+        epilog="lmi-backend plan FOLDER --gpus 8 --gpu-memory 80GiB --nodes 2",
+    )
+    parser.add_argument("path", type=Path, help="folder with serving.properties or config.json")
+    parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    add_hardware(parser)
+    parser.set_defaults(run=_plan)
+
+
+def _plan(arguments: argparse.Namespace) -> int:
+    options = load_options(model_folder(arguments.path), os.environ)
+    hardware = hardware_of(arguments)
+    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    if arguments.json:
+        sys.stdout.write(json.dumps(plan.as_dict(), indent=2) + "\n")
+        return 0
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
+    return 0
+
+
+def _lines(plan: EnginePlan) -> Iterator[str]:
+    devices = "; ".join(",".join(group) or "cpu" for group in plan.device_groups)
+    nodes = f", each over {plan.nodes} nodes" if plan.nodes > 1 else ""
+    yield f"engine      {plan.engine}, {plan.mode} mode"
+    yield f"model       {plan.model or '-'}"
+    yield f"workers     {plan.workers} on {devices}{nodes}"
+    yield (
+        f"parallel    tensor {plan.tensor_parallel_degree}, pipeline "
+        f"{plan.pipeline_parallel_degree}"
+    )
+    if plan.memory:
+        yield (
+            f"memory      {human_bytes(plan.memory.weights)} weights and "
+            f"{human_bytes(plan.memory.kv_cache)} KV cache per device; "
+            f"{plan.memory.num_tokens} tokens fit at once"
+        )
+    yield (
+        f"requests    {plan.max_requests} at once, {plan.queue_size} queued, "
+        f"{plan.request_timeout} s each"
+    )
+    yield f"interpreter {plan.python}"
+    for name, value in {**plan.engine_arguments, **plan.passthrough}.items():
+        yield f"argument    {name}={value}"
+    for reason in plan.reasons:
+        yield f"because     {reason}"
+    try:
+        refuse_unserved(plan)
+    except ConfigurationError as error:
+        yield f"but         {error}"

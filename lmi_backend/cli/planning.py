@@ -1,0 +1,88 @@
+"""What the commands share: from a path to options and plan."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from lmi_backend.engines.registry import refuse_unserved
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import load_options
+from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.hardware import Hardware, detect_hardware
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from lmi_backend.options import LmiOptions
+
+_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_MOST = 4096
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+
+
+def served_plan(folder: Path) -> tuple[LmiOptions, EnginePlan]:
+    """Return options and plan of an LMI folder that this release can run on this machine.
+
+    Raises:
+        ConfigurationError: it cannot be run.
+    """
+    options = load_options(folder, os.environ)
+    plan = plan_model(options, os.environ)
+    refuse_unserved(plan)
+    return options, plan
+
+
+def add_hardware(parser: argparse.ArgumentParser) -> None:
+    """Add the options that suppose another machine than this one."""
+    group = parser.add_argument_group(
+        "machine", "to plan for another machine than this one; no GPU and no weights are needed"
+    )
+    group.add_argument("--gpus", type=int, metavar="N", help="GPUs of one node; 0 is a CPU")
+    group.add_argument("--gpu-memory", metavar="SIZE", help="memory of one GPU, for example 80GiB")
+    group.add_argument("--nodes", type=int, metavar="N", help="nodes that may share the model")
+
+
+def hardware_of(arguments: argparse.Namespace) -> Hardware:
+    """Return the machine the arguments suppose, this one where they say nothing.
+
+    Raises:
+        ConfigurationError: a number makes no sense.
+    """
+    hardware = detect_hardware(os.environ)
+    for option, value, least in (
+        ("--gpus", arguments.gpus, 0),
+        ("--nodes", arguments.nodes, 1),
+    ):
+        if value is not None and not least <= value <= _MOST:
+            message = f"{option} {value}; accepted: a whole number, {least} to {_MOST}"
+            raise ConfigurationError(message)
+    if arguments.gpus is not None:
+        names = tuple(str(index) for index in range(arguments.gpus))
+        hardware = Hardware(devices=names, host_memory=hardware.host_memory)
+    if arguments.gpu_memory:
+        hardware = replace(hardware, device_memory=parse_size(arguments.gpu_memory))
+    return replace(hardware, nodes=arguments.nodes or 1)
+
+
+def parse_size(text: str) -> int:
+    """Read a size such as 80GiB, in bytes; K, M, G and T are powers of 1024.
+
+    Raises:
+        ConfigurationError: it is no size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        message = f"--gpu-memory {text}; accepted: a number and a unit, such as 80GiB"
+        raise ConfigurationError(message)
+    return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
+
+
+def say(text: str) -> None:
+    """Tell the user about progress."""
+    sys.stderr.write(f"lmi-backend: {text}\n")
+    sys.stderr.flush()

@@ -1,0 +1,6 @@
+"""Bring models here: from S3 whole, from the Hugging Face Hub the one file a plan needs."""
+
+from lmi_backend.fetch.hub import hub_file
+from lmi_backend.fetch.s3 import fetch_s3, fetch_s3_file
+
+__all__ = ["fetch_s3", "fetch_s3_file", "hub_file"]

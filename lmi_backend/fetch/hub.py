@@ -1,0 +1,90 @@
+"""Find one file of a Hugging Face Hub model: in the local cache, else from the Hub.
+
+huggingface_hub is not needed here: the workers' interpreter has it, as every engine depends on it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SECONDS = 30.0
+_DOWNLOAD = """\
+import sys
+from huggingface_hub import hf_hub_download
+try:
+    print(hf_hub_download(sys.argv[1], sys.argv[2], revision=sys.argv[3] or None))
+except Exception as error:
+    sys.exit(f"{type(error).__name__}: {error}")
+"""
+_CAUSES = (
+    ("GatedRepoError", "is gated; ask for access on its page and set HF_TOKEN"),
+    ("RevisionNotFoundError", "has no such revision; check option.revision"),
+    ("RepositoryNotFoundError", "is not on the Hub, or is private: then set HF_TOKEN"),
+    ("EntryNotFoundError", "has no such file"),
+    ("No module named", "cannot be looked up: the workers' interpreter has no huggingface_hub"),
+)
+
+
+def hub_file(
+    python: str, model_id: str, revision: str, name: str, environment: Mapping[str, str]
+) -> Path:
+    """Return the local path of a file of a hub model; `python` is the workers' interpreter.
+
+    Raises:
+        ConfigurationError: the id is malformed, or the file cannot be had.
+    """
+    if not _ID.fullmatch(model_id):
+        message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
+        raise ConfigurationError(message)
+    cached = _snapshot(model_id, revision, environment) / name
+    if cached.is_file():
+        return cached
+    if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
+        raise ConfigurationError(message)
+    command = (python, "-c", _DOWNLOAD, model_id, name, revision)
+    try:
+        done = subprocess.run(  # noqa: S603
+            command,
+            capture_output=True,
+            text=True,
+            env=dict(environment),
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        message = f"{model_id}: the Hub did not answer: {error}"
+        raise ConfigurationError(message) from error
+    if done.returncode:
+        raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")
+    return Path(done.stdout.splitlines()[-1])
+
+
+def _snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Path:
+    """Return the folder of the cache where a revision's files would be."""
+    home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
+    cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
+    folder = cache / f"models--{model_id.replace('/', '--')}"
+    commit = revision
+    if not _COMMIT.fullmatch(revision):
+        reference = folder / "refs" / (revision or "main")
+        commit = reference.read_text("ascii").strip() if reference.is_file() else "none"
+    return folder / "snapshots" / commit
+
+
+def _cause(text: str) -> str:
+    for word, cause in _CAUSES:
+        if word in text:
+            return cause
+    lines = text.strip().splitlines()
+    return f"cannot be fetched from the Hub: {lines[0] if lines else 'no reason given'}"

@@ -1,0 +1,94 @@
+"""Which models LMI would load: SERVING_LOAD_MODELS, the model store, HF_MODEL_ID."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+LOAD_MODELS = "SERVING_LOAD_MODELS"
+MODEL_STORE = "SERVING_MODEL_STORE"
+DEFAULT_STORE = Path("/opt/ml/model")
+"""Where SageMaker puts the model, and LMI's images look for it."""
+
+_NOT_A_NAME = re.compile(r"\W+")
+
+
+@dataclass(frozen=True)
+class ModelUrl:
+    """One entry of a load list: `name:version:engine:devices=url`, each part but the url empty."""
+
+    url: str
+    name: str = ""
+    engine: str = ""
+    devices: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """The local folder it names."""
+        return Path(self.url.removeprefix("file://"))
+
+    @property
+    def model_name(self) -> str:
+        """Its name: the one given, else the last part of the url."""
+        return self.name or _NOT_A_NAME.sub("_", self.url.rstrip("/").rpartition("/")[2])
+
+    def is_for(self, folder: Path) -> bool:
+        """Tell whether it names this folder."""
+        return self.folder.is_absolute() and self.folder.resolve() == folder.resolve()
+
+
+def model_urls(text: str) -> list[ModelUrl]:
+    """Read a load list: entries with commas or blanks between; ALL and NONE name no entry.
+
+    Raises:
+        ConfigurationError: an entry has no url.
+    """
+    words = [word for word in re.split(r"[,\s]+", text) if word]
+    return [_model_url(word) for word in words if word.upper() not in ("ALL", "NONE")]
+
+
+def _model_url(word: str) -> ModelUrl:
+    head, equals, url = word.strip("[]").rpartition("=")
+    if not url:
+        message = f"{LOAD_MODELS}: entry {word} has no folder; accepted: NAME::ENGINE=FOLDER"
+        raise ConfigurationError(message)
+    parts = (head.strip("[]") if equals else "").split(":")
+    name, _version, engine, devices = (*parts, "", "", "", "")[:4]
+    return ModelUrl(url.strip("[]"), name, engine, "" if devices == "*" else devices)
+
+
+def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
+    """Return the models a container with this environment would load.
+
+    The load list; where it is empty or ALL, each folder of the model store, or the store itself
+    when it is one model.
+    """
+    text = environment.get(LOAD_MODELS, "").strip()
+    if text.upper() == "NONE":
+        return []
+    entries = model_urls(text)
+    if text and text.upper() != "ALL":
+        return entries
+    store = Path(environment.get(MODEL_STORE) or DEFAULT_STORE)
+    return [ModelUrl(str(folder)) for folder in store_folders(store)]
+
+
+def store_folders(store: Path) -> Iterator[Path]:
+    """Yield the model folders of a store: its sub-folders, or itself if it holds one model.
+
+    LMI's rule: every entry is a folder and none is hidden, or the store is the model.
+    """
+    if not store.is_dir():
+        return
+    entries = sorted(store.iterdir())
+    if entries and all(entry.is_dir() and not entry.name.startswith(".") for entry in entries):
+        yield from entries
+    elif entries:
+        yield store

@@ -1,0 +1,69 @@
+"""Where settings come from, in LMI's order of weight.
+
+A few variables win over the file: SageMaker's, and the engine and devices that SERVING_LOAD_MODELS
+names for this folder. Then the file; then OPTION_* and SERVING_*; then bare names such as
+TENSOR_PARALLEL_DEGREE.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lmi_backend.options.model_store import LOAD_MODELS, model_urls
+from lmi_backend.options.option import PREFIX, Option
+from lmi_backend.options.setting import Setting
+from lmi_backend.options.table import OPTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from typing import Any
+
+FILE_NAME = "serving.properties"
+ORIGIN = "environment"
+
+_BY_VARIABLE: dict[str, str] = {option.variable: option.name for option in reversed(OPTIONS)}
+_OPPOSITE = {"true": "false", "1": "false", "false": "true", "0": "true"}
+
+
+def overriding(environment: Mapping[str, str], folder: Path) -> Iterator[tuple[str, Setting]]:
+    """Yield (key, setting) of what wins over the file."""
+    for entry in model_urls(environment.get(LOAD_MODELS, "")):
+        if not entry.is_for(folder):
+            continue
+        if entry.engine:
+            yield "engine", Setting(LOAD_MODELS, entry.engine, ORIGIN)
+        if entry.devices:
+            yield "load_on_devices", Setting(LOAD_MODELS, entry.devices, ORIGIN)
+    for option in OPTIONS:
+        for variable in option.overriding_env:
+            if environment.get(variable):
+                yield option.name, Setting(variable, environment[variable], ORIGIN)
+
+
+def prefixed(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
+    """Yield (key, setting) of OPTION_* and SERVING_*; a SERVING_* that is no option is left."""
+    for variable, value in sorted(environment.items()):
+        if value and (key := _key(variable)):
+            yield key, Setting(variable, value, ORIGIN)
+
+
+def bare(environment: Mapping[str, str], option: Option[Any]) -> Setting | None:
+    """Return what the bare variables say of an option, if they say something."""
+    for variable in option.env:
+        if environment.get(variable):
+            return Setting(variable, environment[variable], ORIGIN)
+    for variable in option.inverse_env:
+        if value := environment.get(variable):
+            return Setting(variable, _OPPOSITE.get(value.lower(), value), ORIGIN)
+    return None
+
+
+def _key(variable: str) -> str | None:
+    if variable in _BY_VARIABLE:
+        return _BY_VARIABLE[variable]
+    stem = variable.removeprefix("OPTION_")
+    if stem == variable or not stem:
+        return None
+    # LMI lower-cases a name that is all upper case, and keeps any other.
+    return PREFIX + (stem.lower() if stem.upper() == stem else stem)

@@ -1,0 +1,177 @@
+"""Whether a model fits, split so or so, and how many tokens its KV cache then holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import lmi_dist, trtllm, vllm
+from lmi_backend.options.table import server as srv
+from lmi_backend.plan.hardware import MIB
+from lmi_backend.plan.memory import GIB, MemoryEstimate, estimate_memory, human_bytes, kv_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.options.option import Option
+    from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_facts import ModelFacts
+
+VLLM_UTILIZATION = 0.92
+"""vLLM 0.32's default of gpu_memory_utilization."""
+_UTILIZATION = 0.9
+_STEP_TOKENS = 8192
+"""Tokens of an engine's step when nobody says: what vLLM takes on large GPUs."""
+_GPU_BLOCK, _CPU_BLOCK = 16, 128
+"""Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
+_CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
+
+
+@dataclass(frozen=True)
+class Capacity:
+    """The question, with everything but the degrees."""
+
+    options: LmiOptions
+    hardware: Hardware
+    facts: ModelFacts
+    environment: Mapping[str, str]
+    max_running: int
+
+    @property
+    def budget(self) -> int:
+        """Bytes of one device that the engine may use."""
+        share = int(self.hardware.device_memory * self.utilization)
+        kept = self.options[srv.GPU_RESERVED_MEMORY] * MIB
+        return min(share, self.hardware.device_memory - kept)
+
+    @property
+    def utilization(self) -> float:
+        """Share of a device's memory that the engine may use."""
+        asked = self.options[vllm.GPU_MEMORY_UTILIZATION]
+        if asked:
+            return asked
+        engine = self.options.choice.engine
+        if engine == "lmi-dist":
+            return lmi_dist.GPU_MEMORY_UTILIZATION.lmi_default or _UTILIZATION
+        if engine == "trtllm":
+            return float(_value(self.options, trtllm.FREE_MEMORY_FRACTION))
+        return VLLM_UTILIZATION if engine == "vllm" else _UTILIZATION
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
+        asked: int = self.options[vllm.MAX_MODEL_LEN] or self.options[trtllm.MAX_SEQ_LEN] or 0
+        if asked:
+            return max(1, asked)
+        return self.facts.max_position_embeddings or 1
+
+    def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
+        """Estimate the memory of one device."""
+        offloaded = int(self.options[vllm.CPU_OFFLOAD] * GIB)
+        return estimate_memory(
+            self.facts,
+            tensor=tensor,
+            pipeline=pipeline,
+            budget=self.budget + offloaded,
+            kv_dtype_bytes=self._kv_bytes(),
+            block_size=self._block_size(_GPU_BLOCK),
+            max_batched_tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
+            max_sequences=self.max_running,
+            weight_scale=self._weight_scale(),
+        )
+
+    def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
+        """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
+        text = self.environment.get(_CPU_SPACE, "")
+        asked = self.options[vllm.KV_CACHE_MEMORY]
+        space = int(text) * GIB if text.isdigit() else asked
+        if space <= 0:
+            return None
+        block_size = self._block_size(_CPU_BLOCK)
+        kv_bytes = self._kv_bytes()
+        blocks = kv_blocks(
+            space,
+            self.facts,
+            tensor=tensor,
+            pipeline=pipeline,
+            kv_dtype_bytes=kv_bytes,
+            block_size=block_size,
+        )
+        return MemoryEstimate(
+            weights=int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline)),
+            activations=0,
+            overhead=0,
+            kv_cache=space,
+            block_size=block_size,
+            block_bytes=space // blocks if blocks else 0,
+        )
+
+    def fits(self, estimate: MemoryEstimate) -> bool:
+        """Tell whether the weights fit, and one sequence of the longest kind beside them."""
+        return estimate.kv_cache > 0 and (
+            not estimate.block_bytes or estimate.num_tokens >= self.longest
+        )
+
+    def could_fit(self, estimate: MemoryEstimate) -> bool:
+        """Tell whether it may fit although the estimate says no: were activations nothing."""
+        best = estimate.kv_cache + estimate.activations + estimate.overhead
+        if not estimate.block_bytes:
+            return best > 0
+        return best // estimate.block_bytes * estimate.block_size >= self.longest
+
+    def describe(self, estimate: MemoryEstimate) -> list[str]:
+        """Say in sentences what takes the memory, and what fits."""
+        lines = []
+        if self.hardware.devices:
+            lines.append(
+                f"memory per device: {human_bytes(estimate.weights)} weights "
+                f"({self.facts.weight_source}), "
+                f"{human_bytes(estimate.activations + estimate.overhead)} for a step, "
+                f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
+                f"{human_bytes(self.budget)} usable, {self.utilization:.0%} of "
+                f"{human_bytes(self.hardware.device_memory)}"
+            )
+        tokens = estimate.num_tokens
+        if estimate.block_bytes:
+            each = tokens // self.max_running
+            lines.append(
+                f"KV cache: {estimate.num_blocks} blocks of {estimate.block_size}, "
+                f"{tokens} tokens fit at once: {each} for each of {self.max_running} requests, "
+                f"or {tokens / self.longest:.1f} of {self.longest}"
+            )
+        return lines
+
+    def _block_size(self, default: int) -> int:
+        if self.options.choice.engine == "trtllm":
+            return int(_value(self.options, trtllm.TOKENS_PER_BLOCK))
+        return self.options[vllm.BLOCK_SIZE] or default
+
+    def _kv_bytes(self) -> float:
+        """Return the bytes of one cached number."""
+        word = str(self.options[vllm.KV_CACHE_DTYPE] or "auto")
+        if word.startswith(("fp8", "int8")):
+            return 1
+        return _BYTES.get(word) or self._model_bytes()
+
+    def _model_bytes(self) -> int:
+        dtype = self.options[opt.DTYPE]
+        if dtype == "auto":
+            # Engines serve a model stored in float32 in 16 bits.
+            return 2
+        return _BYTES[dtype]
+
+    def _weight_scale(self) -> float:
+        """Return bytes in memory for one byte of the checkpoint."""
+        if self.facts.quantization:
+            return 1.0
+        stored = _BYTES.get(self.facts.dtype, 2)
+        bits = _RUNTIME_QUANTISATION.get(self.options[vllm.QUANTIZE] or "")
+        return (bits / 8 if bits else self._model_bytes()) / stored
+
+
+def _value(options: LmiOptions, option: Option[Any]) -> Any:
+    return options[option] if options.is_set(option) else option.lmi_default

@@ -1,0 +1,121 @@
+"""Gather what a plan needs: the model's config.json, wherever it is, and the machine."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
+from lmi_backend.options.table import common as opt
+from lmi_backend.plan.config_fields import MissingFieldError
+from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.plan.model_facts import read_model_facts
+from lmi_backend.plan.model_source import S3, find_model
+from lmi_backend.plan.planner import find_interpreter, make_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.engine_plan import EnginePlan
+    from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_facts import ModelFacts
+
+_CONFIG = "config.json"
+
+Reach = Literal["local", "config", "model"]
+"""What may be fetched: nothing, the model's config.json, or the model."""
+
+
+def plan_model(
+    options: LmiOptions,
+    environment: Mapping[str, str],
+    *,
+    hardware: Hardware | None = None,
+    reach: Reach = "local",
+    say: Callable[[str], None] = print,
+) -> EnginePlan:
+    """Plan one model on this machine, or on a supposed one.
+
+    `say` is told of the progress of a download.
+
+    Raises:
+        ConfigurationError: the options cannot be run, or (with reach "model") the model cannot be
+            had.
+    """
+    model = find_model(options)
+    if reach == "model" and model.startswith(S3):
+        model = str(fetch_s3(model, environment, say=say))
+    facts, doubt = _facts(options, model, environment, reach)
+    plan = make_plan(options, environment, hardware or detect_hardware(environment), facts)
+    reasons = (*plan.reasons, f"the size of the model is not known: {doubt}")
+    plan = replace(plan, model=model, reasons=reasons if doubt else plan.reasons)
+    return _fetch_draft(plan, environment, say) if reach == "model" else plan
+
+
+def _facts(
+    options: LmiOptions, model: str, environment: Mapping[str, str], reach: Reach
+) -> tuple[ModelFacts | None, str]:
+    """Return the facts of the model, or why they are not known."""
+    if not model:
+        return None, ""
+    try:
+        if model.startswith(S3):
+            return _s3_facts(model, environment, reach)
+        folder = Path(model)
+        if not folder.is_dir():
+            folder = _hub_folder(options, model, environment, reach)
+    except MissingFieldError as error:
+        return None, str(error)
+    except ConfigurationError as error:
+        # An engine would find no model either; whoever only plans may do so without.
+        if reach == "model":
+            raise
+        return None, str(error)
+    return _read(folder)
+
+
+def _read(folder: Path) -> tuple[ModelFacts | None, str]:
+    try:
+        facts = read_model_facts(folder)
+    except MissingFieldError as error:
+        return None, str(error)
+    return facts, "" if facts else f"{folder} has no {_CONFIG}"
+
+
+def _s3_facts(
+    url: str, environment: Mapping[str, str], reach: Reach
+) -> tuple[ModelFacts | None, str]:
+    if reach == "local":
+        return None, f"{url} is fetched when it is loaded"
+    with tempfile.TemporaryDirectory() as name:
+        for file in (_CONFIG, "model.safetensors.index.json"):
+            if (data := fetch_s3_file(url, file, environment)) is not None:
+                (Path(name) / file).write_bytes(data)
+        facts, doubt = _read(Path(name))
+        return facts, doubt and f"{url} has no readable {_CONFIG}"
+
+
+def _hub_folder(
+    options: LmiOptions, model: str, environment: Mapping[str, str], reach: Reach
+) -> Path:
+    """Return the folder of the local copy of a hub model, which may be only config.json."""
+    where = {**environment, **({"HF_HUB_OFFLINE": "1"} if reach == "local" else {})}
+    python = find_interpreter(options, environment)
+    return hub_file(python, model, options[opt.REVISION], _CONFIG, where).parent
+
+
+def _fetch_draft(
+    plan: EnginePlan, environment: Mapping[str, str], say: Callable[[str], None]
+) -> EnginePlan:
+    """Fetch the draft model of speculative decoding, if that is on S3 too."""
+    draft = plan.engine_arguments.get("speculative_config") or {}
+    url = str(draft.get("model") or "")
+    if not url.startswith(S3):
+        return plan
+    local = {**draft, "model": str(fetch_s3(url, environment, say=say))}
+    arguments = {**plan.engine_arguments, "speculative_config": local}
+    return replace(plan, engine_arguments=arguments)

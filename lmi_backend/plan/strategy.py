@@ -1,0 +1,230 @@
+"""How to distribute a model: one device, tensor parallel on one node, then stages over nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options.table import common as opt
+from lmi_backend.plan.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lmi_backend.errors import OptionError
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.capacity import Capacity
+    from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_facts import ModelFacts
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """Tensor and pipeline parallel degree, with what they leave for the KV cache."""
+
+    tensor: int
+    pipeline: int
+    memory: MemoryEstimate | None = None
+
+    @property
+    def size(self) -> int:
+        """Devices of one worker."""
+        return self.tensor * self.pipeline
+
+
+@dataclass
+class Strategy:
+    """Chooses the degrees; `reasons` says why, in order."""
+
+    options: LmiOptions
+    hardware: Hardware
+    facts: ModelFacts | None
+    capacity: Capacity | None
+    """None where the model or the devices' memory is not known."""
+    reasons: list[str] = field(default_factory=list)
+
+    def choose(self) -> Degrees:
+        """Return the degrees.
+
+        Raises:
+            OptionError: a degree cannot be used with this model, or on these devices.
+            PlanError: the model does not fit.
+        """
+        if not self.hardware.devices:
+            return self._on_cpu()
+        if self._pipeline > self._total:
+            problem = f"needs {self._pipeline} devices; {self._total} usable"
+            raise self.options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
+        asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
+        is_set = self.options.is_set(opt.TENSOR_PARALLEL_DEGREE)
+        if is_set and asked != "max":
+            return self._check(self._given(int(asked)))
+        # LMI's guide: 1 for its vLLM images, max for the TensorRT-LLM one.
+        if not is_set and self.capacity and self.options.choice.engine != "trtllm":
+            return self._smallest(self.capacity)
+        return self._check(self._all(is_set))
+
+    @property
+    def _total(self) -> int:
+        return len(self.hardware.devices) * self.hardware.nodes
+
+    @property
+    def _pipeline(self) -> int:
+        return self.options[opt.PIPELINE_PARALLEL_DEGREE]
+
+    @property
+    def _is_pipeline_free(self) -> bool:
+        return not self.options.is_set(opt.PIPELINE_PARALLEL_DEGREE)
+
+    def _on_cpu(self) -> Degrees:
+        asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
+        tensor = 1 if asked == "max" else int(asked)
+        word = f"{asked} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
+        self.reasons.append(f"tensor parallel degree {tensor}: no device is visible, {word} asked")
+        self._check_heads(tensor)
+        memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
+        if memory and self.capacity and not self.capacity.fits(memory):
+            message = (
+                f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.num_tokens} tokens, "
+                f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
+                f"{memory.num_tokens} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
+            )
+            raise PlanError(message)
+        return Degrees(tensor, self._pipeline, memory)
+
+    def _given(self, tensor: int) -> Degrees:
+        self._check_heads(tensor)
+        degrees = Degrees(tensor, self._pipeline)
+        if degrees.size > self._total:
+            problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
+            raise self._degree_error(f"{problem}; {self._total} usable", tensor)
+        self.reasons.append(f"tensor parallel degree {tensor}: as asked")
+        return degrees
+
+    def _degree_error(self, problem: str, tensor: int) -> OptionError:
+        is_tensor = self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) and tensor > 1
+        option = opt.TENSOR_PARALLEL_DEGREE if is_tensor else opt.PIPELINE_PARALLEL_DEGREE
+        return self.options.error(option, problem)
+
+    def _check_heads(self, tensor: int) -> None:
+        if self.facts is None or tensor in valid_tensor_degrees(self.facts, tensor):
+            return
+        accepted = ", ".join(map(str, valid_tensor_degrees(self.facts, max(tensor, self._total))))
+        problem = (
+            f"does not divide the model's {self.facts.num_heads} attention heads "
+            f"({self.facts.num_kv_heads} KV heads); degrees that do: {accepted}"
+        )
+        raise self.options.error(opt.TENSOR_PARALLEL_DEGREE, problem)
+
+    def _all(self, is_asked: bool) -> Degrees:
+        """Use every device for one copy, as far as the heads allow."""
+        nodes = self.hardware.nodes
+        limit = self._total // (self._pipeline if not self._is_pipeline_free else nodes)
+        why = "max was asked" if is_asked else self._why_all()
+        pipeline = nodes if self._is_pipeline_free else self._pipeline
+        degrees = self._valid(limit)
+        tensor = degrees[-1]
+        if tensor == limit or not self._is_pipeline_free:
+            cap = "" if tensor == limit else f", capped from {limit}: {self._heads()}"
+            self.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable{cap}")
+            return self._say_stages(Degrees(tensor, pipeline))
+        # Heads do not divide by all devices, but stages may: 12 heads on 8 devices are 4 x 2.
+        layers = self.facts.num_layers if self.facts else limit
+        tensor = max(
+            degree for degree in degrees if limit % degree == 0 and limit // degree <= layers
+        )
+        self.reasons.append(
+            f"tensor parallel degree {tensor} and {limit // tensor} stages: {why}, {limit} usable, "
+            f"but {self._heads()}"
+        )
+        return Degrees(tensor, pipeline * (limit // tensor))
+
+    def _why_all(self) -> str:
+        if self.options.choice.engine == "trtllm":
+            return "max is the default of LMI's guide for TensorRT-LLM"
+        return "the size of the model or of the devices is not known"
+
+    def _smallest(self, capacity: Capacity) -> Degrees:
+        """Climb the ladder to the fewest devices that hold the model and one long sequence."""
+        for degrees in self._ladder():
+            memory = capacity.estimate(degrees.tensor, degrees.pipeline)
+            tried = Degrees(degrees.tensor, degrees.pipeline, memory)
+            if capacity.fits(memory):
+                break
+        if not capacity.fits(memory):
+            self._warn_or_refuse(capacity, tried, memory)
+        self._explain(tried)
+        return tried
+
+    def _ladder(self) -> Iterator[Degrees]:
+        per_node, nodes = len(self.hardware.devices), self.hardware.nodes
+        if not self._is_pipeline_free:
+            limit = self._total // self._pipeline
+            yield from (Degrees(tensor, self._pipeline) for tensor in self._valid(limit))
+            return
+        degrees = [tensor for tensor in self._valid(per_node) if per_node % tensor == 0]
+        yield from (Degrees(tensor, 1) for tensor in degrees)
+        stages = per_node // degrees[-1]
+        most = self.facts.num_layers if self.facts else 1
+        yield from (
+            Degrees(degrees[-1], stages * node)
+            for node in range(1, nodes + 1)
+            if 1 < stages * node <= most
+        )
+
+    def _explain(self, degrees: Degrees) -> None:
+        if degrees.size == 1:
+            self.reasons.append("tensor parallel degree 1: the model fits on one device")
+            return
+        self.reasons.append(
+            f"tensor parallel degree {degrees.tensor}: the fewest devices it fits on are "
+            f"{degrees.size}, of {human_bytes(self.hardware.device_memory)} each"
+        )
+        self._say_stages(degrees)
+
+    def _say_stages(self, degrees: Degrees) -> Degrees:
+        if degrees.pipeline > 1 and self._is_pipeline_free:
+            self.reasons.append(
+                f"pipeline parallel degree {degrees.pipeline}: tensor parallelism stays within a "
+                f"node of {len(self.hardware.devices)}"
+            )
+        return degrees
+
+    def _check(self, degrees: Degrees) -> Degrees:
+        """Add the memory, or refuse what cannot fit."""
+        if self.capacity is None:
+            return degrees
+        memory = self.capacity.estimate(degrees.tensor, degrees.pipeline)
+        if not self.capacity.fits(memory):
+            self._warn_or_refuse(self.capacity, degrees, memory)
+        return Degrees(degrees.tensor, degrees.pipeline, memory)
+
+    def _warn_or_refuse(self, capacity: Capacity, degrees: Degrees, memory: MemoryEstimate) -> None:
+        """Refuse what cannot fit; what only the estimate of a step's needs forbids is warned of."""
+        if capacity.could_fit(memory):
+            self.reasons.append(
+                "warning: by the estimate it barely does not fit; the engine decides"
+            )
+            return
+        split = f"{degrees.tensor} x {degrees.pipeline} devices" if degrees.size > 1 else "1 device"
+        longest = -(-capacity.longest // memory.block_size) * memory.block_bytes
+        way_out = "more or larger devices, more nodes, or a quantised model are needed"
+        if memory.num_tokens:
+            way_out = f"option.max_model_len={memory.num_tokens} or less fits, or more devices"
+        message = (
+            f"the model does not fit on {split}: each needs {human_bytes(memory.weights)} for "
+            f"weights and {human_bytes(longest)} for one sequence of {capacity.longest} tokens, "
+            f"and may use {human_bytes(capacity.budget)} of "
+            f"{human_bytes(self.hardware.device_memory)}; {way_out}"
+        )
+        raise PlanError(message)
+
+    def _valid(self, limit: int) -> list[int]:
+        if self.facts is None:
+            return list(range(1, limit + 1))
+        return valid_tensor_degrees(self.facts, limit)
+
+    def _heads(self) -> str:
+        heads = self.facts.num_heads if self.facts else 0
+        return f"the model's {heads} attention heads do not divide by it"

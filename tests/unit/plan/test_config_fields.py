@@ -1,0 +1,110 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
+
+LLAMA_3_8B = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+
+
+def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
+    (folder / "config.json").write_text(json.dumps(config))
+    facts = read_model_facts(folder)
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [("text_config",), ("llm_config",), ("language_config",), ("thinker_config", "text_config")],
+)
+def test_the_language_model_of_a_multimodal_one_is_found(
+    keys: tuple[str, ...], tmp_path: Path
+) -> None:
+    nested: dict[str, Any] = {**LLAMA_3_8B, "torch_dtype": None}
+    for key in reversed(keys):
+        nested = {key: nested, "hidden_size": 1}
+    outer = {"architectures": ["SeesForConditionalGeneration"], "torch_dtype": "float16"}
+    facts = facts_of(tmp_path, {**nested, **outer})
+    assert (facts.num_layers, facts.hidden_size, facts.dtype) == (32, 4096, "float16")
+    assert facts.architecture == "SeesForConditionalGeneration"
+
+
+def test_a_nested_config_leaves_out_what_is_its_default(tmp_path: Path) -> None:
+    """As Llava-1.5 and Gemma-3-4b are published."""
+    llava = {"text_config": {"model_type": "llama", "vocab_size": 32064}}
+    facts = facts_of(tmp_path, llava)
+    assert (facts.num_layers, facts.num_kv_heads, facts.vocab_size) == (32, 32, 32064)
+    gemma = {"hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    facts = facts_of(tmp_path, {"text_config": {"model_type": "gemma3_text", **gemma}})
+    assert (facts.num_layers, facts.num_heads, facts.num_kv_heads) == (34, 8, 4)
+    assert (facts.head_dim, facts.ties_embeddings) == (256, True)
+
+
+def test_a_folder_without_a_config_has_no_facts(tmp_path: Path) -> None:
+    assert read_model_facts(tmp_path) is None
+    assert read_model_facts(tmp_path / "absent") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ({"vocab_size": None}, "vocab_size is missing"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers=0 is not between"),
+        ({"hidden_size": -4096}, "hidden_size=-4096 is not between"),
+        ({"vocab_size": 1 << 60}, f"vocab_size={1 << 60} is not between"),
+        ({"hidden_size": 4096.5}, "hidden_size=4096.5 is not a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads=true is not a whole number"),
+        ({"num_attention_heads": "32"}, 'num_attention_heads="32" is not a whole number'),
+        ({"hidden_size": 4100}, "hidden_size=4100 cannot be divided among 32 heads"),
+        ({"num_key_value_heads": 5}, "num_key_value_heads=5 does not divide the 32 attention"),
+        ({"num_key_value_heads": None, "n_head_kv": 64}, "n_head_kv=64 does not divide"),
+        ({"torch_dtype": "bf17"}, 'torch_dtype="bf17" is not a dtype'),
+        ({"torch_dtype": 16}, "torch_dtype=16 is not a string"),
+        ({"tie_word_embeddings": "no"}, 'tie_word_embeddings="no" is neither true nor false'),
+        ({"architectures": "Llama"}, 'architectures="Llama" is not a list of names'),
+        ({"quantization_config": "awq"}, 'quantization_config="awq" is not an object'),
+        ({"kv_lora_rank": 512}, "qk_nope_head_dim is missing"),
+        ({"intermediate_size": ["wide"]}, 'intermediate_size="wide" is not a whole number'),
+    ],
+)
+def test_what_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        facts_of(tmp_path, LLAMA_3_8B | change)
+    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: {said}")
+
+
+def test_a_problem_in_a_nested_config_names_the_way_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r": text_config\.hidden_size=0 is not between"):
+        facts_of(tmp_path, {"text_config": LLAMA_3_8B | {"hidden_size": 0}})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"{", "is not JSON"),
+        (b"", "is not JSON"),
+        (b'{"model_type": "\xff"}', "is not JSON"),
+        (b"[1]", "is not a JSON object"),
+        (b"null", "is not a JSON object"),
+        (b"[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a_broken_file_is_refused(text: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes(text)
+    with pytest.raises(ConfigurationError, match=f"config.json: {said}"):
+        read_model_facts(tmp_path)

@@ -1,0 +1,255 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.plan.config_fields import ConfigFields
+from lmi_backend.plan.memory import kv_bytes_per_token
+from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
+from lmi_backend.plan.parameters import count_parameters
+
+
+def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:
+    """Return a config; sizes: layers, hidden, heads, KV heads, intermediate, vocabulary."""
+    names = ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads")
+    names = (*names, "intermediate_size", "vocab_size")
+    dtype = {"torch_dtype": "bfloat16"}
+    named = dict(zip(names, sizes, strict=True))
+    return {"architectures": [architecture], "model_type": model_type, **named, **dtype, **more}
+
+
+LLAMA = "LlamaForCausalLM"
+LLAMA_3_8B = decoder(LLAMA, "llama", 32, 4096, 32, 8, 14336, 128256, max_position_embeddings=8192)
+LLAMA_3_70B = decoder(LLAMA, "llama", 80, 8192, 64, 8, 28672, 128256)
+LLAMA_2_7B = decoder(LLAMA, "llama", 32, 4096, 32, 32, 11008, 32000)
+MISTRAL_7B = decoder("MistralForCausalLM", "mistral", 32, 4096, 32, 8, 14336, 32000)
+MIXTRAL = decoder(
+    "MixtralForCausalLM", "mixtral", 32, 4096, 32, 8, 14336, 32000,
+    num_local_experts=8, num_experts_per_tok=2,
+)  # fmt: skip
+QWEN_2_5_7B = decoder(
+    "Qwen2ForCausalLM", "qwen2", 28, 3584, 28, 4, 18944, 152064, tie_word_embeddings=False
+)
+QWEN_2_5_05B = decoder(
+    "Qwen2ForCausalLM", "qwen2", 24, 896, 14, 2, 4864, 151936, tie_word_embeddings=True
+)
+QWEN_3_30B_A3B = decoder(
+    "Qwen3MoeForCausalLM", "qwen3_moe", 48, 2048, 32, 4, 6144, 151936, head_dim=128,
+    num_experts=128, num_experts_per_tok=8, moe_intermediate_size=768, decoder_sparse_step=1,
+    mlp_only_layers=[],
+)  # fmt: skip
+GEMMA_2_9B = decoder("Gemma2ForCausalLM", "gemma2", 42, 3584, 16, 8, 14336, 256000, head_dim=256)
+DEEPSEEK_V3 = decoder(
+    "DeepseekV3ForCausalLM", "deepseek_v3", 61, 7168, 128, 128, 18432, 129280,
+    q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64,
+    v_head_dim=128, n_routed_experts=256, n_shared_experts=1, moe_intermediate_size=2048,
+    num_experts_per_tok=8, first_k_dense_replace=3, moe_layer_freq=1,
+    quantization_config={"quant_method": "fp8", "weight_block_size": [128, 128]},
+)  # fmt: skip
+GPT_OSS_20B = decoder(
+    "GptOssForCausalLM", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, head_dim=64,
+    num_local_experts=32, num_experts_per_tok=4, tie_word_embeddings=False,
+    layer_types=["sliding_attention", "full_attention"] * 12,
+    quantization_config={"quant_method": "mxfp4"},
+)  # fmt: skip
+GPT_2 = {
+    "architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_layer": 12, "n_head": 12,
+    "n_embd": 768, "n_positions": 1024, "n_ctx": 1024, "n_inner": None, "vocab_size": 50257,
+}  # fmt: skip
+FALCON_7B = {
+    "architectures": ["FalconForCausalLM"], "model_type": "falcon", "num_hidden_layers": 32,
+    "hidden_size": 4544, "num_attention_heads": 71, "num_kv_heads": 71, "multi_query": True,
+    "new_decoder_architecture": False, "vocab_size": 65024, "torch_dtype": "bfloat16",
+}  # fmt: skip
+FALCON_40B = {
+    "architectures": ["FalconForCausalLM"], "model_type": "falcon", "num_hidden_layers": 60,
+    "hidden_size": 8192, "num_attention_heads": 128, "num_kv_heads": 8, "multi_query": True,
+    "new_decoder_architecture": True, "vocab_size": 65024, "torch_dtype": "bfloat16",
+}  # fmt: skip
+BLOOM_7B = {
+    "architectures": ["BloomForCausalLM"], "model_type": "bloom", "n_layer": 30, "n_head": 32,
+    "hidden_size": 4096, "vocab_size": 250880, "torch_dtype": "float16",
+}  # fmt: skip
+MPT_7B = {
+    "architectures": ["MPTForCausalLM"], "model_type": "mpt", "n_layers": 32, "n_heads": 32,
+    "d_model": 4096, "expansion_ratio": 4, "max_seq_len": 2048, "vocab_size": 50432,
+    "attn_config": {"kv_n_heads": 8}, "torch_dtype": "bfloat16",
+}  # fmt: skip
+FLAN_T5_XL = {
+    "architectures": ["T5ForConditionalGeneration"], "model_type": "t5", "num_layers": 24,
+    "num_decoder_layers": 24, "d_model": 2048, "d_kv": 64, "num_heads": 32, "d_ff": 5120,
+    "feed_forward_proj": "gated-gelu", "is_encoder_decoder": True, "n_positions": 512,
+    "tie_word_embeddings": False, "vocab_size": 32128,
+}  # fmt: skip
+CHATGLM_3 = {
+    "architectures": ["ChatGLMModel"], "model_type": "chatglm", "num_layers": 28,
+    "hidden_size": 4096, "num_attention_heads": 32, "multi_query_attention": True,
+    "multi_query_group_num": 2, "kv_channels": 128, "ffn_hidden_size": 13696,
+    "padded_vocab_size": 65024, "seq_length": 8192, "torch_dtype": "float16",
+}  # fmt: skip
+
+
+def write(folder: Path, config: object) -> Path:
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def facts_of(folder: Path, config: object) -> ModelFacts:
+    facts = read_model_facts(write(folder, config))
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("config", "parameters", "percent"),
+    [
+        pytest.param(LLAMA_3_8B, 8.03e9, 3, id="llama-3-8b"),
+        pytest.param(LLAMA_3_70B, 70.6e9, 3, id="llama-3-70b"),
+        pytest.param(LLAMA_2_7B, 6.74e9, 3, id="llama-2-7b"),
+        pytest.param(MIXTRAL, 46.7e9, 3, id="mixtral-8x7b"),
+        pytest.param(QWEN_2_5_7B, 7.62e9, 3, id="qwen2.5-7b"),
+        pytest.param(QWEN_2_5_05B, 0.494e9, 3, id="qwen2.5-0.5b"),
+        pytest.param(QWEN_3_30B_A3B, 30.5e9, 3, id="qwen3-30b-a3b"),
+        pytest.param(MISTRAL_7B, 7.24e9, 3, id="mistral-7b"),
+        pytest.param(GPT_2, 124e6, 3, id="gpt2"),
+        pytest.param(FALCON_7B, 7.22e9, 3, id="falcon-7b"),
+        pytest.param(FALCON_40B, 41.8e9, 3, id="falcon-40b"),
+        pytest.param(BLOOM_7B, 7.07e9, 3, id="bloom-7b1"),
+        pytest.param(GEMMA_2_9B, 9.24e9, 3, id="gemma-2-9b"),
+        pytest.param(DEEPSEEK_V3, 671e9, 4, id="deepseek-v3"),
+        pytest.param(GPT_OSS_20B, 20.9e9, 3, id="gpt-oss-20b"),
+        pytest.param(CHATGLM_3, 6.24e9, 3, id="chatglm3-6b"),
+        pytest.param(FLAN_T5_XL, 2.85e9, 8, id="flan-t5-xl"),
+    ],
+)
+def test_parameters_are_counted_as_published(
+    config: dict[str, Any], parameters: float, percent: float, tmp_path: Path
+) -> None:
+    fields = ConfigFields(tmp_path / "config.json", config, config)
+    total = count_parameters(fields, facts_of(tmp_path, config)).total
+    assert total == pytest.approx(parameters, rel=percent / 100)
+
+
+@pytest.mark.parametrize(
+    ("config", "per_token"),
+    [
+        pytest.param(LLAMA_3_8B, 131_072, id="llama-3-8b"),
+        pytest.param(LLAMA_3_70B, 327_680, id="llama-3-70b"),
+        pytest.param(LLAMA_2_7B, 524_288, id="llama-2-7b"),
+        pytest.param(QWEN_2_5_7B, 57_344, id="qwen2.5-7b"),
+        pytest.param(FALCON_7B, 2 * 64 * 32 * 2, id="falcon-7b"),
+        pytest.param(DEEPSEEK_V3, 576 * 61 * 2, id="deepseek-v3"),
+        pytest.param(GEMMA_2_9B, 2 * 8 * 256 * 42 * 2, id="gemma-2-9b"),
+        pytest.param(MPT_7B, 2 * 8 * 128 * 32 * 2, id="mpt-7b"),
+        pytest.param(CHATGLM_3, 2 * 2 * 128 * 28 * 2, id="chatglm3-6b"),
+        pytest.param(FLAN_T5_XL, 2 * 32 * 64 * 24 * 2, id="flan-t5-xl"),
+    ],
+)
+def test_the_cache_of_a_token_is_as_published(
+    config: dict[str, Any], per_token: int, tmp_path: Path
+) -> None:
+    assert kv_bytes_per_token(facts_of(tmp_path, config), kv_dtype_bytes=2) == per_token
+
+
+def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
+    assert facts_of(tmp_path, LLAMA_3_8B) == ModelFacts(
+        architecture="LlamaForCausalLM",
+        num_layers=32,
+        hidden_size=4096,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        vocab_size=128256,
+        intermediate_size=14336,
+        max_position_embeddings=8192,
+        dtype="bfloat16",
+        # Exactly what the index of the published weights says.
+        weight_bytes=16_060_522_496,
+        weight_source="computed from config.json",
+        kv_values_per_token_and_layer=2048,
+        num_kv_layers=32,
+        is_mla=False,
+        is_encoder_decoder=False,
+        num_experts=0,
+        quantization="",
+        is_text_generation=True,
+    )
+
+
+def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, DEEPSEEK_V3)
+    assert facts.is_mla
+    assert (facts.num_experts, facts.experts_per_token) == (256, 8)
+    assert (facts.intermediate_size, facts.expert_intermediate_size) == (18432, 2048)
+    assert (facts.head_dim, facts.quantization) == (192, "fp8")
+
+
+@pytest.mark.parametrize(
+    ("config", "name", "value"),
+    [
+        (GPT_2, "intermediate_size", 3072),
+        (GPT_2, "max_position_embeddings", 1024),
+        (GPT_2, "dtype", "float32"),
+        (GPT_2, "ties_embeddings", True),
+        (FALCON_7B, "num_kv_heads", 1),
+        (FALCON_40B, "num_kv_heads", 8),
+        (MPT_7B, "max_position_embeddings", 2048),
+        (CHATGLM_3, "max_position_embeddings", 8192),
+        (CHATGLM_3, "is_text_generation", False),
+        (FLAN_T5_XL, "max_position_embeddings", 0),
+        (FLAN_T5_XL, "is_encoder_decoder", True),
+        (FLAN_T5_XL, "num_layers", 48),
+        (GEMMA_2_9B, "ties_embeddings", True),
+        (LLAMA_3_8B | {"dtype": "torch.float16"}, "dtype", "float16"),
+        (LLAMA_3_8B | {"head_dim": None}, "head_dim", 128),
+        (LLAMA_3_8B | {"num_experts": 1}, "num_experts", 0),
+        (LLAMA_3_8B | {"architectures": None}, "architecture", ""),
+        (LLAMA_3_8B | {"intermediate_size": [64, 256, 128]}, "intermediate_size", 256),
+        (LLAMA_3_8B | {"quantization_config": {"load_in_4bit": True}}, "quantization",
+         "bitsandbytes"),
+    ],
+)  # fmt: skip
+def test_families_name_things_differently(
+    config: dict[str, Any], name: str, value: object, tmp_path: Path
+) -> None:
+    assert getattr(facts_of(tmp_path, config), name) == value
+
+
+@pytest.mark.parametrize(
+    ("hint", "layers"),
+    [
+        ({}, 32),
+        ({"layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8}, 8),
+        ({"layer_types": ["sliding_attention"] * 24 + ["full_attention"] * 8}, 32),
+        ({"layer_types": ["conv"] * 22 + ["full_attention"] * 10}, 10),
+        ({"layers_block_type": ["mamba"] * 28 + ["attention"] * 4}, 4),
+        ({"attn_layer_period": 8, "attn_layer_offset": 4}, 4),
+        ({"attn_layer_period": 5, "attn_layer_offset": 1}, 7),
+        ({"full_attention_interval": 4}, 8),
+        ({"attn_layer_indices": [9, 18, 27]}, 3),
+        ({"attn_type_list": [0, 0, 0, 1] * 8}, 8),
+        ({"hybrid_override_pattern": "M-M*" * 8}, 8),
+        ({"block_types": ["recurrent", "recurrent", "attention"]}, 10),
+        ({"block_configs": [{"attention": {"no_op": True}}] * 2 + [{"attention": {}}] * 30}, 30),
+        ({"num_kv_shared_layers": 12}, 20),
+    ],
+)
+def test_only_layers_with_attention_have_a_cache(
+    hint: dict[str, Any], layers: int, tmp_path: Path
+) -> None:
+    assert facts_of(tmp_path, LLAMA_3_8B | hint).num_kv_layers == layers
+
+
+def test_a_model_without_attention_has_no_cache(tmp_path: Path) -> None:
+    mamba = {
+        "model_type": "mamba",
+        "hidden_size": 2560,
+        "num_hidden_layers": 64,
+        "expand": 2,
+        "intermediate_size": 5120,
+        "vocab_size": 50280,
+        "tie_word_embeddings": True,
+    }
+    assert facts_of(tmp_path, mamba).num_kv_layers == 0
+    assert facts_of(tmp_path, mamba).weight_bytes == pytest.approx(2.77e9 * 4, rel=0.1)

@@ -1,0 +1,155 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
+
+LLAMA_3_8B = {
+    "model_type": "llama",
+    "num_hidden_layers": 32,
+    "hidden_size": 4096,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "vocab_size": 128256,
+    "torch_dtype": "bfloat16",
+}
+GPT_OSS_20B = LLAMA_3_8B | {
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "hidden_size": 2880,
+    "num_attention_heads": 64,
+    "head_dim": 64,
+    "intermediate_size": 2880,
+    "vocab_size": 201088,
+    "num_local_experts": 32,
+}
+COMPUTED = 16_060_522_496
+
+
+def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
+    (folder / "config.json").write_text(json.dumps(config))
+    facts = read_model_facts(folder)
+    assert facts is not None
+    return facts
+
+
+def write(folder: Path, *names: str, size: int = 1000) -> None:
+    for name in names:
+        (folder / name).write_bytes(bytes(size))
+
+
+def write_index(folder: Path, name: str, total: object) -> None:
+    (folder / f"{name}.index.json").write_text(json.dumps({"metadata": {"total_size": total}}))
+
+
+def weights(folder: Path) -> tuple[int, str]:
+    facts = facts_of(folder, LLAMA_3_8B)
+    return facts.weight_bytes, facts.weight_source
+
+
+def test_without_files_weights_are_computed(tmp_path: Path) -> None:
+    assert weights(tmp_path) == (COMPUTED, "computed from config.json")
+
+
+def test_the_index_knows_before_the_files(tmp_path: Path) -> None:
+    write(tmp_path, "model-00001-of-00002.safetensors", "pytorch_model.bin")
+    write_index(tmp_path, "pytorch_model.bin", 7000)
+    write_index(tmp_path, "model.safetensors", 5000)
+    assert weights(tmp_path) == (5000, "safetensors index")
+
+
+def test_pytorch_weights_count_where_there_are_no_others(tmp_path: Path) -> None:
+    write(tmp_path, "pytorch_model.bin", "training_args.bin", "optimizer.bin")
+    assert weights(tmp_path) == (1000, "file sizes")
+    write_index(tmp_path, "pytorch_model.bin", 7000)
+    assert weights(tmp_path) == (7000, "pytorch_model.bin index")
+    write(tmp_path, "model.safetensors", size=300)
+    assert weights(tmp_path) == (300, "file sizes")
+
+
+@pytest.mark.parametrize("total", [None, "5000", -1, 0, True])
+def test_an_index_without_a_sum_gives_way_to_the_files(total: object, tmp_path: Path) -> None:
+    write(tmp_path, "model-1.safetensors", "model-2.safetensors")
+    write_index(tmp_path, "model.safetensors", total)
+    assert weights(tmp_path) == (2000, "file sizes")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", "[" * 100_000])
+def test_a_broken_index_gives_way_to_the_files(text: str, tmp_path: Path) -> None:
+    write(tmp_path, "model.safetensors")
+    (tmp_path / "model.safetensors.index.json").write_text(text)
+    assert weights(tmp_path) == (1000, "file sizes")
+
+
+def test_no_weight_counts_twice_and_no_adapter_once(tmp_path: Path) -> None:
+    write(tmp_path, "consolidated.safetensors", "adapter_model.safetensors")
+    assert weights(tmp_path) == (1000, "file sizes")
+    write(tmp_path, "model.safetensors", size=400)
+    (tmp_path / "gone.safetensors").symlink_to(tmp_path / "nowhere")
+    assert weights(tmp_path) == (400, "file sizes")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "published"),
+    [
+        # Sizes of what is published for Llama-3-8B in each of these formats.
+        pytest.param({"quant_method": "awq", "bits": 4, "group_size": 128}, 5.73e9, id="awq"),
+        pytest.param({"quant_method": "gptq", "bits": 4, "group_size": 128}, 5.74e9, id="gptq"),
+        pytest.param({"quant_method": "fp8"}, 9.09e9, id="fp8"),
+        pytest.param(
+            {"load_in_4bit": True, "bnb_4bit_use_double_quant": True}, 5.70e9, id="bnb-4bit"
+        ),
+        pytest.param({"load_in_8bit": True}, 9.09e9, id="bnb-8bit"),
+        pytest.param(
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}},
+            },
+            5.73e9,
+            id="compressed-tensors-4",
+        ),
+        pytest.param(
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}},
+            },
+            9.09e9,
+            id="compressed-tensors-8",
+        ),
+        pytest.param({"quant_method": "modelopt", "quant_algo": "NVFP4"}, 6.03e9, id="nvfp4"),
+        # Nobody can say how many bits: better too many.
+        pytest.param({"quant_method": "unheard-of"}, COMPUTED, id="unknown"),
+    ],
+)
+def test_quantised_weights_take_their_bits_and_scales(
+    quantization: dict[str, Any], published: float, tmp_path: Path
+) -> None:
+    facts = facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization})
+    assert facts.weight_bytes == pytest.approx(published, rel=0.01)
+
+
+def test_mxfp4_quantises_the_experts_only(tmp_path: Path) -> None:
+    facts = facts_of(tmp_path, GPT_OSS_20B | {"quantization_config": {"quant_method": "mxfp4"}})
+    assert facts.weight_bytes == pytest.approx(13.76e9, rel=0.01)
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [("float32", 2), ("float16", 1)])
+def test_the_dtype_decides_what_a_number_takes(dtype: str, factor: float, tmp_path: Path) -> None:
+    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).weight_bytes == (
+        factor * COMPUTED
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantization", "said"),
+    [({"quant_method": 4}, r"quantization_config\.quant_method=4 is not a string")],
+)
+def test_quantisation_that_cannot_be_is_refused(
+    quantization: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization})
