@@ -58,7 +58,7 @@ def _options() -> Iterator[str]:
     yield "Every option of LMI, from `lmi_backend/options/table/`; a key may have a row for several"
     yield "engines. `lmi-backend options --engine ENGINE` prints what counts for one engine,"
     yield "`lmi-backend check FOLDER` what becomes of your own.\n"
-    yield "A few variables of SageMaker win over the file; the file wins over OPTION_* and SERVING_*"
+    yield "A few SageMaker variables win over the file; the file wins over OPTION_* and SERVING_*"
     yield "variables, those over bare ones such as TENSOR_PARALLEL_DEGREE."
     live = [option for option in OPTIONS if option.fate == "mapped"]
     for scope, options in groupby(sorted(live, key=_scope), key=_scope):
@@ -80,10 +80,11 @@ def _options() -> Iterator[str]:
 def _passed(engine: str) -> Iterator[str]:
     """Describe the arguments that are options under the engine's own names."""
     signature = recorded_signature(engine)
-    assert signature
+    if signature is None:
+        return
     yield f"\n## Passed to {_title(engine)}\n"
-    yield f"Arguments of {_title(engine)} {signature.version} with `option.` before them; the engine"
-    yield "reads the value. A version with other arguments takes those.\n"
+    yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them; it reads"
+    yield "the value itself. Another version takes the arguments it has.\n"
     rows = [
         (f"`option.{name}`", argument.type, argument.default)
         for name, argument in signature.arguments.items()

@@ -15,7 +15,7 @@ from lmi_backend.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 30.0
 _DOWNLOAD = """\
@@ -43,7 +43,7 @@ def hub_file(
     Raises:
         ConfigurationError: the id is malformed, or the file cannot be had.
     """
-    if not _ID.fullmatch(model_id):
+    if not HUB_ID.fullmatch(model_id):
         message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
         raise ConfigurationError(message)
     cached = _snapshot(model_id, revision, environment) / name

@@ -39,6 +39,9 @@ def read_properties(path: Path) -> list[Property]:
     except OSError as error:
         message = f"{path}: cannot be read: {error.strerror}"
         raise ConfigurationError(message) from error
+    if b"\0" in data:
+        message = f"{path}: is not a text file; accepted: lines of key=value"
+        raise ConfigurationError(message)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
+from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 
@@ -45,10 +47,15 @@ def find_model(options: LmiOptions) -> str:
 
 def _local_or_hub(options: LmiOptions, model_id: str) -> str:
     path = options.folder / Path(model_id).expanduser()
-    if path.is_dir():
-        return str(path.resolve())
+    # A name too long for a path is an OSError.
+    with contextlib.suppress(OSError):
+        if path.is_dir():
+            return str(path.resolve())
     if model_id.startswith(("/", "./", "../", "~")):
         raise options.error(opt.MODEL_ID, f"is not a folder (looked at {path.resolve()})")
+    if not HUB_ID.fullmatch(model_id):
+        problem = "is neither a folder nor a hub id; accepted: organisation/model"
+        raise options.error(opt.MODEL_ID, problem)
     return model_id
 
 

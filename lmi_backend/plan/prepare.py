@@ -67,9 +67,9 @@ def _facts(
             return _s3_facts(model, environment, reach)
         folder = Path(model)
         if not folder.is_dir():
+            if environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+                return None, f"{model} is on ModelScope, which is not asked"
             folder = _hub_folder(options, model, environment, reach)
-    except MissingFieldError as error:
-        return None, str(error)
     except ConfigurationError as error:
         # An engine would find no model either; whoever only plans may do so without.
         if reach == "model":

@@ -125,20 +125,23 @@ class Strategy:
         pipeline = nodes if self._is_pipeline_free else self._pipeline
         degrees = self._valid(limit)
         tensor = degrees[-1]
-        if tensor == limit or not self._is_pipeline_free:
+        staged = [degree for degree in degrees if self._can_stage(limit, degree, pipeline)]
+        if tensor == limit or not staged or not self._is_pipeline_free:
             cap = "" if tensor == limit else f", capped from {limit}: {self._heads()}"
             self.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable{cap}")
             return self._say_stages(Degrees(tensor, pipeline))
         # Heads do not divide by all devices, but stages may: 12 heads on 8 devices are 4 x 2.
-        layers = self.facts.num_layers if self.facts else limit
-        tensor = max(
-            degree for degree in degrees if limit % degree == 0 and limit // degree <= layers
-        )
+        stages = limit // staged[-1]
         self.reasons.append(
-            f"tensor parallel degree {tensor} and {limit // tensor} stages: {why}, {limit} usable, "
-            f"but {self._heads()}"
+            f"tensor parallel degree {staged[-1]} and {stages} stages: {why}, {limit} usable, but "
+            f"{self._heads()}"
         )
-        return Degrees(tensor, pipeline * (limit // tensor))
+        return Degrees(staged[-1], pipeline * stages)
+
+    def _can_stage(self, limit: int, degree: int, pipeline: int) -> bool:
+        """Tell whether stages of this degree use all devices, each with a layer at least."""
+        layers = self.facts.num_layers if self.facts else limit
+        return limit % degree == 0 and pipeline * (limit // degree) <= layers
 
     def _why_all(self) -> str:
         if self.options.choice.engine == "trtllm":

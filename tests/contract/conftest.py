@@ -13,7 +13,7 @@ from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
-from lmi_backend.plan import make_plan
+from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.serving.service import Service
 
 
@@ -61,8 +61,11 @@ class RecordingSink:
 class Harness:
     """A started service, and short words for asking it."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, plan: EnginePlan, output: list[str]) -> None:
         self.service = service
+        self.plan = plan
+        self.output = output
+        """What the workers wrote."""
 
     def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
         sink = RecordingSink()
@@ -80,12 +83,12 @@ class Harness:
 @contextmanager
 def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     lines = [Property(key, str(value), 0) for key, value in properties.items()]
-    plan = make_plan(resolve_options(lines, {}, folder=folder), os.environ)
+    plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
     output: list[str] = []
     service = Service(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
     service.start()
     try:
-        yield Harness(service)
+        yield Harness(service, plan, output)
     finally:
         service.close()
 

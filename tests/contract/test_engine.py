@@ -1,5 +1,6 @@
 """What every engine promises, asked through a real worker process."""
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,17 @@ def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
     while not is_true():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
+    """The estimate of blocks against what vLLM reports when it has started."""
+    if engine.plan.engine != "vllm":
+        assert engine.plan.memory is None
+        return
+    lines = "\n".join(engine.output)
+    reported = re.search(r"KV cache size: ([\d,]+) tokens", lines)
+    assert reported, lines
+    assert engine.plan.memory.num_tokens == int(reported[1].replace(",", ""))
 
 
 def test_the_last_delta_and_only_that_has_a_finish_reason(engine: Any) -> None:
@@ -164,9 +176,9 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("option.no_such_option", "1", "nor an argument of vLLM"),
-        ("option.max_modl_len", "128", "did you mean max_model_len"),
-        ("option.block_size", "many", "is refused by vLLM"),
+        ("option.no_such_option", "1", "nor an argument of vllm 0."),
+        ("option.max_modl_len", "128", "did you mean option.max_model_len"),
+        ("option.seed", "many", "is refused by vLLM"),
         ("option.enable_prefix_caching", "perhaps", "true or false"),
     ],
 )

@@ -199,3 +199,51 @@ def test_the_command_line_is_checked(
     assert end.value.code == status
     said = capsys.readouterr()
     assert words in said.out + said.err
+
+
+LONG = "A" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x00\x01\xff" * 100, "serving.properties: is not a text file"),
+        (f"option.env={LONG}".encode(), "(1000000 characters) has an entry that is not NAME=VALUE"),
+        (b"option.model_id=org/m\\\n" * 20_000, "is neither a folder nor a hub id"),
+        (b"option.model_id=org/\xe9", "is neither a folder nor a hub id"),
+        (b"job_queue_size=-1", "job_queue_size=-1 is out of range"),
+        (b"option.max_model_len=" + b"9" * 30, "is out of range; accepted: a whole number"),
+        (b"option.max_model_len=1e309", "is not a number of tokens"),
+        (b"option.dtype=\\uZZZZ", "serving.properties:1: malformed escape"),
+        (b"=x", "serving.properties:1: =x is not an option of LMI"),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "convert"])
+def test_bad_input_is_one_clear_message(
+    command: str, data: bytes, message: str, echo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (echo / "serving.properties").write_bytes(data)
+    repository = echo.parent / "models"
+    extra = ["--repository", str(repository)] if command == "convert" else []
+    assert main([command, str(echo), *extra]) == 2
+    said = capsys.readouterr()
+    assert message in said.out + said.err
+    assert len(said.out + said.err) < 3000
+    assert not repository.exists()
+
+
+@pytest.mark.parametrize("config", ['{"a": ', "[1]", "\x00"])
+def test_a_broken_config_json_is_named(
+    config: str, echo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (echo / "serving.properties").write_text("option.dtype=fp16\n")
+    (echo / "config.json").write_text(config)
+    assert main(["convert", str(echo), "--repository", str(echo.parent / "models")]) == 2
+    assert f"{echo}/config.json: " in capsys.readouterr().err
+
+
+def test_a_folder_without_properties_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", str(tmp_path)]) == 2
+    assert "has neither serving.properties nor config.json" in capsys.readouterr().err

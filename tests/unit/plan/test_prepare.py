@@ -1,0 +1,99 @@
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan import EnginePlan, plan_model, prepare
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.prepare import Reach
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 256,
+    "max_position_embeddings": 128,
+}
+GPU = Hardware(devices=("0",), device_memory=8 << 30)
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def plan(
+    text: str, folder: Path, environment: Mapping[str, str], reach: Reach = "local"
+) -> EnginePlan:
+    options = resolve_options(parse_properties(text), {}, folder=folder)
+    return plan_model(options, environment, hardware=GPU, reach=reach)
+
+
+def test_a_local_model_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    made = plan("", tmp_path, {})
+    assert made.model == str(tmp_path)
+    assert made.memory
+    assert made.memory.num_tokens > 128
+
+
+def test_what_a_config_does_not_say_is_said_and_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
+    made = plan("", tmp_path, {})
+    assert made.memory is None
+    assert made.reasons[-1].startswith("the size of the model is not known: ")
+    assert made.reasons[-1].endswith("is missing")
+
+
+def test_a_hub_model_is_measured_from_the_local_cache(tmp_path: Path) -> None:
+    cached = tmp_path / "hub" / "models--org--m"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs" / "main").write_text(COMMIT)
+    (cached / "snapshots" / COMMIT).mkdir(parents=True)
+    (cached / "snapshots" / COMMIT / "config.json").write_text(json.dumps(CONFIG))
+    made = plan("option.model_id=org/m", tmp_path, {"HF_HUB_CACHE": str(tmp_path / "hub")})
+    assert made.model == "org/m"
+    assert made.memory
+
+
+def test_a_hub_model_that_is_not_here_can_be_planned_but_not_loaded(tmp_path: Path) -> None:
+    offline = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    made = plan("option.model_id=org/m", tmp_path, offline)
+    assert "HF_HUB_OFFLINE is set" in made.reasons[-1]
+    with pytest.raises(ConfigurationError, match="HF_HUB_OFFLINE is set"):
+        plan("option.model_id=org/m", tmp_path, offline, "model")
+    elsewhere = {**offline, "VLLM_USE_MODELSCOPE": "true"}
+    assert plan("option.model_id=org/m", tmp_path, elsewhere, "model").model == "org/m"
+
+
+def test_models_of_s3_are_fetched_when_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(url: str, environment: Mapping[str, str], *, say: Callable[[str], None]) -> Path:
+        folder = tmp_path / url.rpartition("/")[2]
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(CONFIG))
+        return folder
+
+    monkeypatch.setattr(prepare, "fetch_s3", fetch)
+    text = "option.model_id=s3://b/big\noption.speculative_draft_model=s3://b/small"
+    made = plan(text, tmp_path, {}, "model")
+    assert made.model == str(tmp_path / "big")
+    assert made.memory
+    assert made.engine_arguments["speculative_config"]["model"] == str(tmp_path / "small")
+
+
+def test_a_plan_of_an_s3_model_needs_only_its_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = {"config.json": json.dumps(CONFIG).encode()}
+    monkeypatch.setattr(prepare, "fetch_s3_file", lambda url, name, environment: files.get(name))
+    text = "option.model_id=s3://bucket/m"
+    made = plan(text, tmp_path, {}, "config")
+    assert made.model == "s3://bucket/m"
+    assert made.memory
+    files.clear()
+    assert "has no readable config.json" in plan(text, tmp_path, {}, "config").reasons[-1]
+    assert "fetched when it is loaded" in plan(text, tmp_path, {}).reasons[-1]

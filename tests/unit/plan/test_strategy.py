@@ -1,0 +1,169 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import LmiError, OptionError, PlanError
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.model_facts import ModelFacts
+from lmi_backend.plan.planner import make_plan
+
+GIB = 1 << 30
+LLAMA_70B = ModelFacts(
+    architecture="LlamaForCausalLM",
+    num_layers=80,
+    hidden_size=8192,
+    num_heads=64,
+    num_kv_heads=8,
+    head_dim=128,
+    vocab_size=128256,
+    intermediate_size=28672,
+    max_position_embeddings=8192,
+    dtype="bfloat16",
+    weight_bytes=141_107_412_992,
+    weight_source="safetensors index",
+    kv_values_per_token_and_layer=2048,
+    num_kv_layers=80,
+    is_mla=False,
+    is_encoder_decoder=False,
+    num_experts=0,
+    quantization="",
+    is_text_generation=True,
+)
+TWELVE_HEADS = replace(
+    LLAMA_70B,
+    num_layers=12,
+    hidden_size=768,
+    num_heads=12,
+    num_kv_heads=12,
+    head_dim=64,
+    intermediate_size=3072,
+    weight_bytes=250_000_000,
+    kv_values_per_token_and_layer=1536,
+    num_kv_layers=12,
+)
+
+
+def plan(
+    text: str,
+    facts: ModelFacts | None = LLAMA_70B,
+    *,
+    gpus: int = 8,
+    memory: int = 80,
+    nodes: int = 1,
+) -> EnginePlan:
+    lines = parse_properties(f"option.model_id=org/m\n{text}")
+    options = resolve_options(lines, {}, folder=Path("/models/m"))
+    names = tuple(map(str, range(gpus)))
+    hardware = Hardware(devices=names, device_memory=memory * GIB, nodes=nodes)
+    return make_plan(options, {"PATH": "/bin"}, hardware, facts)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "memory", "nodes", "shape"),
+    [
+        (1, 192, 1, (1, 1, 1, 1)),
+        (8, 80, 1, (2, 1, 4, 1)),
+        (8, 40, 1, (4, 1, 2, 1)),
+        (8, 24, 1, (8, 1, 1, 1)),
+        (4, 24, 2, (4, 2, 1, 2)),
+        (2, 24, 4, (2, 4, 1, 4)),
+    ],
+)
+def test_the_ladder_climbs_to_the_fewest_devices(
+    gpus: int, memory: int, nodes: int, shape: tuple[int, int, int, int]
+) -> None:
+    made = plan("", gpus=gpus, memory=memory, nodes=nodes)
+    degrees = (made.tensor_parallel_degree, made.pipeline_parallel_degree)
+    assert (*degrees, made.workers, made.nodes) == shape
+    assert made.memory
+    assert made.memory.num_tokens >= 8192
+
+
+def test_more_devices_are_never_a_reason_to_need_more() -> None:
+    """What fits on some devices also fits when the machine has more of them."""
+    for memory in (24, 40, 80, 192):
+        sizes = [plan("", gpus=gpus, memory=memory).world_size for gpus in (8, 16)]
+        assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape"),
+    [
+        ("option.tensor_parallel_degree=max", (4, 2, 1)),
+        ("option.tensor_parallel_degree=max\noption.pipeline_parallel_degree=2", (4, 2, 1)),
+        ("option.tensor_parallel_degree=max\noption.pipeline_parallel_degree=1", (6, 1, 1)),
+        ("option.tensor_parallel_degree=6", (6, 1, 1)),
+        ("option.tensor_parallel_degree=2", (2, 1, 4)),
+        ("", (1, 1, 8)),
+    ],
+)
+def test_heads_decide_what_max_is(text: str, shape: tuple[int, int, int]) -> None:
+    made = plan(text, TWELVE_HEADS)
+    degrees = (made.tensor_parallel_degree, made.pipeline_parallel_degree)
+    assert (*degrees, made.workers) == shape
+
+
+def test_a_cap_is_said() -> None:
+    text = "option.tensor_parallel_degree=max\noption.pipeline_parallel_degree=1"
+    reasons = "\n".join(plan(text, TWELVE_HEADS).reasons)
+    assert "capped from 8: the model's 12 attention heads do not divide by it" in reasons
+    assert "6 device(s): 8 usable; 2 left unused" in reasons
+
+
+def test_a_refusal_has_numbers_and_a_way_out() -> None:
+    with pytest.raises(PlanError) as refusal:
+        plan("option.tensor_parallel_degree=1")
+    said = str(refusal.value)
+    assert said.startswith("the model does not fit on 1 device: each needs 131.4 GiB for weights")
+    assert "may use 73.6 GiB of 80.0 GiB" in said
+    with pytest.raises(PlanError, match=r"option.max_model_len=\d+ or less fits"):
+        plan("option.tensor_parallel_degree=4\noption.max_model_len=4000k")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("option.tensor_parallel_degree=3", "does not divide the model's 64 attention heads"),
+        ("option.tensor_parallel_degree=16", "needs 16 devices (16 x 1); 8 usable"),
+        ("option.pipeline_parallel_degree=9", "needs 9 devices; 8 usable"),
+    ],
+)
+def test_degrees_that_cannot_be_are_refused(text: str, message: str) -> None:
+    with pytest.raises(OptionError) as refusal:
+        plan(text)
+    assert message in str(refusal.value)
+
+
+def test_an_engine_may_use_less_of_a_device() -> None:
+    whole = plan("option.tensor_parallel_degree=4").memory
+    less = plan("option.tensor_parallel_degree=4\noption.gpu_memory_utilization=0.6").memory
+    fp8 = plan("option.tensor_parallel_degree=4\noption.kv_cache_dtype=fp8").memory
+    kept = plan("option.tensor_parallel_degree=4\ngpu.reserved_memory_mb=20480").memory
+    assert whole
+    assert less
+    assert fp8
+    assert kept
+    assert less.kv_cache < whole.kv_cache - 20 * GIB
+    assert kept.kv_cache < whole.kv_cache
+    assert fp8.num_tokens == pytest.approx(2 * whole.num_tokens, rel=0.01)
+
+
+@pytest.mark.parametrize("gpus", range(1, 17))
+@pytest.mark.parametrize("memory", [16, 24, 80])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_every_plan_is_consistent(gpus: int, memory: int, nodes: int) -> None:
+    for text in ("", "option.tensor_parallel_degree=max", "option.pipeline_parallel_degree=2"):
+        for facts in (LLAMA_70B, TWELVE_HEADS, None):
+            try:
+                made = plan(text, facts, gpus=gpus, memory=memory, nodes=nodes)
+            except LmiError:
+                continue
+            assert made.world_size <= gpus * nodes
+            assert made.workers * min(made.world_size, gpus) <= gpus
+            assert facts is None or facts.num_heads % made.tensor_parallel_degree == 0
+            used = [device for group in made.device_groups for device in group]
+            assert len(set(used)) == len(used)
