@@ -47,6 +47,12 @@ def _check(arguments: argparse.Namespace) -> int:
     options, errors = examine_options(model_folder(arguments.path), os.environ)
     findings = _findings(options)
     problems = [str(error) for error in errors]
+    passed = set(map(id, options.passthrough.values()))
+    problems += [
+        f"{setting} {fate.detail}"
+        for setting, fate in findings
+        if fate.word == "refused" and id(setting) in passed
+    ]
     if not problems:
         try:
             refuse_unserved(plan_model(options, os.environ, hardware=hardware_of(arguments)))

@@ -59,7 +59,7 @@ def _render(arguments: argparse.Namespace) -> int:
 
 
 def _convert(arguments: argparse.Namespace) -> int:
-    models = find_models(arguments.paths, os.environ)
+    models = find_models(arguments.paths, os.environ, arguments.repository)
     if arguments.name:
         if len(models) > 1:
             message = f"--name {arguments.name}: names one model, but there are {len(models)}"

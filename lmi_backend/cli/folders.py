@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
-from lmi_backend.options.model_store import LOAD_MODELS, MODEL_STORE, models_of, store_folders
+from lmi_backend.options.model_store import (
+    LOAD_MODELS,
+    MODEL_ID,
+    MODEL_STORE,
+    ModelUrl,
+    models_of,
+    store_folders,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,8 +48,12 @@ def model_folder(path: Path) -> Path:
     return folder
 
 
-def find_models(paths: Sequence[Path], environment: Mapping[str, str]) -> list[Model]:
+def find_models(
+    paths: Sequence[Path], environment: Mapping[str, str], repository: Path
+) -> list[Model]:
     """Return the models of some folders and stores; of LMI's own environment if there are none.
+
+    A model of which there are only variables has its folder in the Triton repository.
 
     Raises:
         ConfigurationError: there is nothing to serve, or two models have one name.
@@ -51,17 +62,23 @@ def find_models(paths: Sequence[Path], environment: Mapping[str, str]) -> list[M
         folders = [folder for path in paths for folder in _folders(path)]
         models = [Model(folder.resolve().name, folder) for folder in folders]
     else:
-        models = [
-            Model(entry.model_name, model_folder(entry.folder)) for entry in models_of(environment)
-        ]
+        models = [_listed(entry, environment, repository) for entry in models_of(environment)]
     if not models:
-        message = f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE} or /opt/ml/model"
+        message = (
+            f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE}, /opt/ml/model, {MODEL_ID}"
+        )
         raise ConfigurationError(message)
     name, count = Counter(model.name for model in models).most_common(1)[0]
     if count > 1:
         message = f"{count} models are named {name}; accepted: folders with different names"
         raise ConfigurationError(message)
     return models
+
+
+def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
+    if entry.url == environment.get(MODEL_ID) and not entry.folder.is_dir():
+        return Model(entry.model_name, repository / entry.model_name)
+    return Model(entry.model_name, model_folder(entry.folder))
 
 
 def _folders(path: Path) -> list[Path]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from lmi_backend.cli.http import TritonHttp
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import UnavailableError
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ class RunningServer:
             )
 
     def check(self) -> None:
-        """Raise ConfigurationError if the server has ended."""
+        """Raise UnavailableError if the server has ended."""
         status = self._process.poll()
         if status is not None:
             message = f"tritonserver ended with status {status}; its log says why"
-            raise ConfigurationError(message)
+            raise UnavailableError(message)
 
     def wait_until(self, is_over: Callable[[], bool]) -> None:
-        """Wait until `is_over`. Raises ConfigurationError if the server ends first."""
+        """Wait until `is_over`. Raises UnavailableError if the server ends first."""
         while not is_over():
             self.check()
             time.sleep(_POLL_SECONDS)

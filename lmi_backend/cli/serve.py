@@ -105,11 +105,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    models = find_models(arguments.paths, os.environ)
     ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
     ports.check()
     with _run_folder() as run, _stop_signals() as stop:
         repository = arguments.model_repository or run / "models"
+        models = find_models(arguments.paths, os.environ, repository)
         names = [_write(model, repository) for model in models]
         server = RunningServer(
             find_server(run), repository, names, ports, run=run, log_file=arguments.log_file
@@ -166,7 +166,7 @@ def _wait_until_ready(
     """Wait for every model; return False if the user stops first.
 
     Raises:
-        ConfigurationError: the server ended.
+        UnavailableError: the server ended.
     """
     client = TritonHttp(ports.url, timeout=5.0)
     began = said = time.monotonic()

@@ -75,7 +75,8 @@ def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, s
         return by_handler, f"entryPoint is {handler}"
     if options[opt.ENGINE] == "DeepSpeed":
         return "deepspeed", "engine is DeepSpeed"
-    if asked == "disable" and not options.is_set(opt.ASYNC_MODE):
+    is_async = options.is_set(opt.ASYNC_MODE) and options[opt.ASYNC_MODE]
+    if asked == "disable" and not is_async:
         return "transformers", "rolling_batch is disable, which is Hugging Face Accelerate in LMI"
     features = {word.strip() for word in environment.get(FEATURES, "").split(",")}
     if "trtllm" in features and "vllm" not in features:

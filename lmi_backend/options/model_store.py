@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 LOAD_MODELS = "SERVING_LOAD_MODELS"
 MODEL_STORE = "SERVING_MODEL_STORE"
+MODEL_ID = "HF_MODEL_ID"
 DEFAULT_STORE = Path("/opt/ml/model")
 """Where SageMaker puts the model, and LMI's images look for it."""
 
-_NOT_A_NAME = re.compile(r"\W+")
+_NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class ModelUrl:
     @property
     def model_name(self) -> str:
         """Its name: the one given, else the last part of the url."""
-        return self.name or _NOT_A_NAME.sub("_", self.url.rstrip("/").rpartition("/")[2])
+        return self.name or _NOT_IN_A_NAME.sub("_", self.url.rstrip("/").rpartition("/")[2])
 
     def is_for(self, folder: Path) -> bool:
         """Tell whether it names this folder."""
@@ -68,7 +69,7 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     """Return the models a container with this environment would load.
 
     The load list; where it is empty or ALL, each folder of the model store, or the store itself
-    when it is one model.
+    when it is one model; where that is empty too, HF_MODEL_ID.
     """
     text = environment.get(LOAD_MODELS, "").strip()
     if text.upper() == "NONE":
@@ -77,7 +78,15 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     if text and text.upper() != "ALL":
         return entries
     store = Path(environment.get(MODEL_STORE) or DEFAULT_STORE)
-    return [ModelUrl(str(folder)) for folder in store_folders(store)]
+    found = [ModelUrl(str(folder)) for folder in store_folders(store)]
+    model_id = environment.get(MODEL_ID, "")
+    return found if found or not model_id else [_named(model_id)]
+
+
+def _named(model_id: str) -> ModelUrl:
+    """Name a model of HF_MODEL_ID: by the whole hub id, or by the last part of a url or folder."""
+    is_hub = ":" not in model_id and not model_id.startswith((".", "/"))
+    return ModelUrl(model_id, _NOT_IN_A_NAME.sub("_", model_id) if is_hub else "")
 
 
 def store_folders(store: Path) -> Iterator[Path]:

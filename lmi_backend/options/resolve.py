@@ -103,16 +103,17 @@ def _examine(
     choosing = _Collector("vllm")
     choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
     choosing.add_bare(environment)
-    first = choosing.finish(folder)
+    errors = []
     try:
-        choice = choose_engine(first, environment)
+        choice = choose_engine(choosing.finish(folder), environment)
     except OptionError as error:
-        return first, [*choosing.errors, error]
+        # The rest is read as LMI's default would be, so that every error is found at once.
+        errors, choice = [error], EngineChoice("vllm", "python", ())
     collector = _Collector(choice.engine)
     collector.add_layers(layers)
     collector.add_bare(environment)
     collector.add_variables(environment)
-    return replace(collector.finish(folder), choice=choice), collector.errors
+    return replace(collector.finish(folder), choice=choice), [*errors, *collector.errors]
 
 
 def _written(entry: Property) -> Setting:
@@ -155,6 +156,9 @@ class _Collector:
             for variable in environment if name.endswith("*") else (name,):
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
                     self._add_variable(Setting(variable, value, sources.ORIGIN), fate)
+        for setting in sources.unknown(environment):
+            hint = closest(setting.name, sources.SERVING_VARIABLES)
+            self._find(setting, Fate("ignored", f"LMI has no such variable{hint}"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
@@ -221,7 +225,7 @@ class _Collector:
 
 def closest(word: str, known: Iterable[str]) -> str:
     """Return a hint naming the known word that is most like this one, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return f"; did you mean {near[0]}?" if near else ""
 
 

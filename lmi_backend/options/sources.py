@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.options.model_store import LOAD_MODELS, model_urls
 from lmi_backend.options.option import PREFIX, Option
 from lmi_backend.options.setting import Setting
-from lmi_backend.options.table import OPTIONS
+from lmi_backend.options.table import OPTIONS, VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +23,9 @@ FILE_NAME = "serving.properties"
 ORIGIN = "environment"
 
 _BY_VARIABLE: dict[str, str] = {option.variable: option.name for option in reversed(OPTIONS)}
+SERVING_VARIABLES = frozenset(
+    name for name in (*_BY_VARIABLE, *VARIABLES) if name.startswith("SERVING_")
+)
 _OPPOSITE = {"true": "false", "1": "false", "false": "true", "0": "true"}
 
 
@@ -44,7 +47,8 @@ def overriding(environment: Mapping[str, str], folder: Path) -> Iterator[tuple[s
 def prefixed(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
     """Yield (key, setting) of OPTION_* and SERVING_*; a SERVING_* that is no option is left."""
     for variable, value in sorted(environment.items()):
-        if value and (key := _key(variable)):
+        # SERVING_LOAD_MODELS names engines, which win over the file; as a key it says nothing.
+        if value and variable != LOAD_MODELS and (key := _key(variable)):
             yield key, Setting(variable, value, ORIGIN)
 
 
@@ -57,6 +61,13 @@ def bare(environment: Mapping[str, str], option: Option[Any]) -> Setting | None:
         if value := environment.get(variable):
             return Setting(variable, _OPPOSITE.get(value.lower(), value), ORIGIN)
     return None
+
+
+def unknown(environment: Mapping[str, str]) -> Iterator[Setting]:
+    """Yield SERVING_* variables that mean nothing, as misspelt ones do."""
+    for variable, value in sorted(environment.items()):
+        if value and variable.startswith("SERVING_") and variable not in SERVING_VARIABLES:
+            yield Setting(variable, value, ORIGIN)
 
 
 def _key(variable: str) -> str | None:

@@ -120,6 +120,33 @@ def test_without_a_path_the_environment_names_the_models(
     assert main(["convert", "--repository", str(tmp_path / "models")]) == 2
 
 
+def test_a_model_of_which_there_are_only_variables_is_converted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
+    monkeypatch.setenv("SERVING_MODEL_STORE", str(tmp_path / "none"))
+    monkeypatch.setenv("HF_MODEL_ID", "org/my-model")
+    monkeypatch.setenv("OPTION_ROLLING_BATCH", "vllm")
+    for _ in range(2):
+        assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    config = (tmp_path / "models" / "org_my-model" / "config.pbtxt").read_text()
+    assert "org/my-model" in config
+    assert "model_dir" not in config
+
+
+def test_an_error_of_the_engines_choice_hides_no_other(
+    echo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAGEMAKER_SECURE_MODE", "true")
+    monkeypatch.setenv("SERVING_JOB_QUEUE_SISE", "3")
+    text = "engine=MPI\noption.mpi_mode=false\njob_queue_size=x\noption.max_modle_len=1\n"
+    (echo / "serving.properties").write_text(text)
+    assert main(["check", str(echo)]) == 2
+    said = capsys.readouterr().out
+    assert said.count("\nrefused: ") == 4
+    assert "did you mean SERVING_JOB_QUEUE_SIZE?" in said
+
+
 def test_a_plan_can_suppose_another_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

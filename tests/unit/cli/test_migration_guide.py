@@ -61,7 +61,8 @@ class Block:
 
 def blocks() -> Iterator[Block]:
     """Yield the blocks in the order of the page; a statement holds until the next, or a heading."""
-    heading, stated = "", ()
+    heading = ""
+    stated: tuple[str, ...] = ()
     lines = iter(PAGE.read_text().splitlines())
     for line in lines:
         if found := _HEADING.fullmatch(line):

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -146,14 +147,12 @@ def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Pa
 
 
 def has_effect(engine: str, option: Option[object], folder: Path) -> bool:
-    values = samples(option)
-    for machine in MACHINES:
-        for context in CONTEXTS:
-            rest = {name: value for name, value in context.items() if name != option.name}
-            before = outcome(engine, rest, machine, folder)
-            for value in values:
-                if outcome(engine, {**rest, option.name: value}, machine, folder) != before:
-                    return True
+    for machine, context in product(MACHINES, CONTEXTS):
+        rest = {name: value for name, value in context.items() if name != option.name}
+        before = outcome(engine, rest, machine, folder)
+        tried = ({**rest, option.name: value} for value in samples(option))
+        if any(outcome(engine, settings, machine, folder) != before for settings in tried):
+            return True
     return False
 
 
