@@ -18,6 +18,10 @@ MODEL_DIR: str = "model_dir"
 """Parameter: folder of the user's serving.properties, when paths in it start there."""
 
 
+WARMUP_FILE: str = "prompt"
+"""File in the model's warmup folder."""
+
+
 def model_config(
     *, name: str, parameters: Mapping[str, str], warmup: bool = False
 ) -> dict[str, Any]:
@@ -45,9 +49,10 @@ def model_config(
 
 
 def _warmup() -> dict[str, Any]:
-    """One request with an empty prompt: Triton fills strings with nothing, or from a file."""
-    text = {"data_type": Word("TYPE_STRING"), "dims": [1], "zero_data": True}
-    return {"name": "one answer", "batch_size": 0, "inputs": [{"key": "text_input", "value": text}]}
+    """One request; its prompt is in a file, as Triton fills strings with nothing otherwise."""
+    text = {"data_type": Word("TYPE_STRING"), "dims": [1], "input_data_file": WARMUP_FILE}
+    # Triton skips a sample of batch_size 0, also where max_batch_size is 0.
+    return {"name": "one answer", "batch_size": 1, "inputs": [{"key": "text_input", "value": text}]}
 
 
 class Word(str):

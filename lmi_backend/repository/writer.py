@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
-from lmi_backend.repository.model_config import MODEL_DIR, model_config
+from lmi_backend.repository.model_config import MODEL_DIR, WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import digest, options_record
 
@@ -29,6 +29,8 @@ __all__ = ["TritonPythonModel"]
 '''
 
 _CONFIG = "config.pbtxt"
+# Triton's form of a string in a file: its length in four bytes, then its bytes.
+_WARMUP_PROMPT = "\x07\0\0\0Warm up"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _STAMP = re.compile(r"# digests: config (\w+), properties (\w*)\n")
 
@@ -78,14 +80,16 @@ def write_model(
     is_in_place = source.resolve() == folder.resolve()
     config = render_config(source, options, name, is_in_place=is_in_place, warmup=warmup)
     files = {"1/model.py": MODEL_PY, _CONFIG: config}
+    if warmup:
+        files[f"warmup/{WARMUP_FILE}"] = _WARMUP_PROMPT
     try:
         if not is_in_place and (source / FILE_NAME).is_file():
             files[FILE_NAME] = _read(source / FILE_NAME)
         before = {path: _read(folder / path) for path in files if (folder / path).is_file()}
         if not force:
             _refuse_edits(folder, before)
-        (folder / "1").mkdir(parents=True, exist_ok=True)
         for path, text in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             if before.get(path) != text:
                 _replace(folder / path, text)
     except OSError as error:
@@ -114,6 +118,8 @@ def _refuse_edits(folder: Path, before: Mapping[str, str]) -> None:
             is_ours = stamp is not None and stamp[1] == digest(text[stamp.end() :])
         elif path == FILE_NAME:
             is_ours = stamp is not None and stamp[2] == digest(text)
+        elif path.startswith("warmup/"):
+            is_ours = text == _WARMUP_PROMPT
         else:
             is_ours = "lmi_backend.triton.model import TritonPythonModel" in text
         if not is_ours:

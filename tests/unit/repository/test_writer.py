@@ -114,7 +114,8 @@ def test_secrets_are_not_recorded(source: Path) -> None:
     config = render_config(source, options, "m", warmup=True)
     assert "hf_secret" not in config
     (warmup,) = parse(config).model_warmup
-    assert warmup.inputs["text_input"].zero_data
+    assert warmup.batch_size == 1
+    assert warmup.inputs["text_input"].input_data_file == "prompt"
 
 
 def test_a_model_written_in_place_names_no_source(source: Path) -> None:
@@ -162,3 +163,10 @@ def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> N
     del written.parameters["model_dir"]
     assert parse((example / "config.pbtxt").read_text()) == written
     assert (example / "1" / "model.py").read_text() == MODEL_PY
+
+
+def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        folder = write(source, tmp_path, "m", warmup=True)
+    data = (folder / "warmup" / "prompt").read_bytes()
+    assert int.from_bytes(data[:4], "little") == len(data[4:])
