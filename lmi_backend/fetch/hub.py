@@ -30,6 +30,7 @@ _CAUSES = (
     ("GatedRepoError", "is gated; ask for access on its page and set HF_TOKEN"),
     ("RevisionNotFoundError", "has no such revision; check option.revision"),
     ("RepositoryNotFoundError", "is not on the Hub, or is private: then set HF_TOKEN"),
+    ("LocalEntryNotFoundError", "cannot be fetched: the Hub cannot be reached"),
     ("EntryNotFoundError", "has no such file"),
     ("No module named", "cannot be looked up: the workers' interpreter has no huggingface_hub"),
 )
@@ -46,6 +47,8 @@ def hub_file(
     if not HUB_ID.fullmatch(model_id):
         message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
         raise ConfigurationError(message)
+    if revision.startswith("/") or ".." in revision.split("/"):
+        raise ConfigurationError(f"{model_id}: {revision} is no revision")
     cached = _snapshot(model_id, revision, environment) / name
     if cached.is_file():
         return cached

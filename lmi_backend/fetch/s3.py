@@ -125,7 +125,10 @@ def _client(environment: Mapping[str, str]) -> Any:
         return None
     region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or "us-east-1"
     endpoint = environment.get("AWS_ENDPOINT_URL_S3") or environment.get("AWS_ENDPOINT_URL")
-    return boto3.client("s3", config=config, region_name=region, endpoint_url=endpoint or None)
+    # A session of its own: the default one is shared by threads and keeps old credentials.
+    return boto3.Session().client(
+        "s3", config=config, region_name=region, endpoint_url=endpoint or None
+    )
 
 
 def _objects(client: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int]]:

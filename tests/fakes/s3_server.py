@@ -1,0 +1,81 @@
+"""The part of S3's protocol that a download uses, over HTTP on this machine."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+
+@dataclass
+class Bucket:
+    """What the server holds and how it behaves."""
+
+    objects: dict[str, bytes] = field(default_factory=dict)
+    refusal: str = ""
+    """S3's code of the error that every request gets."""
+    broken: str = ""
+    """Key of an object that is refused, although it is listed."""
+    requests: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def s3_server() -> Iterator[Bucket]:
+    """Serve one bucket, of any name, until the end of the block."""
+    bucket = Bucket()
+    handler = type("Handler", (_Handler,), {"bucket": bucket})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    bucket.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield bucket
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    bucket: Bucket
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        _, _, key = unquote(parts.path).lstrip("/").partition("/")
+        self.bucket.requests.append(f"{self.command} {unquote(self.path)}")
+        if self.bucket.refusal or (key and key == self.bucket.broken):
+            code = self.bucket.refusal or "AccessDenied"
+            self._answer(403, f"<Error><Code>{code}</Code><Message>{code}</Message></Error>")
+        elif not key:
+            self._answer(200, self._listing(parse_qs(parts.query).get("prefix", [""])[0]))
+        elif key in self.bucket.objects:
+            self._answer(200, self.bucket.objects[key])
+        else:
+            self._answer(404, "<Error><Code>NoSuchKey</Code></Error>")
+
+    def _listing(self, prefix: str) -> str:
+        entries = "".join(
+            f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size></Contents>"
+            for key, data in sorted(self.bucket.objects.items())
+            if key.startswith(prefix)
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+
+    def _answer(self, status: int, body: str | bytes) -> None:
+        data = body.encode() if isinstance(body, str) else body
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.send_header("ETag", '"0"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)

@@ -1,0 +1,105 @@
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hub_server import COMMIT, hub_server
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.fetch import hub_file
+
+PYTHON = Path(__file__).resolve().parents[3] / ".venv-engine" / "bin" / "python"
+NO_PYTHON = "/no/such/python"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    if not PYTHON.exists():
+        pytest.skip(f"{PYTHON} is not installed (make install-engine)")
+    with hub_server({"config.json": b"{}"}) as url:
+        yield {
+            "PATH": os.environ["PATH"],
+            "HF_HOME": str(tmp_path),
+            "HF_ENDPOINT": url,
+            "HF_TOKEN": "hf_very_secret",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "no_proxy": "127.0.0.1",
+        }
+
+
+def refusal(python: str | Path, model: str, revision: str, environment: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as error:
+        hub_file(str(python), model, revision, "config.json", environment)
+    assert "hf_very_secret" not in str(error.value)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(("revision", "reference"), [("", "main"), ("v1", "v1"), (COMMIT, "")])
+def test_the_local_cache_is_enough(revision: str, reference: str, tmp_path: Path) -> None:
+    model = tmp_path / "hub" / "models--org--m"
+    (model / "refs").mkdir(parents=True)
+    if reference:
+        (model / "refs" / reference).write_text(COMMIT)
+    file = model / "snapshots" / COMMIT / "config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    assert hub_file(NO_PYTHON, "org/m", revision, "config.json", environment) == file
+
+
+def test_offline_means_offline(tmp_path: Path) -> None:
+    environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    said = refusal(NO_PYTHON, "org/m", "", environment)
+    assert said == "org/m: config.json is not in the local cache, and HF_HUB_OFFLINE is set"
+
+
+@pytest.mark.parametrize("model", ["a/b/c", "/x", "org/é", "-x", "", "a b"])
+def test_what_is_no_id_is_refused(model: str) -> None:
+    assert "is neither a folder nor a hub id" in refusal(NO_PYTHON, model, "", {})
+
+
+@pytest.mark.parametrize("revision", ["../../x", "/etc", "a/../b"])
+def test_a_revision_cannot_lead_out_of_the_cache(revision: str) -> None:
+    assert "is no revision" in refusal(NO_PYTHON, "org/m", revision, {})
+
+
+def test_a_file_is_fetched_by_the_workers_interpreter(environment: dict[str, str]) -> None:
+    found = hub_file(str(PYTHON), "org/m", "", "config.json", environment)
+    assert found.read_bytes() == b"{}"
+    environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
+    assert hub_file(NO_PYTHON, "org/m", "", "config.json", environment) == found
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "words"),
+    [
+        ("org/none", "", "is not on the Hub, or is private"),
+        ("org/gated", "", "is gated"),
+        ("org/m", "v9", "has no such revision"),
+    ],
+)
+def test_each_refusal_has_its_sentence(
+    model: str, revision: str, words: str, environment: dict[str, str]
+) -> None:
+    assert words in refusal(PYTHON, model, revision, environment)
+
+
+def test_a_refusal_of_the_library_becomes_one_sentence(tmp_path: Path) -> None:
+    """As an unreachable Hub does, for which the library itself tries for 20 seconds."""
+    python = tmp_path / "python"
+    environment = {"HF_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    for text, words in (
+        ("LocalEntryNotFoundError: An error happened", "the Hub cannot be reached"),
+        ("OSError: odd", "cannot be fetched from the Hub: OSError: odd"),
+    ):
+        python.write_text(f"#!/bin/sh\necho '{text}' >&2; exit 1\n")
+        python.chmod(0o755)
+        assert words in refusal(python, "org/m", "", environment)
+
+
+def test_an_interpreter_that_cannot_ask_is_said(tmp_path: Path) -> None:
+    environment = {"HF_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    assert "has no huggingface_hub" in refusal(sys.executable, "org/m", "", environment)
+    assert "the Hub did not answer" in refusal(NO_PYTHON, "org/m", "", environment)
