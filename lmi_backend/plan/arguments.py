@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from lmi_backend.options.option import Option
     from lmi_backend.plan.strategy import Degrees
 
+_ACCEPTANCE = "per_request_spec_decode_metrics"
+"""vLLM refuses it where nothing is drafted."""
 _DRAFTED_TOKENS = 5
 """Tokens to draft where nobody says: what LMI's guide documents."""
 _BUILDING = ("quant_config", "calib_config", "build_config")
@@ -77,24 +79,26 @@ class _Arguments:
         argument = option.convert(value)
         if path is None or argument is NOTHING:
             return False
-        *parents, leaf = path.split(".")
-        if parents and parents[0] in self.options.passthrough:
-            problem = f"belongs into {PREFIX}{parents[0]}, which is set too"
+        top = path.partition(".")[0]
+        if top != path and top in self.options.passthrough:
+            problem = f"belongs into {PREFIX}{top}, which is set too"
             raise self.options.error(option, problem)
+        if isinstance(argument, dict):
+            self.tree.setdefault(path, {})
+            for key, item in argument.items():
+                self._set(f"{path}.{key}", item, option)
+        else:
+            self._set(path, argument, option)
+        return True
+
+    def _set(self, path: str, value: Any, option: Option[Any]) -> None:
+        *parents, leaf = path.split(".")
         place = self.tree
         for parent in parents:
             place = place.setdefault(parent, {})
-        if isinstance(argument, dict):
-            argument = argument | place.get(leaf, {})
-        if place.get(leaf, argument) != argument:
-            raise self._contradiction(path, option)
-        place[leaf] = argument
-        self._by_path[path] = option
-        return True
-
-    def _contradiction(self, path: str, option: Option[Any]) -> OptionError:
-        earlier = self._by_path.get(path) or self._by_path[path.partition(".")[0]]
-        return self.options.error(option, f"contradicts {earlier.name}: both set {path}")
+        earlier = self._by_path.setdefault(path, option)
+        if place.setdefault(leaf, value) != value:
+            raise self.options.error(option, f"contradicts {earlier.name}: both set {path}")
 
 
 def _finish_vllm(options: LmiOptions, tree: dict[str, Any], reasons: list[str]) -> None:
@@ -104,6 +108,8 @@ def _finish_vllm(options: LmiOptions, tree: dict[str, Any], reasons: list[str]) 
         tree.setdefault("max_loras", vllm.MAX_LORAS.default)
     draft = tree.get("speculative_config")
     if not draft:
+        if tree.pop(_ACCEPTANCE, None) is not None:
+            reasons.append("record_acceptance_rate is ignored: there is no speculative decoding")
         return
     if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
         draft.setdefault("method", "ngram")

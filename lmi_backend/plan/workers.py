@@ -58,8 +58,9 @@ def cut_devices(
         # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
         return ((),) * (options[least] or 1)
     if size > len(devices):
-        reasons.append(f"1 worker of {size} devices over {hardware.nodes} nodes")
-        return (devices,)
+        nodes = hardware.nodes_for(size)
+        reasons.append(f"1 worker of {size} devices over {nodes} nodes")
+        return (devices[: -(-size // nodes)],)
     copies = min(len(devices) // size, options[most] or len(devices))
     if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1

@@ -48,6 +48,7 @@ CONTEXTS = (
     {},
     {"option.tensor_parallel_degree": "1"},
     {"option.mpi_mode": "false"},
+    {"option.speculative_length": "3"},
     {"minWorkers": "3", "option.tensor_parallel_degree": "1"},
     {"required_memory_mb": "1", "gpu.required_memory_mb": "1"},
 )
