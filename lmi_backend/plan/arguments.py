@@ -71,7 +71,7 @@ class _Arguments:
         self.options = options
         self.tree: dict[str, Any] = {}
         self._adapter = adapter
-        self._by_path: dict[str, Option[Any]] = {}
+        self._set_by: dict[tuple[str, ...], Option[Any]] = {}
 
     def add(self, option: Option[Any], value: Any) -> bool:
         """Add an option's argument; return whether it has one."""
@@ -79,26 +79,26 @@ class _Arguments:
         argument = option.convert(value)
         if path is None or argument is NOTHING:
             return False
-        top = path.partition(".")[0]
-        if top != path and top in self.options.passthrough:
-            problem = f"belongs into {PREFIX}{top}, which is set too"
+        names = path.split(".")
+        if len(names) > 1 and names[0] in self.options.passthrough:
+            problem = f"belongs into {PREFIX}{names[0]}, which is set too"
             raise self.options.error(option, problem)
         if isinstance(argument, dict):
             self.tree.setdefault(path, {})
             for key, item in argument.items():
-                self._set(f"{path}.{key}", item, option)
+                self._set((*names, key), item, option)
         else:
-            self._set(path, argument, option)
+            self._set(tuple(names), argument, option)
         return True
 
-    def _set(self, path: str, value: Any, option: Option[Any]) -> None:
-        *parents, leaf = path.split(".")
+    def _set(self, names: tuple[str, ...], value: Any, option: Option[Any]) -> None:
         place = self.tree
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        earlier = self._by_path.setdefault(path, option)
-        if place.setdefault(leaf, value) != value:
-            raise self.options.error(option, f"contradicts {earlier.name}: both set {path}")
+        for name in names[:-1]:
+            place = place.setdefault(name, {})
+        earlier = self._set_by.setdefault(names, option)
+        if place.setdefault(names[-1], value) != value:
+            problem = f"contradicts {earlier.name}: both set {'.'.join(names)}"
+            raise self.options.error(option, problem)
 
 
 def _finish_vllm(options: LmiOptions, tree: dict[str, Any], reasons: list[str]) -> None:
