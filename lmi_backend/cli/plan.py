@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from lmi_backend.plan.memory import MemoryEstimate
+
+_BAR_WIDTH = 48
+
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command of this module."""
@@ -63,6 +67,8 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
             f"{human_bytes(plan.memory.kv_cache)} KV cache per device; "
             f"{plan.memory.num_tokens} tokens fit at once"
         )
+        if plan.memory.overhead:
+            yield f"            {_bar(plan.memory)}  weights #, a step =, KV cache -"
     yield (
         f"requests    {plan.max_requests} at once, {plan.queue_size} queued, "
         f"{plan.request_timeout} s each"
@@ -76,3 +82,12 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         refuse_unserved(plan)
     except ConfigurationError as error:
         yield f"but         {error}"
+
+
+def _bar(memory: MemoryEstimate) -> str:
+    """Draw what takes a device's memory, as far as the engine may use it."""
+    step, cache = memory.activations + memory.overhead, max(0, memory.kv_cache)
+    whole = memory.weights + step + cache
+    weights = round(_BAR_WIDTH * memory.weights / whole)
+    cached = round(_BAR_WIDTH * cache / whole)
+    return f"[{'#' * weights}{'=' * (_BAR_WIDTH - weights - cached)}{'-' * cached}]"

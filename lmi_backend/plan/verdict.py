@@ -42,8 +42,8 @@ def fate_of(key: str, engine: str, signature: Signature | None) -> Fate:
 
 def _owner(key: str, name: str) -> str:
     """Return another engine that knows the key, or nothing."""
-    for option in KEYS.get(key, ()):
-        return option.engines[0]
+    if rows := KEYS.get(key):
+        return rows[0].engines[0]
     for engine in ("vllm", "trtllm"):
         record = recorded_signature(engine)
         if record and name in record.arguments:

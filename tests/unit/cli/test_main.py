@@ -164,6 +164,8 @@ def test_a_plan_can_suppose_another_machine(
     said = capsys.readouterr().out
     assert "parallel    tensor 8, pipeline 2" in said
     assert "tokens fit at once" in said
+    (bar,) = (line.split("  ")[6] for line in said.splitlines() if "weights #" in line)
+    assert (len(bar), bar.count("#"), bar.count("-")) == (50, 31, 16)
     assert "but         2 nodes: this release starts workers on one node only" in said
 
 
