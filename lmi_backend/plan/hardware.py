@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -35,6 +35,10 @@ class Hardware:
     def kind(self) -> Literal["gpu", "cpu"]:
         """LMI's word for the devices, as in gpu.minWorkers."""
         return "gpu" if self.devices else "cpu"
+
+    def share(self, parts: int) -> Hardware:
+        """Return one of so many equal parts of each node's devices."""
+        return replace(self, devices=self.devices[: len(self.devices) // parts])
 
     def nodes_for(self, size: int) -> int:
         """Return how many nodes a worker of so many devices spans."""

@@ -49,13 +49,11 @@ def make_plan(
     python = find_interpreter(options, environment)
     passthrough = _passthrough(options, python, reasons)
     max_running = _max_running(options, reasons)
-    worker_environment = _worker_environment(options)
-    hardware = _share(options, hardware)
-    capacity = None
-    if facts and (hardware.device_memory or not hardware.devices):
-        around = {**environment, **worker_environment}
-        capacity = Capacity(options, hardware, facts, around, max_running)
-    degrees = Strategy(options, hardware, facts, capacity, reasons).choose()
+    added = _worker_environment(options)
+    hardware = _allowed(options, hardware)
+    capacity = facts and Capacity(options, hardware, facts, {**environment, **added}, max_running)
+    copies = options[vllm.DATA_PARALLEL_SIZE]
+    degrees = Strategy(options, hardware.share(copies), capacity, reasons).choose()
     if capacity and degrees.memory:
         reasons += capacity.describe(degrees.memory)
     return EnginePlan(
@@ -65,8 +63,8 @@ def make_plan(
         mode=options.choice.mode,
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
-        nodes=hardware.nodes_for(degrees.size),
-        device_groups=cut_devices(options, hardware, degrees.size, reasons),
+        nodes=hardware.nodes_for(degrees.size * copies),
+        device_groups=cut_devices(options, hardware, degrees.size * copies, reasons),
         memory=degrees.memory,
         max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
@@ -79,7 +77,7 @@ def make_plan(
         engine_arguments=engine_arguments(options, degrees, max_running, reasons),
         passthrough=passthrough,
         adapters=find_adapters(options),
-        environment=worker_environment,
+        environment=added,
         reasons=tuple(reasons),
     )
 
@@ -160,12 +158,16 @@ def _dialect(options: LmiOptions, reasons: list[str]) -> Dialect:
     return dialect
 
 
-def _share(options: LmiOptions, hardware: Hardware) -> Hardware:
+def _allowed(options: LmiOptions, hardware: Hardware) -> Hardware:
     """Return the part of the hardware that the options allow."""
     check_memory(options, hardware)
+    devices = usable_devices(options, hardware.devices)
+    if 0 < len(devices) < options[vllm.DATA_PARALLEL_SIZE]:
+        problem = f"needs as many devices; {len(devices)} usable"
+        raise options.error(vllm.DATA_PARALLEL_SIZE, problem)
     return replace(
         hardware,
-        devices=usable_devices(options, hardware.devices),
+        devices=devices,
         nodes=max(hardware.nodes, options[opt.CLUSTER_SIZE]),
     )
 

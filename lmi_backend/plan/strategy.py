@@ -39,9 +39,8 @@ class Strategy:
 
     options: LmiOptions
     hardware: Hardware
-    facts: ModelFacts | None
     capacity: Capacity | None
-    """None where the model or the devices' memory is not known."""
+    """None where the model is not known."""
     reasons: list[str] = field(default_factory=list)
 
     def choose(self) -> Degrees:
@@ -61,9 +60,18 @@ class Strategy:
         if is_set and asked != "max":
             return self._check(self._given(int(asked)))
         # LMI's guide: 1 for its vLLM images, max for the TensorRT-LLM one.
-        if not is_set and self.capacity and self.options.choice.engine != "trtllm":
-            return self._smallest(self.capacity)
+        if not is_set and self._measured and self.options.choice.engine != "trtllm":
+            return self._smallest(self._measured)
         return self._check(self._all(is_set))
+
+    @property
+    def _facts(self) -> ModelFacts | None:
+        return self.capacity.facts if self.capacity else None
+
+    @property
+    def _measured(self) -> Capacity | None:
+        """The capacity, if the memory of the devices is known too."""
+        return self.capacity if self.hardware.device_memory else None
 
     @property
     def _total(self) -> int:
@@ -108,12 +116,12 @@ class Strategy:
         return self.options.error(option, problem)
 
     def _check_heads(self, tensor: int) -> None:
-        if self.facts is None or tensor in valid_tensor_degrees(self.facts, tensor):
+        if self._facts is None or tensor in valid_tensor_degrees(self._facts, tensor):
             return
-        accepted = ", ".join(map(str, valid_tensor_degrees(self.facts, max(tensor, self._total))))
+        accepted = ", ".join(map(str, valid_tensor_degrees(self._facts, max(tensor, self._total))))
         problem = (
-            f"does not divide the model's {self.facts.num_heads} attention heads "
-            f"({self.facts.num_kv_heads} KV heads); degrees that do: {accepted}"
+            f"does not divide the model's {self._facts.num_heads} attention heads "
+            f"({self._facts.num_kv_heads} KV heads); degrees that do: {accepted}"
         )
         raise self.options.error(opt.TENSOR_PARALLEL_DEGREE, problem)
 
@@ -140,7 +148,7 @@ class Strategy:
 
     def _can_stage(self, limit: int, degree: int, pipeline: int) -> bool:
         """Tell whether stages of this degree use all devices, each with a layer at least."""
-        layers = self.facts.num_layers if self.facts else limit
+        layers = self._facts.num_layers if self._facts else limit
         return limit % degree == 0 and pipeline * (limit // degree) <= layers
 
     def _why_all(self) -> str:
@@ -169,7 +177,7 @@ class Strategy:
         degrees = [tensor for tensor in self._valid(per_node) if per_node % tensor == 0]
         yield from (Degrees(tensor, 1) for tensor in degrees)
         stages = per_node // degrees[-1]
-        most = self.facts.num_layers if self.facts else 1
+        most = self._facts.num_layers if self._facts else 1
         yield from (
             Degrees(degrees[-1], stages * node)
             for node in range(1, nodes + 1)
@@ -196,11 +204,12 @@ class Strategy:
 
     def _check(self, degrees: Degrees) -> Degrees:
         """Add the memory, or refuse what cannot fit."""
-        if self.capacity is None:
+        capacity = self._measured
+        if capacity is None:
             return degrees
-        memory = self.capacity.estimate(degrees.tensor, degrees.pipeline)
-        if not self.capacity.fits(memory):
-            self._warn_or_refuse(self.capacity, degrees, memory)
+        memory = capacity.estimate(degrees.tensor, degrees.pipeline)
+        if not capacity.fits(memory):
+            self._warn_or_refuse(capacity, degrees, memory)
         return Degrees(degrees.tensor, degrees.pipeline, memory)
 
     def _warn_or_refuse(self, capacity: Capacity, degrees: Degrees, memory: MemoryEstimate) -> None:
@@ -224,10 +233,10 @@ class Strategy:
         raise PlanError(message)
 
     def _valid(self, limit: int) -> list[int]:
-        if self.facts is None:
+        if self._facts is None:
             return list(range(1, limit + 1))
-        return valid_tensor_degrees(self.facts, limit)
+        return valid_tensor_degrees(self._facts, limit)
 
     def _heads(self) -> str:
-        heads = self.facts.num_heads if self.facts else 0
+        heads = self._facts.num_heads if self._facts else 0
         return f"the model's {heads} attention heads do not divide by it"

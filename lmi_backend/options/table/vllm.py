@@ -91,6 +91,14 @@ LOAD_FORMAT: Final = Option(
     engine_args={"vllm": "load_format"},
     help="Form of the weights.",
 )
+DATA_PARALLEL_SIZE: Final = Option(
+    name="option.data_parallel_size",
+    kind=whole(1),
+    default=1,
+    scope="vllm",
+    engine_args={"vllm": "data_parallel_size"},
+    help="Copies of the model inside one worker, each on devices of its own.",
+)
 MAX_LOGPROBS: Final = Option(
     name="option.max_logprobs",
     kind=whole(-1),

@@ -167,3 +167,13 @@ def test_every_plan_is_consistent(gpus: int, memory: int, nodes: int) -> None:
             assert facts is None or facts.num_heads % made.tensor_parallel_degree == 0
             used = [device for group in made.device_groups for device in group]
             assert len(set(used)) == len(used)
+
+
+def test_data_parallel_copies_have_devices_of_their_own() -> None:
+    made = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=2", TWELVE_HEADS)
+    assert [len(group) for group in made.device_groups] == [4, 4]
+    whole = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=max")
+    assert (whole.tensor_parallel_degree, whole.workers) == (4, 1)
+    assert whole.engine_arguments["data_parallel_size"] == 2
+    with pytest.raises(OptionError, match="needs as many devices; 8 usable"):
+        plan("option.data_parallel_size=9")
