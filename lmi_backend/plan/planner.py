@@ -51,7 +51,8 @@ def make_plan(
     max_running = _max_running(options, reasons)
     added = _worker_environment(options)
     hardware = _allowed(options, hardware)
-    capacity = facts and Capacity(options, hardware, facts, {**environment, **added}, max_running)
+    around = {**environment, **added}
+    capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
     degrees = Strategy(options, hardware.share(copies), capacity, reasons).choose()
     if capacity and degrees.memory:
