@@ -39,10 +39,10 @@ def _options(arguments: argparse.Namespace) -> int:
         return 0
     for row in rows:
         default = "" if row["default"] in ("", 0, {}, [], None, False) else f" ({row['default']})"
-        sys.stdout.write(
-            f"{row['name']}{default}\n    {row['help']}\n    {row['fate']}: {row['detail']}\n"
-        )
-        if row["fate"] in ("mapped", "passed"):
+        is_live = row["fate"] in ("mapped", "passed")
+        meaning = f"    {row['help']}\n" if is_live else ""
+        sys.stdout.write(f"{row['name']}{default}\n{meaning}    {row['fate']}: {row['detail']}\n")
+        if is_live:
             names = ", ".join([*row["aliases"], *row["environment"]])
             sys.stdout.write(f"    accepted: {row['accepted']}. Also: {names}\n")
     return 0
