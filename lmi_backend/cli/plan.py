@@ -76,6 +76,8 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     yield f"interpreter {plan.python}"
     for name, value in {**plan.engine_arguments, **plan.passthrough}.items():
         yield f"argument    {name}={value}"
+    for note in plan.notes:
+        yield f"note        {note}"
     for reason in plan.reasons:
         yield f"because     {reason}"
     try:

@@ -28,12 +28,16 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 def served_plan(folder: Path) -> tuple[LmiOptions, EnginePlan]:
     """Return options and plan of an LMI folder that this release can run on this machine.
 
+    What it does not do as written is said.
+
     Raises:
         ConfigurationError: it cannot be run.
     """
     options = load_options(folder, os.environ)
     plan = plan_model(options, os.environ)
     refuse_unserved(plan)
+    for note in plan.notes:
+        say(f"{folder.name}: {note}")
     return options, plan
 
 

@@ -29,7 +29,11 @@ _SIZES = {
 
 
 def engine_arguments(
-    options: LmiOptions, degrees: Degrees, max_running: int, reasons: list[str]
+    options: LmiOptions,
+    degrees: Degrees,
+    max_running: int,
+    reasons: list[str],
+    notes: list[str],
 ) -> dict[str, Any]:
     """Return the typed arguments under the engine's own names.
 
@@ -52,7 +56,7 @@ def engine_arguments(
         zip(_SIZES[adapter], (degrees.tensor, degrees.pipeline, max_running), strict=True)
     )
     if adapter == "vllm":
-        _finish_vllm(options, arguments.tree, reasons)
+        _finish_vllm(options, arguments.tree, reasons, notes)
     elif adapter == "trtllm":
         _finish_trtllm(options, arguments.tree)
     return arguments.tree
@@ -101,7 +105,9 @@ class _Arguments:
             raise self.options.error(option, problem)
 
 
-def _finish_vllm(options: LmiOptions, tree: dict[str, Any], reasons: list[str]) -> None:
+def _finish_vllm(
+    options: LmiOptions, tree: dict[str, Any], reasons: list[str], notes: list[str]
+) -> None:
     if options[opt.TASK] in ("generate", "text-generation"):
         tree["runner"] = "generate"
     if options[vllm.ENABLE_LORA]:
@@ -109,7 +115,7 @@ def _finish_vllm(options: LmiOptions, tree: dict[str, Any], reasons: list[str]) 
     draft = tree.get("speculative_config")
     if not draft:
         if tree.pop(_ACCEPTANCE, None) is not None:
-            reasons.append("record_acceptance_rate is ignored: there is no speculative decoding")
+            notes.append("record_acceptance_rate is ignored: there is no speculative decoding")
         return
     if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
         draft.setdefault("method", "ngram")

@@ -58,7 +58,10 @@ class EnginePlan:
     """LoRA adapter name to folder."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables added to the workers' environment."""
+    notes: tuple[str, ...] = ()
+    """Where it differs from what was written: ignored, capped, left unused, in doubt."""
     reasons: tuple[str, ...] = ()
+    """Why it is as it is."""
 
     @property
     def workers(self) -> int:

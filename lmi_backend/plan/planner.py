@@ -44,17 +44,17 @@ def make_plan(
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
     ignored = (finding for finding in options.findings if finding.fate.word == "ignored")
-    reasons = [*map(str, ignored), *options.choice.reasons]
+    notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
     _refuse_what_is_not_served(options)
     python = find_interpreter(options, environment)
-    passthrough = _passthrough(options, python, reasons)
+    passthrough = _passthrough(options, python, notes)
     max_running = _max_running(options, reasons)
     added = _worker_environment(options)
     hardware = _allowed(options, hardware)
     around = {**environment, **added}
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
-    degrees = Strategy(options, hardware.share(copies), capacity, reasons).choose()
+    degrees = Strategy(options, hardware.share(copies), capacity, reasons, notes).choose()
     if capacity and degrees.memory:
         reasons += capacity.describe(degrees.memory)
     return EnginePlan(
@@ -65,7 +65,7 @@ def make_plan(
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
         nodes=hardware.nodes_for(degrees.size * copies),
-        device_groups=cut_devices(options, hardware, degrees.size * copies, reasons),
+        device_groups=cut_devices(options, hardware, degrees.size * copies, reasons, notes),
         memory=degrees.memory,
         max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
@@ -75,10 +75,11 @@ def make_plan(
         parallel_loading=options[opt.PARALLEL_LOADING],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
         dialect=_dialect(options, reasons),
-        engine_arguments=engine_arguments(options, degrees, max_running, reasons),
+        engine_arguments=engine_arguments(options, degrees, max_running, reasons, notes),
         passthrough=passthrough,
         adapters=find_adapters(options),
         environment=added,
+        notes=tuple(notes),
         reasons=tuple(reasons),
     )
 
@@ -91,7 +92,7 @@ def _refuse_what_is_not_served(options: LmiOptions) -> None:
         raise PlanError(message)
 
 
-def _passthrough(options: LmiOptions, python: str, reasons: list[str]) -> dict[str, str]:
+def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:
     """Return what is handed to the engine as text; it has, or may have, such arguments."""
     engine = options.choice.engine
     known = signature(adapter_of(engine), python) if options.passthrough else None
@@ -105,7 +106,7 @@ def _passthrough(options: LmiOptions, python: str, reasons: list[str]) -> dict[s
         if fate.word == "passed":
             passed[name] = setting.value
         else:
-            reasons.append(f"{setting} is ignored: {fate.detail}")
+            notes.append(f"{setting} is ignored: {fate.detail}")
     return passed
 
 

@@ -51,8 +51,8 @@ def plan_model(
         model = str(fetch_s3(model, environment, say=say))
     facts, doubt = _facts(options, model, environment, reach)
     plan = make_plan(options, environment, hardware or detect_hardware(environment), facts)
-    reasons = (*plan.reasons, f"the size of the model is not known: {doubt}")
-    plan = replace(plan, model=model, reasons=reasons if doubt else plan.reasons)
+    notes = (*plan.notes, f"the size of the model is not known: {doubt}")
+    plan = replace(plan, model=model, notes=notes if doubt else plan.notes)
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 

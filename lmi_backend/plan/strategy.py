@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
@@ -35,13 +35,14 @@ class Degrees:
 
 @dataclass
 class Strategy:
-    """Chooses the degrees; `reasons` says why, in order."""
+    """Chooses the degrees; `reasons` gets why, `notes` where they are not what was asked."""
 
     options: LmiOptions
     hardware: Hardware
     capacity: Capacity | None
     """None where the model is not known."""
-    reasons: list[str] = field(default_factory=list)
+    reasons: list[str]
+    notes: list[str]
 
     def choose(self) -> Degrees:
         """Return the degrees.
@@ -135,14 +136,18 @@ class Strategy:
         tensor = degrees[-1]
         staged = [degree for degree in degrees if self._can_stage(limit, degree, pipeline)]
         if tensor == limit or not staged or not self._is_pipeline_free:
-            cap = "" if tensor == limit else f", capped from {limit}: {self._heads()}"
-            self.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable{cap}")
+            self.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable")
+            if tensor != limit:
+                self.notes.append(
+                    f"tensor parallel degree {tensor}, capped from {limit}: {self._heads()}"
+                )
             return self._say_stages(Degrees(tensor, pipeline))
         # Heads do not divide by all devices, but stages may: 12 heads on 8 devices are 4 x 2.
         stages = limit // staged[-1]
-        self.reasons.append(
-            f"tensor parallel degree {staged[-1]} and {stages} stages: {why}, {limit} usable, but "
-            f"{self._heads()}"
+        self.reasons.append(f"tensor parallel degree {staged[-1]}: {why}, {limit} usable")
+        self.notes.append(
+            f"pipeline parallel degree {pipeline * stages}, instead of tensor parallel degree "
+            f"{limit}: {self._heads()}"
         )
         return Degrees(staged[-1], pipeline * stages)
 
@@ -215,9 +220,7 @@ class Strategy:
     def _warn_or_refuse(self, capacity: Capacity, degrees: Degrees, memory: MemoryEstimate) -> None:
         """Refuse what cannot fit; what only the estimate of a step's needs forbids is warned of."""
         if capacity.could_fit(memory):
-            self.reasons.append(
-                "warning: by the estimate it barely does not fit; the engine decides"
-            )
+            self.notes.append("by the estimate the model barely does not fit; the engine decides")
             return
         split = f"{degrees.tensor} x {degrees.pipeline} devices" if degrees.size > 1 else "1 device"
         longest = -(-capacity.longest // memory.block_size) * memory.block_bytes

@@ -43,7 +43,7 @@ def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, 
 
 
 def cut_devices(
-    options: LmiOptions, hardware: Hardware, size: int, reasons: list[str]
+    options: LmiOptions, hardware: Hardware, size: int, reasons: list[str], notes: list[str]
 ) -> DeviceGroups:
     """Return the devices of each worker, `size` of them, as CUDA_VISIBLE_DEVICES spells them.
 
@@ -69,8 +69,9 @@ def cut_devices(
         problem = f"workers of {size} devices do not fit on {len(devices)} devices"
         raise options.error(least, problem)
     idle = len(devices) - copies * size
-    unused = f"; {idle} left unused" if idle else ""
-    reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} usable{unused}")
+    if idle:
+        notes.append(f"{idle} of {len(devices)} devices are left unused")
+    reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} usable")
     return tuple(devices[i * size : (i + 1) * size] for i in range(copies))
 
 

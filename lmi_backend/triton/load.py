@@ -45,6 +45,8 @@ def load_service(
         options, os.environ, reach="model", say=lambda text: _log.info("%s: %s", name, text)
     )
     refuse_unserved(plan)
+    for note in plan.notes:
+        _log.warning("%s: %s", name, note)
     for reason in plan.reasons:
         _log.info("%s: %s", name, reason)
     service = Service(plan, name, on_line)

@@ -20,7 +20,7 @@ def test_plan_says_what_and_why(echo: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["plan", str(echo)]) == 0
     said = capsys.readouterr().out
     assert "engine      echo" in said
-    assert "because     serving.properties:2: option.swap_space=4 is ignored" in said
+    assert "note        serving.properties:2: option.swap_space=4 is ignored" in said
     assert main(["plan", str(echo / "serving.properties"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engine"] == "echo"
 
@@ -29,7 +29,9 @@ def test_convert_writes_a_model_under_the_folders_name(
     echo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", str(echo), "--repository", str(tmp_path / "models")]) == 0
-    assert capsys.readouterr().out.strip() == str(tmp_path / "models" / "echo")
+    said = capsys.readouterr()
+    assert said.out.strip() == str(tmp_path / "models" / "echo")
+    assert "lmi-backend: echo: serving.properties:2: option.swap_space=4 is ignored" in said.err
     assert (tmp_path / "models" / "echo" / "config.pbtxt").is_file()
     assert main(["convert", str(echo), "--repository", str(tmp_path), "--name", "mine"]) == 0
     assert 'name: "mine"' in (tmp_path / "mine" / "config.pbtxt").read_text()

@@ -144,7 +144,9 @@ def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Pa
         plan = make_plan(options, {"PATH": "/bin"}, machine, None).as_dict()
     except ConfigurationError as error:
         return str(error)
-    return json.dumps({name: value for name, value in plan.items() if name != "reasons"})
+    return json.dumps(
+        {name: value for name, value in plan.items() if name not in ("notes", "reasons")}
+    )
 
 
 def has_effect(engine: str, option: Option[object], folder: Path) -> bool:

@@ -130,7 +130,8 @@ def test_the_plan_names_an_interpreter_on_the_path(tmp_path: Path) -> None:
 
 
 def test_every_choice_has_a_reason() -> None:
-    reasons = "\n".join(plan("option.rolling_batch=lmi-dist\noption.swap_space=4", FOUR).reasons)
+    made = plan("option.rolling_batch=lmi-dist\noption.swap_space=4", FOUR)
+    reasons = "\n".join((*made.notes, *made.reasons))
     for words in (
         "option.swap_space=4 is ignored",
         "engine lmi-dist, which runs on vllm: rolling_batch is",

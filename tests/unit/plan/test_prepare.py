@@ -43,8 +43,8 @@ def test_what_a_config_does_not_say_is_said_and_no_fault(tmp_path: Path) -> None
     (tmp_path / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
     made = plan("", tmp_path, {})
     assert made.memory is None
-    assert made.reasons[-1].startswith("the size of the model is not known: ")
-    assert made.reasons[-1].endswith("is missing")
+    assert made.notes[-1].startswith("the size of the model is not known: ")
+    assert made.notes[-1].endswith("is missing")
 
 
 def test_a_hub_model_is_measured_from_the_local_cache(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_hub_model_is_measured_from_the_local_cache(tmp_path: Path) -> None:
 def test_a_hub_model_that_is_not_here_can_be_planned_but_not_loaded(tmp_path: Path) -> None:
     offline = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     made = plan("option.model_id=org/m", tmp_path, offline)
-    assert "HF_HUB_OFFLINE is set" in made.reasons[-1]
+    assert "HF_HUB_OFFLINE is set" in made.notes[-1]
     with pytest.raises(ConfigurationError, match="HF_HUB_OFFLINE is set"):
         plan("option.model_id=org/m", tmp_path, offline, "model")
     elsewhere = {**offline, "VLLM_USE_MODELSCOPE": "true"}
@@ -95,5 +95,5 @@ def test_a_plan_of_an_s3_model_needs_only_its_config(
     assert made.model == "s3://bucket/m"
     assert made.memory
     files.clear()
-    assert "has no readable config.json" in plan(text, tmp_path, {}, "config").reasons[-1]
-    assert "fetched when it is loaded" in plan(text, tmp_path, {}).reasons[-1]
+    assert "has no readable config.json" in plan(text, tmp_path, {}, "config").notes[-1]
+    assert "fetched when it is loaded" in plan(text, tmp_path, {}).notes[-1]

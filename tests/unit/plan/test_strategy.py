@@ -109,9 +109,16 @@ def test_heads_decide_what_max_is(text: str, shape: tuple[int, int, int]) -> Non
 
 def test_a_cap_is_said() -> None:
     text = "option.tensor_parallel_degree=max\noption.pipeline_parallel_degree=1"
-    reasons = "\n".join(plan(text, TWELVE_HEADS).reasons)
-    assert "capped from 8: the model's 12 attention heads do not divide by it" in reasons
-    assert "6 device(s): 8 usable; 2 left unused" in reasons
+    assert plan(text, TWELVE_HEADS).notes == (
+        "tensor parallel degree 6, capped from 8: the model's 12 attention heads do not divide by "
+        "it",
+        "2 of 8 devices are left unused",
+    )
+    assert plan("option.tensor_parallel_degree=max", TWELVE_HEADS).notes == (
+        "pipeline parallel degree 2, instead of tensor parallel degree 8: the model's 12 attention "
+        "heads do not divide by it",
+    )
+    assert plan("option.tensor_parallel_degree=max").notes == ()
 
 
 def test_a_refusal_has_numbers_and_a_way_out() -> None:
