@@ -71,6 +71,8 @@ def _facts(
                 return None, f"{model} is on ModelScope, which is not asked"
             folder = _hub_folder(options, model, environment, reach)
     except ConfigurationError as error:
+        if reach == "local":
+            return None, f"{model} is not in the local cache"
         # An engine would find no model either; whoever only plans may do so without.
         if reach == "model":
             raise

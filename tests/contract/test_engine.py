@@ -83,7 +83,7 @@ def test_a_prompt_that_is_too_long_harms_nobody(engine: Any) -> None:
 
 def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
     # Several, so that on a starved machine they do not end before they are cancelled.
-    sinks = [engine.start(PROMPT, max_tokens=900, ignore_eos=True) for _ in range(16)]
+    sinks = [engine.start(PROMPT, max_tokens=900, ignore_eos=True) for _ in range(64)]
     sinks[0].wait_first()
     for sink in sinks:
         sink.is_gone = True
