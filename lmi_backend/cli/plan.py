@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from lmi_backend.cli.planning import add_hardware, hardware_of, say
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
+from lmi_backend.options.setting import masked
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory import human_bytes
 
@@ -45,10 +47,17 @@ def _plan(arguments: argparse.Namespace) -> int:
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     if arguments.json:
-        sys.stdout.write(json.dumps(plan.as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(_without_secrets(plan).as_dict(), indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(_without_secrets(plan))))
     return 0
+
+
+def _without_secrets(plan: EnginePlan) -> EnginePlan:
+    """Return the plan as it may be shown."""
+    passthrough = {name: masked(name, value) for name, value in plan.passthrough.items()}
+    environment = {name: masked(name, value) for name, value in plan.environment.items()}
+    return replace(plan, passthrough=passthrough, environment=environment)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

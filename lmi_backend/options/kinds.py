@@ -153,6 +153,20 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
     return Kind("float", parse, accepted)
 
 
+def float_type(*others: str) -> Kind[str]:
+    """A type of weights in floating point, in LMI's spelling or the engines'."""
+    return choice(
+        "auto",
+        "float32",
+        "float16",
+        "bfloat16",
+        *others,
+        fp32="float32",
+        fp16="float16",
+        bf16="bfloat16",
+    )
+
+
 def degree() -> Kind[int | Literal["max"]]:
     """A parallel degree: a number of devices, or `max` for all that are visible."""
     inner = whole(1)

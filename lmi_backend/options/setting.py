@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from lmi_backend.options.option import Fate
 
 _SECRET = re.compile(r"(token|secret|password|_pass|credentials|access_key)$", re.IGNORECASE)
+_SECRET_PAIR = re.compile(r"(\w*(?:token|secret|password|access_key))=[^,]*", re.IGNORECASE)
 _SHOWN = 200
+
+
+def masked(name: str, value: str) -> str:
+    """Return a value without its secrets: all of it, or the pairs in it, as option.env has them."""
+    return "***" if _SECRET.search(name) else _SECRET_PAIR.sub(r"\1=***", value)
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,8 @@ class Setting:
     @property
     def shown(self) -> str:
         """The value for people: secrets masked, long texts cut."""
-        if _SECRET.search(self.name):
-            return "***"
-        if len(self.value) <= _SHOWN:
-            return self.value
-        return f"{self.value[:_SHOWN]}… ({len(self.value)} characters)"
+        text = masked(self.name, self.value)
+        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(self.value)} characters)"
 
     def __str__(self) -> str:
         return f"{self.origin}: {self.name}={self.shown}"

@@ -58,7 +58,7 @@ def engine_arguments(
     if adapter == "vllm":
         _finish_vllm(options, arguments.tree, reasons, notes)
     elif adapter == "trtllm":
-        _finish_trtllm(options, arguments.tree)
+        _finish_trtllm(options, arguments.tree, notes)
     return arguments.tree
 
 
@@ -125,12 +125,15 @@ def _finish_vllm(
         reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
 
 
-def _finish_trtllm(options: LmiOptions, tree: dict[str, Any]) -> None:
+def _finish_trtllm(options: LmiOptions, tree: dict[str, Any], notes: list[str]) -> None:
     per_channel, per_token = options[trtllm.PER_CHANNEL], options[trtllm.PER_TOKEN]
-    if per_channel or per_token:
+    if options.values.get(trtllm.QUANTIZE.name) != "smoothquant":
+        if per_channel or per_token:
+            notes.append("smoothquant_per_… is ignored: option.quantize is not smoothquant")
+    elif per_channel or per_token:
         word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
         word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"
-        tree.setdefault("quant_config", {})["quant_algo"] = f"W8A8_SQ_{word}_PLUGIN"
+        tree["quant_config"]["quant_algo"] = f"W8A8_SQ_{word}_PLUGIN"
     backend = options.passthrough.get("backend")
     if backend is None or backend.value != "tensorrt":
         _refuse_building(options)

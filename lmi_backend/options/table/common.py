@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, whole
+from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, float_type, whole
 from lmi_backend.options.option import Option
 
 _UNBUDGETED = "this engine has no token budget of a step"
@@ -98,16 +98,7 @@ TRUST_REMOTE_CODE: Final = Option(
 )
 DTYPE: Final = Option(
     name="option.dtype",
-    kind=choice(
-        "auto",
-        "float32",
-        "float16",
-        "bfloat16",
-        "int8",
-        fp32="float32",
-        fp16="float16",
-        bf16="bfloat16",
-    ),
+    kind=float_type("int8"),
     default="auto",
     aliases=("option.data_type",),
     engine_args=dict.fromkeys(("vllm", "trtllm", "transformers", "deepspeed", "neuronx"), "dtype"),

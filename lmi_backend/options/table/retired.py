@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, whole
+from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, float_type, whole
 from lmi_backend.options.option import Option, Scope, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Row = tuple[str, Kind[Any], str, str]
-
-_DTYPE = choice("float32", "float16", "bfloat16", fp32="float32", fp16="float16", bf16="bfloat16")
 
 _DEEPSPEED: tuple[_Row, ...] = (
     ("max_tokens", whole(1), "max_out_tokens", "Longest prompt plus answer, in tokens."),
@@ -108,6 +106,6 @@ ROWS: Final = (
     _option("neuronx", ("load_in_8bit", BOOL, "quantized", "Older name of static_int8.")),
     _option(
         "neuronx",
-        ("amp", _DTYPE, "dtype", "Older name of option.dtype."),
+        ("amp", float_type(), "dtype", "Older name of option.dtype."),
     ),
 )

@@ -14,7 +14,7 @@ from lmi_backend.options.kinds import (
     JSON,
     LIMITS,
     TEXT,
-    choice,
+    float_type,
     number,
     text_but,
     tokens,
@@ -32,6 +32,15 @@ QUANTIZE: Final = Option(
     engine_args={"vllm": "quantization"},
     convert=lambda method: "bitsandbytes" if method.startswith("bitsandbytes") else method,
     help="Quantisation method. Leave it out for models that are quantised already.",
+)
+DTYPE: Final = Option(
+    name="option.dtype",
+    kind=float_type(),
+    default="auto",
+    scope="vllm",
+    aliases=("option.data_type",),
+    engine_args={"vllm": "dtype"},
+    help="Type of weights and activations; vLLM takes no int8.",
 )
 CPU_OFFLOAD: Final = Option(
     name="option.cpu_offload_gb_per_gpu",
@@ -200,7 +209,7 @@ LMCACHE_FILE: Final = Option(
 )
 LORA_DTYPE: Final = Option(
     name="option.lora_dtype",
-    kind=choice("auto", "float16", "bfloat16", fp16="float16", bf16="bfloat16"),
+    kind=float_type(),
     default="auto",
     scope="adapters",
     engine_args={"vllm": "lora_dtype"},

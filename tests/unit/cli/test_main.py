@@ -50,6 +50,18 @@ def test_a_plan_shows_what_the_engine_is_given(
     assert "argument    seed=16\n" in said
 
 
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_plan_shows_no_secret(
+    form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ("option.model_id=org/m", "option.hf_token=hf_secret", "option.env=HF_TOKEN=hf_secret")
+    (tmp_path / "serving.properties").write_text("\n".join(lines))
+    assert main(["plan", str(tmp_path), *form]) == 0
+    said = capsys.readouterr().out
+    assert "***" in said
+    assert "hf_secret" not in said
+
+
 def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "tensor_parallel"]) == 0
     said = capsys.readouterr().out

@@ -178,3 +178,14 @@ def test_a_folder_without_the_file_is_configured_by_the_environment(tmp_path: Pa
 
 def test_relative_paths_may_start_elsewhere(tmp_path: Path) -> None:
     assert load_options(tmp_path, {}, base=HERE).folder == HERE
+
+
+def test_secrets_in_pairs_are_not_shown_either() -> None:
+    (finding,) = resolve("option.env=HF_TOKEN=hf_secret,TOKENIZERS_PARALLELISM=false").findings
+    assert finding.setting.shown == "HF_TOKEN=***,TOKENIZERS_PARALLELISM=false"
+
+
+def test_a_type_that_the_engine_does_not_take_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"option.dtype=int8 is unknown"):
+        resolve("option.dtype=int8")
+    assert resolve("option.rolling_batch=disable\noption.dtype=int8")[common.DTYPE] == "int8"

@@ -49,6 +49,7 @@ CONTEXTS = (
     {"option.tensor_parallel_degree": "1"},
     {"option.mpi_mode": "false"},
     {"option.speculative_length": "3"},
+    {"option.quantize": "smoothquant"},
     {"minWorkers": "3", "option.tensor_parallel_degree": "1"},
     {"required_memory_mb": "1", "gpu.required_memory_mb": "1"},
 )
