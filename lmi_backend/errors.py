@@ -8,6 +8,7 @@
     ├── UnavailableError      nothing wrong with the request; try again
     │   ├── EngineDeadError   the engine or its worker died under the request
     │   └── StoppingError     the server is going away
+    ├── HttpError             an HTTP answer that is an error; its text is the body
     ├── EngineError           the engine failed on this request only
     ├── CancelledError        the client went away
     ├── DeadlineError         the request outlived its time
@@ -21,13 +22,19 @@ same request may succeed later.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_HTTP_CODES: Final = {
+    404: "NOT_FOUND", 409: "ALREADY_EXISTS", 499: "CANCELLED", 501: "UNSUPPORTED",
+    503: "UNAVAILABLE",
+}  # fmt: skip
+_SERVER_ERROR: Final = 500
 
 
 class LmiError(Exception):
     """Base of every error this package raises on purpose; its text may be shown to a client."""
 
-    code: ClassVar[str] = "INTERNAL"
+    code: str = "INTERNAL"
     retryable: ClassVar[bool] = False
 
 
@@ -84,6 +91,15 @@ class RequestError(LmiError):
         self.detail = f"{shown}{problem}{hint}"
         """What is wrong, without the field: its name differs between wire formats."""
         super().__init__(f"{field} {self.detail}")
+
+
+class HttpError(LmiError):
+    """An answer that an HTTP server would send with an error's status; its text is the body."""
+
+    def __init__(self, status: int, body: str) -> None:
+        self.status = status
+        self.code = _HTTP_CODES.get(status, "INVALID_ARG" if status < _SERVER_ERROR else "INTERNAL")
+        super().__init__(body)
 
 
 class UnavailableError(LmiError):

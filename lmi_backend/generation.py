@@ -6,7 +6,7 @@ positional on the wire and may only be appended. Both ends run the same copy of 
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -41,7 +41,8 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
 class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """One prompt to continue."""
 
-    prompt: str
+    prompt: str | tuple[int, ...]
+    """Text, or the token ids of a caller that tokenises itself."""
     sampling: Sampling = Sampling()
     stream: bool = True
     """False lets the engine hold its output back until the end: one delta, least work."""
@@ -49,12 +50,44 @@ class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """Name of a LoRA adapter; empty for the base model."""
     priority: int = 0
     trace_headers: dict[str, str] = {}
+    n: int = 1
+    """Answers wanted to the prompt."""
+    logprobs: int | None = None
+    """Alternatives wanted for each token, 0 for the token alone; None for no tokens in deltas."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt, which come with the first delta."""
+    images: tuple[bytes, ...] = ()
+    """Files of the images the prompt speaks of, in its order."""
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A body the engine, or the user's own code, reads and answers itself."""
+
+    path: str
+    """Where an HTTP server would have got it: /v1/chat/completions, /invocations …"""
+    body: bytes
+    headers: dict[str, str] = {}
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """A token of an answer or of a prompt."""
+
+    id: int
+    text: str
+    logprob: float | None = None
+    """Natural logarithm of its probability; None for a prompt's first token."""
+    rank: int | None = None
+    """Its place among all tokens by probability, from 1."""
+    is_special: bool = False
+    """Whether the tokenizer knows it as special, such as the end of text."""
+    top: tuple[Token, ...] = ()
+    """The most likely tokens at its place, best first."""
 
 
 class Delta(msgspec.Struct, array_like=True):
     """What one engine step, or several merged ones, added to an answer.
 
-    The last delta of a request, and only that, has a finish reason.
+    The last delta of an answer, and only that, has a finish reason.
     """
 
     text: str = ""
@@ -65,6 +98,19 @@ class Delta(msgspec.Struct, array_like=True):
     """The stop string or stop token id that ended the answer, if one did."""
     num_prompt_tokens: int = 0
     """Length of the prompt in tokens; given with every delta."""
+    index: int = 0
+    """Which answer: those to the first prompt come first, `n` of them, then the next prompt's."""
+    tokens: tuple[Token, ...] = ()
+    """The tokens, where they were asked for."""
+    prompt_tokens: tuple[Token, ...] = ()
+    """The prompt's tokens, where they were asked for; with the first delta."""
+    cumulative_logprob: float | None = None
+    """Sum of the logarithms of all tokens so far, where tokens were asked for."""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its answer is over."""
+        return self.finish_reason is not None
 
     def merge(self, later: Delta) -> None:
         """Append `later`, so that both travel in one response."""
@@ -73,3 +119,33 @@ class Delta(msgspec.Struct, array_like=True):
         self.finish_reason = later.finish_reason
         self.stop_reason = later.stop_reason
         self.num_prompt_tokens = later.num_prompt_tokens
+        self.tokens += later.tokens
+        self.prompt_tokens += later.prompt_tokens
+        self.cumulative_logprob = later.cumulative_logprob
+
+
+class Chunk(msgspec.Struct, array_like=True):
+    """A piece of the answer to a `Call`."""
+
+    index: ClassVar[int] = 0
+    data: bytes = b""
+    """What an HTTP server would write next."""
+    is_last: bool = False
+    status: int = 200
+    """HTTP status; the first chunk's counts."""
+    headers: dict[str, str] = {}
+    """HTTP headers, names in lower case; the first chunk's count."""
+    num_tokens: int = 0
+    """Tokens generated since the chunk before, as far as they are known."""
+    num_prompt_tokens: int = 0
+
+    def merge(self, later: Chunk) -> None:
+        """Append `later`, so that both travel in one response."""
+        self.data += later.data
+        self.is_last = later.is_last
+        self.num_tokens += later.num_tokens
+        self.num_prompt_tokens = later.num_prompt_tokens
+
+
+Piece = Delta | Chunk
+"""A piece of any answer."""

@@ -16,7 +16,8 @@ from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.plan.signature import recorded_signature
-from lmi_backend.repository.tensors import INPUTS, OUTPUTS, Tensor
+from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
+from lmi_backend.repository.tensors import Tensor
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -124,7 +125,8 @@ def _parameters() -> Iterator[str]:
         for name, field in FIELDS.items()
     ]
     yield from _table(("parameter", "accepted", "sets"), rows)
-    yield "\nNot served yet; only these values, which ask for nothing, are accepted:\n"
+    yield "\nNot served. LMI bodies may have them, and are answered without; of other clients only"
+    yield "these values, which ask for nothing, are accepted:\n"
     neutral = [(f"`{n}`", ", ".join(f"`{v}`" for v in values)) for n, values in NEUTRAL.items()]
     yield from _table(("parameter", "accepted"), neutral)
     yield f"\nIgnored: {', '.join(f'`{name}`' for name in sorted(IGNORED))}."
@@ -132,16 +134,31 @@ def _parameters() -> Iterator[str]:
 
 def _tensors() -> Iterator[str]:
     yield "# Tensors\n"
-    yield "From `lmi_backend/repository/tensors.py`. Every input is optional, but one of"
-    yield "`text_input` and `inputs` must be given. Shapes have one dimension; -1 is any length."
-    for title, tensors in (("Inputs", INPUTS), ("Outputs", OUTPUTS)):
-        yield f"\n## {title}\n"
-        yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
+    yield "From `lmi_backend/repository/tensors.py`. Every input is optional, but one that holds a"
+    yield "prompt must be given. Where a dimension is -1, any length is accepted. The models for"
+    yield "other clients share the workers of NAME; `lmi-backend convert --clients` writes them.\n"
+    rows = [
+        (f"`{entry.model_name('NAME')}`", f"`{entry.clients}`", entry.help, _mode(entry))
+        for entry in ENTRIES.values()
+    ]
+    yield from _table(("model", "`--clients`", "for", "mode"), rows)
+    for name, entry in ENTRIES.items():
+        if name == "infer":
+            continue
+        of = "" if entry is MAIN else f" of {entry.model_name('NAME')}"
+        for title, tensors in (("Inputs", entry.inputs), ("Outputs", entry.outputs)):
+            yield f"\n## {title}{of}\n"
+            yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
+
+
+def _mode(entry: Entry) -> str:
+    mode = "decoupled" if entry.is_decoupled else "one response"
+    return f"{mode}, batch dimension" if entry.max_batch_size else mode
 
 
 def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
     kind = tensor.data_type.removeprefix("TYPE_")
-    return f"`{tensor.name}`", kind, f"[{tensor.dims}]", tensor.help
+    return f"`{tensor.name}`", kind, str(tensor.shape), tensor.help
 
 
 def _metrics() -> Iterator[str]:

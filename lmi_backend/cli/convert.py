@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.doors import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.writer import render_config, write_backend, write_model
+from lmi_backend.repository.writer import render_config, write_backend, write_door, write_model
 
 if TYPE_CHECKING:
     import argparse
@@ -41,6 +42,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     convert.add_argument(
         "--warmup", action="store_true", help="let Triton send a request before it says ready"
     )
+    add_clients(convert)
     convert.set_defaults(run=_convert)
 
     install = commands.add_parser(
@@ -67,7 +69,6 @@ def _convert(arguments: argparse.Namespace) -> int:
         models = [Model(arguments.name, models[0].folder)]
     ready = _check_all(models)
     for model, options in ready:
-        folder = arguments.repository / model.name
         changes = write_model(
             model.folder,
             arguments.repository,
@@ -76,9 +77,18 @@ def _convert(arguments: argparse.Namespace) -> int:
             force=arguments.force,
             warmup=arguments.warmup,
         )
-        sys.stdout.write(f"{folder}\n")
-        sys.stdout.write("".join(f"    {change}\n" for change in changes))
+        _report(arguments.repository / model.name, changes)
+        for door in arguments.clients:
+            changes = write_door(
+                arguments.repository, model.name, door.clients, force=arguments.force
+            )
+            _report(arguments.repository / door.model_name(model.name), changes)
     return 0
+
+
+def _report(folder: Path, changes: list[str]) -> None:
+    sys.stdout.write(f"{folder}\n")
+    sys.stdout.write("".join(f"    {change}\n" for change in changes))
 
 
 def _check_all(models: list[Model]) -> list[tuple[Model, LmiOptions]]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.doors import add_clients
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.http import TritonHttp
@@ -23,11 +24,13 @@ from lmi_backend.cli.planning import say, served_plan
 from lmi_backend.cli.running import RunningServer
 from lmi_backend.cli.triton_server import find_server
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.repository.writer import write_model
+from lmi_backend.repository.writer import write_door, write_model
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from lmi_backend.repository.entries import Entry
 
 _PROGRESS_SECONDS = 5.0
 _POLL_SECONDS = 0.2
@@ -99,6 +102,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="SECONDS",
         help="time running requests have to finish when stopping (default %(default)s)",
     )
+    add_clients(parser)
     parser.add_argument("--log-file", type=Path, help="write Triton's log here, not to stderr")
     parser.add_argument("--example", metavar="PROMPT", help="when ready, stream this answer")
     parser.set_defaults(run=_serve)
@@ -110,7 +114,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     with _run_folder() as run, _stop_signals() as stop:
         repository = arguments.model_repository or run / "models"
         models = find_models(arguments.paths, os.environ, repository)
-        names = [_write(model, repository) for model in models]
+        names = [name for model in models for name in _write(model, repository, arguments.clients)]
         server = RunningServer(
             find_server(run), repository, names, ports, run=run, log_file=arguments.log_file
         )
@@ -131,10 +135,12 @@ def _run_until_stopped(server: RunningServer, stop: threading.Event, drain_secon
     server.drain(drain_seconds, stop.is_set)
 
 
-def _write(model: Model, repository: Path) -> str:
+def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
-    return model.name
+    for door in doors:
+        write_door(repository, model.name, door.clients, force=True)
+    return [model.name, *(door.model_name(model.name) for door in doors)]
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
+import zlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,12 +24,13 @@ import msgspec
 from lmi_backend import __version__
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest, Token
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 _WORD = re.compile(r"\s*\S+|\s+")
+_LOGPROB = -0.5
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,16 +53,19 @@ class EchoEngine:
         self._waiting = 0
         self._running = 0
         self._is_dead = False
+        self._adapters = dict(config.adapters)
 
     async def start(self) -> Capabilities:
         """See `Engine`."""
         await asyncio.sleep(self._settings.start_seconds)
-        return Capabilities("echo", __version__, self._settings.max_model_len)
+        return Capabilities(
+            "echo", __version__, self._settings.max_model_len, calls=True, adapters=True
+        )
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine`."""
         await self.check_health()
-        words = _WORD.findall(request.prompt)
+        words = _words(request)
         sampling = request.sampling
         if len(words) >= self._settings.max_model_len:
             raise RequestError(
@@ -68,6 +73,9 @@ class EchoEngine:
                 field="prompt",
                 accepted=f"fewer than {self._settings.max_model_len}",
             )
+        if request.adapter not in ("", *self._adapters):
+            known = ", ".join(self._adapters) or "none is loaded"
+            raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)
         if self._settings.fail_on and request.prompt == self._settings.fail_on:
             message = "the engine was told to fail on this prompt"
             raise EngineError(message)
@@ -79,8 +87,10 @@ class EchoEngine:
             self._waiting -= 1
         self._running += 1
         try:
-            async for delta in self._answer(request, words, room):
-                yield delta
+            for index in range(request.n):
+                async for delta in self._answer(request, words, room):
+                    delta.index = index
+                    yield delta
         finally:
             self._running -= 1
             self._places.release()
@@ -89,12 +99,14 @@ class EchoEngine:
         self, request: GenerateRequest, words: list[str], room: int
     ) -> AsyncGenerator[Delta, None]:
         total = Delta(num_prompt_tokens=len(words))
+        if request.prompt_logprobs is not None:
+            total.prompt_tokens = tuple(_token(word) for word in words)
         for count, word in enumerate(itertools.islice(itertools.cycle(words), room), start=1):
             await asyncio.sleep(self._settings.token_seconds)
             if request.prompt == self._settings.die_on:
                 self._is_dead = True
             await self.check_health()
-            delta = Delta(text=word, num_tokens=1, num_prompt_tokens=len(words))
+            delta = _delta(request, word, count, len(words))
             if word.strip() in request.sampling.stop:
                 delta.text = word if request.sampling.include_stop else ""
                 delta.finish_reason, delta.stop_reason = "stop", word.strip()
@@ -102,11 +114,30 @@ class EchoEngine:
                 delta.finish_reason = "length"
             total.merge(delta)
             if request.stream:
-                yield delta
+                yield total
+                total = Delta()
             if delta.finish_reason:
                 break
         if not request.stream:
             yield total
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """Answer a body with itself, in lines. See `BodyEngine`."""
+        await self.check_health()
+        *lines, last = call.body.splitlines(keepends=True) or [b""]
+        headers = {"content-type": "application/json", "path": call.path}
+        for line in lines:
+            yield Chunk(line, headers=headers)
+            await asyncio.sleep(self._settings.token_seconds)
+        yield Chunk(last, is_last=True, headers=headers)
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """See `AdapterEngine`; an adapter changes nothing here."""
+        self._adapters[name] = folder
+
+    async def unload_adapter(self, name: str) -> None:
+        """See `AdapterEngine`."""
+        del self._adapters[name]
 
     def stats(self) -> EngineStats:
         """See `Engine`."""
@@ -120,6 +151,29 @@ class EchoEngine:
 
     async def close(self) -> None:
         """See `Engine`."""
+
+
+def _words(request: GenerateRequest) -> list[str]:
+    """Return the tokens of the prompt; one given as ids is spelled `<id>`."""
+    if isinstance(request.prompt, str):
+        return _WORD.findall(request.prompt)
+    return [f"<{number}>" for number in request.prompt]
+
+
+def _delta(request: GenerateRequest, word: str, count: int, num_prompt_tokens: int) -> Delta:
+    delta = Delta(text=word, num_tokens=1, num_prompt_tokens=num_prompt_tokens)
+    if request.logprobs is not None:
+        delta.tokens = (_token(word, top=request.logprobs),)
+        delta.cumulative_logprob = _LOGPROB * count
+    return delta
+
+
+def _token(word: str, top: int = 0) -> Token:
+    """A token whose id is a checksum of its word."""
+    number = zlib.crc32(word.encode("utf-8", "replace")) % 32_000
+    return Token(
+        number, word, _LOGPROB, rank=1, top=(Token(number, word, _LOGPROB, 1),) * min(top, 1)
+    )
 
 
 def _read(texts: dict[str, str]) -> Settings:

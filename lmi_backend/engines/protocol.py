@@ -13,7 +13,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.generation import Delta, GenerateRequest
+    from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +36,10 @@ class Capabilities(msgspec.Struct, frozen=True, array_like=True):
     version: str
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
+    calls: bool = False
+    """Whether it is a `BodyEngine`."""
+    adapters: bool = False
+    """Whether it is an `AdapterEngine`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):
@@ -80,4 +84,28 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Free everything; may be called twice."""
+        ...
+
+
+class BodyEngine(Protocol):
+    """An engine that reads whole HTTP bodies itself, such as OpenAI's."""
+
+    def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """Answer; closing the generator aborts. Raises what `Engine.generate` raises."""
+        ...
+
+
+class AdapterEngine(Protocol):
+    """An engine that takes LoRA adapters while it serves."""
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """Make an adapter known, or replace it.
+
+        Raises:
+            RequestError: the engine cannot load it.
+        """
+        ...
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget an adapter; requests that use it run to their end."""
         ...

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, cast
 
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.engines.protocol import Engine, EngineConfig
+    from lmi_backend.engines.protocol import AdapterEngine, BodyEngine, Engine, EngineConfig
     from lmi_backend.plan import EnginePlan
 
 ENGINES = {
@@ -60,3 +60,26 @@ def create_engine(name: str, config: EngineConfig) -> Engine:
         raise ConfigurationError(message) from error
     factory = cast("Callable[[EngineConfig], Engine]", getattr(module, class_name))
     return factory(config)
+
+
+def calls(engine: Engine) -> BodyEngine:
+    """Return an engine that reads whole bodies.
+
+    Raises:
+        RequestError: this one does not.
+    """
+    if not hasattr(engine, "call"):
+        problem = "holds an OpenAI body, which this model's engine does not read"
+        raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
+    return cast("BodyEngine", engine)
+
+
+def adapts(engine: Engine) -> AdapterEngine:
+    """Return an engine that takes adapters while it serves.
+
+    Raises:
+        RequestError: this one does not.
+    """
+    if not hasattr(engine, "load_adapter"):
+        raise RequestError("cannot be loaded by this model's engine", field="adapter")
+    return cast("AdapterEngine", engine)

@@ -50,12 +50,18 @@ class EnginePlan:
     """Bytes of the largest message between stub and worker."""
     dialect: Dialect = "async"
     """Whose defaults an LMI body gets."""
+    output_formatter: str = ""
+    """LMI's form of answer; empty for the one that fits the request."""
+    tgi_compat: bool = False
+    """Whether LMI answers take the form of TGI's."""
     engine_arguments: Mapping[str, Any] = field(default_factory=dict)
     """Typed arguments under the engine's own names."""
     passthrough: Mapping[str, str] = field(default_factory=dict)
     """Further arguments as text, which the engine itself reads and may refuse."""
     adapters: Mapping[str, str] = field(default_factory=dict)
     """LoRA adapter name to folder."""
+    adapter_roots: tuple[str, ...] = ()
+    """Folders from which adapters may be loaded while serving; none where LoRA is off."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables added to the workers' environment."""
     notes: tuple[str, ...] = ()

@@ -68,3 +68,19 @@ def find_adapters(options: LmiOptions) -> dict[str, str]:
         config.parent.name: str(config.parent.resolve())
         for config in sorted(folder.glob("*/adapter_config.json"))
     }
+
+
+def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
+    """Return the folders from which adapters may be loaded while serving; first the model's own.
+
+    Raises:
+        OptionError: one does not exist.
+    """
+    if not options[vllm.ENABLE_LORA]:
+        return ()
+    own: str = options[vllm.ADAPTERS]
+    further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
+    for root in further:
+        if not (options.folder / root).is_dir():
+            raise options.error(vllm.ADAPTER_ROOTS, f"names {root}, which is not a folder")
+    return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.tensors import INPUTS, OUTPUTS
+from lmi_backend.repository.entries import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lmi_backend.repository.entries import Entry
     from lmi_backend.repository.tensors import Tensor
 
 MODEL_DIR: str = "model_dir"
@@ -23,7 +24,7 @@ WARMUP_FILE: str = "prompt"
 
 
 def model_config(
-    *, name: str, parameters: Mapping[str, str], warmup: bool = False
+    *, name: str, parameters: Mapping[str, str], entry: Entry = MAIN, warmup: bool = False
 ) -> dict[str, Any]:
     """Return the ModelConfig of a model, in the order of a written file.
 
@@ -34,10 +35,10 @@ def model_config(
         "name": name,
         "backend": "python",
         # 0: Triton adds no batch dimension, the engine batches continuously.
-        "max_batch_size": 0,
-        "model_transaction_policy": {"decoupled": True},
-        "input": [_tensor(tensor) | {"optional": True} for tensor in INPUTS],
-        "output": [_tensor(tensor) for tensor in OUTPUTS],
+        "max_batch_size": entry.max_batch_size,
+        "model_transaction_policy": {"decoupled": entry.is_decoupled},
+        "input": [_tensor(tensor) | {"optional": True} for tensor in entry.inputs],
+        "output": [_tensor(tensor) for tensor in entry.outputs],
         # Without a group a GPU server would start a whole copy of the model on each device.
         "instance_group": [{"name": name, "kind": Word("KIND_MODEL"), "count": 1}],
         # No dynamic_batching: with a queue policy Triton's batcher serves a burst of requests one
@@ -62,4 +63,4 @@ class Word(str):
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "data_type": Word(tensor.data_type), "dims": [tensor.dims]}
+    return {"name": tensor.name, "data_type": Word(tensor.data_type), "dims": tensor.shape}

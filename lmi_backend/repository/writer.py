@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
+from lmi_backend.repository.entries import CLIENTS, ENTRIES, SHARES
 from lmi_backend.repository.model_config import MODEL_DIR, WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import digest, options_record
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
 
 MODEL_PY = '''\
-"""Served by lmi-backend; what it runs is in ../serving.properties."""
+"""Served by lmi-backend; config.pbtxt and serving.properties say what it runs."""
 
 from lmi_backend.triton.model import TritonPythonModel
 
@@ -82,9 +83,13 @@ def write_model(
     files = {"1/model.py": MODEL_PY, _CONFIG: config}
     if warmup:
         files[f"warmup/{WARMUP_FILE}"] = _WARMUP_PROMPT
+    if not is_in_place and (source / FILE_NAME).is_file():
+        files[FILE_NAME] = _read(source / FILE_NAME)
+    return _write_files(folder, files, force=force)
+
+
+def _write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> list[str]:
     try:
-        if not is_in_place and (source / FILE_NAME).is_file():
-            files[FILE_NAME] = _read(source / FILE_NAME)
         before = {path: _read(folder / path) for path in files if (folder / path).is_file()}
         if not force:
             _refuse_edits(folder, before)
@@ -96,6 +101,24 @@ def write_model(
         message = f"{folder}: cannot be written: {error.strerror}"
         raise ConfigurationError(message) from error
     return [line for path in before for line in _difference(path, before[path], files[path])]
+
+
+def write_door(repository: Path, name: str, clients: str, *, force: bool = False) -> list[str]:
+    """Write the thin model of other clients, which shares the workers of the model `name`.
+
+    Returns and raises what `write_model` does.
+    """
+    entry = ENTRIES[clients]
+    parameters = {SHARES: name, CLIENTS: clients}
+    config = model_config(name=entry.model_name(name), parameters=parameters, entry=entry)
+    body = render(config)
+    text = (
+        f"# Written by lmi-backend {__version__}: {entry.help}.\n"
+        f"# digests: config {digest(body)}, properties \n"
+        f"{body}"
+    )
+    files = {"1/model.py": MODEL_PY, _CONFIG: text}
+    return _write_files(repository / entry.model_name(name), files, force=force)
 
 
 def write_backend(backends: Path) -> Path:

@@ -1,62 +1,70 @@
-"""What goes back: which outputs a client asked for, and their values."""
+"""What goes back: the contract of all wire formats."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Protocol
 
-from lmi_backend.generation import Delta
+from lmi_backend.errors import LmiError, RequestError
 
-Output = str | int
-WireFormat = Literal["lmi", "vllm"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-_LMI_FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
+    from lmi_backend.generation import Call, GenerateRequest, Piece
+
+Value = str | bytes | int | float
+Output = Value | list[str] | list[int] | list[float]
+"""Value of an output tensor; a list has one element for each answer or token."""
+Response = dict[str, Output]
 
 
-@dataclass
-class Reply:
-    """Turns the deltas of one request into named outputs.
+class Reply(Protocol):
+    """Turns the pieces of one request's answers into responses of named outputs."""
 
-    Args:
-        wire_format: whose client asked.
-        prompt_field: what the client calls the prompt, for error texts.
-        prefix: text put before the answer: the prompt, if it is wanted back.
-        outputs: names of the optional outputs wanted.
-        stream: whether text comes in pieces.
-    """
+    outputs: frozenset[str]
+    """Names of the optional outputs that are wanted."""
 
-    wire_format: WireFormat
-    prompt_field: str
-    prefix: str = ""
-    outputs: frozenset[str] = frozenset()
-    stream: bool = False
-    _text: str = ""
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """Return the responses to send now.
 
-    def values(self, delta: Delta) -> dict[str, Output]:
-        """Return the outputs of one response."""
-        self._text += delta.text
-        values = self._lmi(delta) if self.wire_format == "lmi" else self._vllm(delta)
-        optional: dict[str, Output] = {
-            "finish_reason": self._finish_reason(delta),
-            "num_input_tokens": delta.num_prompt_tokens,
-            "num_output_tokens": delta.num_tokens,
-        }
-        return values | {name: optional[name] for name in optional if name in self.outputs}
+        Args:
+            pieces: what has come since the last call, at most one piece of each answer.
+            is_last: nothing more will come; then there is at least one response.
 
-    def _vllm(self, delta: Delta) -> dict[str, Output]:
-        return {"text_output": delta.text if self.stream else self.prefix + delta.text}
+        Raises:
+            LmiError: the answer is an error.
+        """
+        ...
 
-    def _lmi(self, delta: Delta) -> dict[str, Output]:
-        """LMI's last line carries the whole text; before it, only pieces."""
-        is_piece = self.stream or "text_output" in self.outputs
-        piece: dict[str, Output] = {"text_output": delta.text} if is_piece else {}
-        whole = {"generated_text": self.prefix + self._text} if delta.finish_reason else {}
-        return piece | whole
+    def failure(self, error: LmiError) -> LmiError:
+        """Return an error as this client would read it."""
+        ...
 
-    def _finish_reason(self, delta: Delta) -> str:
-        if self.wire_format == "vllm":
-            # The word Triton's vLLM backend sends until the end is Python's None as text.
-            return str(delta.finish_reason)
-        if delta.finish_reason == "stop" and delta.stop_reason is not None:
-            return "stop_sequence"
-        return _LMI_FINISH.get(delta.finish_reason or "", "")
+
+@dataclass(frozen=True)
+class AdapterChange:
+    """A management request: what is to happen to which LoRA adapter."""
+
+    body: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """A request to end the running request of the same id."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A request that was understood."""
+
+    work: tuple[GenerateRequest, ...] | Call | AdapterChange | Cancel
+    reply: Reply
+    dropped: tuple[str, ...] = ()
+    """Parameters that change nothing, as in LMI; worth a line in the log."""
+
+
+def rename_prompt(error: LmiError, field: str) -> LmiError:
+    """Return an error that calls the prompt what the client calls it."""
+    if isinstance(error, RequestError) and error.field == "prompt":
+        return RequestError(error.detail, field=field)
+    return error

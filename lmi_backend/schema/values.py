@@ -110,6 +110,33 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(_string(item) for item in items if item)
 
 
+def _names(value: Any) -> tuple[str, ...]:
+    """Like strings, but an empty one counts: it names the base model."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list):
+        raise ValueError("is not a list of strings")  # noqa: TRY004
+    return tuple(_string(item) for item in items)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    given = _from_text(value) if isinstance(value, str) else value
+    if not isinstance(given, dict):
+        raise ValueError("is not an object")  # noqa: TRY004
+    return given
+
+
+def _object_or_text(value: Any) -> dict[str, Any] | str:
+    return value if isinstance(value, dict) else _string(value)
+
+
+def _count_or_flag(value: Any) -> int | None:
+    """Read OpenAI's logprobs: a number, or for chat a truth value."""
+    if isinstance(value, bool):
+        return 0 if value else None
+    count: int = integer(0).read(value)
+    return count
+
+
 def _integers(value: Any) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
@@ -136,3 +163,7 @@ STRINGS = Value(_strings, "a string or a list of strings")
 INTEGERS = Value(_integers, "a list of whole numbers")
 SEED = Value(_seed, "a whole number")
 TOKEN_WEIGHTS = Value(_token_weights, "an object of token id to number")
+NAMES = Value(_names, "a string or a list of strings")
+OBJECT = Value(_object, "an object, or JSON text of one")
+OBJECT_OR_TEXT = Value(_object_or_text, "an object or a string")
+COUNT_OR_FLAG = Value(_count_or_flag, "a whole number, 0 or more, or true or false")

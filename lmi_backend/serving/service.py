@@ -15,34 +15,34 @@ import queue
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import (
+    CancelledError,
     ConnectionLostError,
     EngineDeadError,
     EngineError,
     LmiError,
-    RequestError,
     StoppingError,
-    UnavailableError,
 )
+from lmi_backend.generation import Call, Delta
+from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.session import Session, Sink
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
+from lmi_backend.workers.failures import error_of
 from lmi_backend.workers.frames import encode
-from lmi_backend.workers.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lmi_backend.engines.protocol import Capabilities, EngineStats
-    from lmi_backend.generation import Delta, GenerateRequest
-    from lmi_backend.plan import EnginePlan
+    from lmi_backend.generation import Piece
+    from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 # One send waits about 150 µs on the server with the GIL released; four keep two cores busy.
 _SENDERS = 4
+_HTTP_ERROR = 400
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,16 @@ class Snapshot:
 
 
 class Service:
-    """All of one model. `on_line` gets a worker's name and each line it prints."""
+    """All of one model."""
 
-    def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
-        self._plan = plan
-        self._pool = Pool(plan, name, self, on_line)
-        # What runs, and what waits in the engines' own queues.
-        self._places = plan.max_requests + plan.queue_size
+    def __init__(self, workers: Workers, limits: Limits) -> None:
+        self._pool, self._limits = workers, limits
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._ready: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self._is_closing = False
+        self._taken = 0
         self._ended: dict[str, int] = {}
         self._responses = self._prompt_tokens = self._generation_tokens = 0
         self._watch = Watch(self._open_sessions, self._end_early)
@@ -81,13 +79,13 @@ class Service:
         ]
 
     def start(self) -> Capabilities:
-        """Start the workers and wait until they are ready. Raises what `Pool.start` raises."""
-        capabilities = self._pool.start()
+        """Start the workers and wait until they are ready. Raises what their `start` raises."""
+        capabilities = self._pool.start(self)
         for thread in (*self._senders, self._watch):
             thread.start()
         return capabilities
 
-    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+    def submit(self, work: msg.Work, sink: Sink) -> None:
         """Start a request; its answer, or its error, goes to the sink from another thread.
 
         Never blocks. Triton's queue cannot do the waiting: with any bound on it, its batcher looks
@@ -97,22 +95,48 @@ class Service:
             UnavailableError: as many requests wait as may, no worker is ready, or the server is
                 stopping; the sink is not used.
         """
+        number = next(self._numbers)
+        if isinstance(work, Call):
+            self._start(
+                Session(number, sink, width=1, n=1, deadline=self._deadline()),
+                msg.Ask(number, work),
+            )
+            return
+        n = work[0].n
+        session = Session(number, sink, width=len(work) * n, n=n, deadline=self._deadline())
+        self._start(session, msg.Submit(number, work))
+
+    def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
+        """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
+        number = next(self._numbers)
+        session = Session(number, sink, width=1, n=1, deadline=self._deadline())
+        self._start(session, msg.Adapt(number, name, folder, preload, pin))
+
+    def manage(self, body: dict[str, Any], sink: Sink) -> None:
+        """Hand a management request on, where the workers are another model's; see `submit`."""
+        number = next(self._numbers)
+        session = Session(number, sink, width=1, n=1, deadline=self._deadline())
+        self._start(session, msg.Manage(number, body))
+
+    def cancel(self, request_id: str) -> None:
+        """End the running requests that a client calls so."""
+        for session in self._open_sessions():
+            if request_id and session.sink.request_id == request_id:
+                self._end_early(session, CancelledError("the client stopped the request"))
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._limits.seconds
+
+    def _start(self, session: Session, message: msg.ToWorker | msg.Manage) -> None:
         if self._is_closing:
             raise StoppingError("the server is stopping")
-        if len(self._sessions) >= self._places:
-            running, waiting = self._plan.max_requests, self._plan.queue_size
-            raise UnavailableError(
-                f"all places are taken: {running} requests run (option.max_rolling_batch_size) "
-                f"and {waiting} wait (job_queue_size)"
-            )
-        number = next(self._numbers)
+        self._limits.check(self._taken, session.width)
         # Packed first: what cannot be packed must not leave a session behind.
-        frame = encode([msg.Submit(number, request)])
-        index, worker = self._pool.claim()
-        deadline = time.monotonic() + self._plan.request_timeout
-        session = Session(number, sink, index, deadline)
+        frame = encode([message])
+        session.worker, worker = self._pool.claim(session.width)
         with self._lock:
-            self._sessions[number] = session
+            self._sessions[session.number] = session
+            self._taken += session.width
         # From here on the worker's death finds the session; before, the send fails.
         try:
             worker.send_frame(frame)
@@ -155,17 +179,17 @@ class Service:
         """See `Listener`. One lock for all that one engine step brought."""
         with self._lock:
             for message in messages:
-                if not isinstance(message, msg.Output | msg.Failure):
+                if not isinstance(message, msg.Output | msg.Part | msg.Failure):
                     continue
                 session = self._sessions.get(message.id)
                 if session is None or session.error is not None:
                     # Cancelled or failed meanwhile.
                     continue
-                if isinstance(message, msg.Output):
-                    session.add(message.delta)
-                    self._schedule(session)
+                if isinstance(message, msg.Failure):
+                    self._set_error(session, error_of(message))
                 else:
-                    self._set_error(session, _error(message))
+                    session.add(message.piece)
+                    self._schedule(session)
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """See `Listener`."""
@@ -183,12 +207,12 @@ class Service:
         with self._lock:
             if session.number not in self._sessions:
                 return
-            session.pending = None
+            session.drop()
             self._set_error(session, error)
         self._pool.abort(session.worker, [session.number])
 
     def _set_error(self, session: Session, error: LmiError) -> None:
-        if session.error is None and not (session.pending and session.pending.finish_reason):
+        if session.error is None and not session.is_complete:
             session.error = error
             self._schedule(session)
 
@@ -200,50 +224,47 @@ class Service:
     def _send_ready(self) -> None:
         while (session := self._ready.get()) is not None:
             with self._lock:
-                delta, error = session.take()
+                pieces, error = session.take()
+                is_complete = session.is_complete
             try:
-                outcome = _send(session.sink, delta, error)
+                outcome = _send(session.sink, pieces, error, is_complete=is_complete)
             except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
                 _log.exception("request %d: its answer cannot be sent", session.number)
                 self._pool.abort(session.worker, [session.number])
                 outcome = "unsendable"
                 with contextlib.suppress(Exception):
                     session.sink.fail(EngineError("the answer cannot be sent"))
-            self._after_send(session, delta, outcome)
+            self._after_send(session, pieces, outcome)
 
-    def _after_send(self, session: Session, delta: Delta | None, outcome: str) -> None:
+    def _after_send(self, session: Session, pieces: list[Piece], outcome: str) -> None:
         with self._lock:
             self._responses += 1
-            if delta is not None:
-                self._generation_tokens += delta.num_tokens
+            for piece in pieces:
+                self._generation_tokens += piece.num_tokens
+                if piece.is_last and piece.index % session.n == 0:
+                    self._prompt_tokens += piece.num_prompt_tokens
             if not outcome:
                 session.is_scheduled = False
-                if session.pending is not None or session.error is not None:
+                if session.has_pending or session.error is not None:
                     self._schedule(session)
                 return
             del self._sessions[session.number]
+            self._taken -= session.width
             self._ended[outcome] = self._ended.get(outcome, 0) + 1
-            self._prompt_tokens += delta.num_prompt_tokens if delta is not None else 0
-        self._pool.done(session.worker)
+        self._pool.done(session.worker, session.width)
 
 
-def _send(sink: Sink, delta: Delta | None, error: LmiError | None) -> str:
-    """Send what there is; return how the answer ended, or nothing if it goes on."""
-    if delta is not None:
-        sink.send(delta)
+def _send(sink: Sink, pieces: list[Piece], error: LmiError | None, *, is_complete: bool) -> str:
+    """Send what there is; return how the request ended, or nothing if it goes on."""
+    if pieces:
+        sink.send(pieces, is_last=is_complete)
     if error is not None:
         sink.fail(error)
         return error.code.lower()
-    return delta.finish_reason or "" if delta is not None else ""
+    return _outcome(pieces[-1]) if is_complete else ""
 
 
-def _error(failure: msg.Failure) -> LmiError:
-    match failure.kind:
-        case "request":
-            return RequestError(failure.message, field=failure.field)
-        case "dead":
-            return EngineDeadError(failure.message)
-        case "stopping":
-            return StoppingError(failure.message)
-        case _:
-            return EngineError(failure.message)
+def _outcome(last: Piece) -> str:
+    if isinstance(last, Delta):
+        return last.finish_reason or ""
+    return "stop" if last.status < _HTTP_ERROR else "error"

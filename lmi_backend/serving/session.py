@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Delta
+    from lmi_backend.generation import Piece
 
 
 class Sink(Protocol):
     """Where an answer goes. Calls for one request never overlap."""
 
-    def send(self, delta: Delta) -> None:
-        """Send a piece; one with a finish reason ends the answer."""
+    @property
+    def request_id(self) -> str:
+        """What the client calls the request; may be empty."""
+        ...
+
+    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+        """Send pieces, at most one of each answer; the last ones end the request."""
         ...
 
     def fail(self, error: LmiError) -> None:
@@ -30,24 +35,59 @@ class Session:
 
     At any time at most one sender holds it: `is_scheduled` is true from when it is put on the
     ready queue until a sender finds nothing more to send.
+
+    Args:
+        width: answers it will have.
+        n: of them, answers to one prompt.
     """
 
-    __slots__ = ("deadline", "error", "is_scheduled", "number", "pending", "sink", "worker")
+    __slots__ = (
+        "_left",
+        "_pending",
+        "deadline",
+        "error",
+        "is_scheduled",
+        "n",
+        "number",
+        "sink",
+        "width",
+        "worker",
+    )
 
-    def __init__(self, number: int, sink: Sink, worker: int, deadline: float) -> None:
-        self.number, self.sink, self.worker, self.deadline = number, sink, worker, deadline
-        self.pending: Delta | None = None
+    def __init__(self, number: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
+        self.number, self.sink, self.deadline = number, sink, deadline
+        self.width, self.n = width, n
+        self.worker = 0
         self.error: LmiError | None = None
         self.is_scheduled = False
+        self._left = width
+        self._pending: dict[int, Piece] = {}
 
-    def add(self, delta: Delta) -> None:
-        """Take a delta; one that still waits grows, so both share a response."""
-        if self.pending is None:
-            self.pending = delta
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of every answer has come."""
+        return self._left == 0
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something waits to be sent."""
+        return bool(self._pending)
+
+    def add(self, piece: Piece) -> None:
+        """Take a piece; one that still waits grows, so both share a response."""
+        waiting = self._pending.get(piece.index)
+        if waiting is None:
+            self._pending[piece.index] = piece
         else:
-            self.pending.merge(delta)
+            waiting.merge(piece)  # type: ignore[arg-type]  # a request has one kind of pieces
+        self._left -= piece.is_last
 
-    def take(self) -> tuple[Delta | None, LmiError | None]:
-        """Return what is to be sent now, and forget the delta."""
-        delta, self.pending = self.pending, None
-        return delta, self.error
+    def take(self) -> tuple[list[Piece], LmiError | None]:
+        """Return what is to be sent now, and forget the pieces."""
+        pieces = list(self._pending.values())
+        self._pending.clear()
+        return pieces, self.error
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._pending.clear()

@@ -6,9 +6,13 @@ outputs, max_batch_size, the scheduler and the transaction policy; never an inst
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.tensors import INPUTS, OUTPUTS, Tensor
+from lmi_backend.repository.entries import CLIENTS, ENTRIES, MAIN
+
+if TYPE_CHECKING:
+    from lmi_backend.repository.entries import Entry
+    from lmi_backend.repository.tensors import Tensor
 
 
 def complete(config: Any) -> Any:
@@ -16,14 +20,21 @@ def complete(config: Any) -> Any:
 
     What a file says stands; where it contradicts, Triton's own ModelConfig raises.
     """
-    config.set_max_batch_size(0)
-    config.set_model_transaction_policy({"decoupled": True})
-    for tensor in INPUTS:
+    entry = entry_of(config.as_dict())
+    config.set_max_batch_size(entry.max_batch_size)
+    config.set_model_transaction_policy({"decoupled": entry.is_decoupled})
+    for tensor in entry.inputs:
         config.add_input(_entry(tensor) | {"optional": True})
-    for tensor in OUTPUTS:
+    for tensor in entry.outputs:
         config.add_output(_entry(tensor))
     return config
 
 
+def entry_of(config: dict[str, Any]) -> Entry:
+    """Return which form of a model a ModelConfig is."""
+    clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
+    return ENTRIES[clients]
+
+
 def _entry(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "data_type": tensor.data_type, "dims": [tensor.dims]}
+    return {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.shape}

@@ -2,42 +2,76 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, RequestError
-from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 
-_STRINGS = frozenset(tensor.name for tensor in INPUTS if tensor.data_type == "TYPE_STRING")
+if TYPE_CHECKING:
+    from lmi_backend.repository.entries import Entry
+    from lmi_backend.schema.reply import Output, Response
 
+_NUMPY: Final = {
+    "TYPE_STRING": np.object_,
+    "TYPE_BOOL": np.bool_,
+    "TYPE_INT32": np.int32,
+    "TYPE_UINT32": np.uint32,
+    "TYPE_UINT64": np.uint64,
+    "TYPE_FP32": np.float32,
+}
 
-def read_inputs(request: Any) -> dict[str, list[Any]]:
-    """Return the values of each input that was sent, flat.
-
-    Raises:
-        RequestError: a string is not UTF-8.
-    """
-    inputs: dict[str, list[Any]] = {}
-    for tensor in request.inputs():
-        name = tensor.name()
-        values = tensor.as_numpy().ravel().tolist()
-        inputs[name] = [_text(name, value) for value in values] if name in _STRINGS else values
-    return inputs
+Row = dict[str, list[Any]]
 
 
-def requested_outputs(request: Any) -> frozenset[str]:
-    """Return the outputs the client named; none if it named none, which Triton reads as all."""
-    names = frozenset(request.requested_output_names())
-    return names if len(names) < len(OUTPUTS) else frozenset()
+class Codec:
+    """Reads requests and makes responses of one entry of a model."""
 
+    def __init__(self, entry: Entry) -> None:
+        self._is_batched = entry.max_batch_size > 0
+        self._strings = frozenset(t.name for t in entry.inputs if t.data_type == "TYPE_STRING")
+        self._outputs = {t.name: (_NUMPY[t.data_type], len(t.shape)) for t in entry.outputs}
 
-def response(values: dict[str, str | int]) -> Any:
-    """Return a response of one-element tensors."""
-    return pb_utils.InferenceResponse(
-        output_tensors=[_tensor(name, value) for name, value in values.items()]
-    )
+    def read_inputs(self, request: Any) -> list[Row]:
+        """Return the values of each input that was sent, flat, for each row of the batch.
+
+        Raises:
+            RequestError: a string is not UTF-8.
+        """
+        rows: list[Row] = []
+        for tensor in request.inputs():
+            array = tensor.as_numpy()
+            batch = list(array) if self._is_batched else [array]
+            rows += ({} for _ in range(len(batch) - len(rows)))
+            for row, values in zip(rows, batch, strict=False):
+                row[tensor.name()] = self._values(tensor.name(), values)
+        return rows or [{}]
+
+    def requested_outputs(self, request: Any) -> frozenset[str]:
+        """Return the outputs the client named; none if it named none, read by Triton as all."""
+        names = frozenset(request.requested_output_names())
+        return names if len(names) < len(self._outputs) else frozenset()
+
+    def response(self, values: Response) -> Any:
+        """Return a response; outputs this entry does not have are left out."""
+        return pb_utils.InferenceResponse(
+            output_tensors=[
+                self._tensor(name, value) for name, value in values.items() if name in self._outputs
+            ]
+        )
+
+    def _values(self, name: str, array: Any) -> list[Any]:
+        values: list[Any] = array.ravel().tolist()
+        return [_text(name, value) for value in values] if name in self._strings else values
+
+    def _tensor(self, name: str, value: Output) -> Any:
+        kind, dimensions = self._outputs[name]
+        items = value if isinstance(value, list) else [value]
+        array = np.empty(len(items), dtype=kind)
+        array[:] = [_wire(item) for item in items] if kind is np.object_ else items
+        missing = dimensions - 1 + self._is_batched
+        return pb_utils.Tensor(name, array.reshape((1,) * missing + (len(items),)))
 
 
 def error_response(error: LmiError) -> Any:
@@ -56,10 +90,6 @@ def _text(name: str, value: bytes | str) -> str:
         raise RequestError(problem, field=name, value=value[:40]) from error
 
 
-def _tensor(name: str, value: str | int) -> Any:
-    if isinstance(value, int):
-        return pb_utils.Tensor(name, np.array([value], dtype=np.uint32))
-    array = np.empty(1, dtype=np.object_)
+def _wire(value: Any) -> bytes:
     # A generated text may hold half of a surrogate pair; "replace" keeps the response valid.
-    array[0] = value.encode("utf-8", "replace")
-    return pb_utils.Tensor(name, array)
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "replace")

@@ -5,38 +5,85 @@ from __future__ import annotations
 import json
 import logging
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.repository.entries import SHARES
 from lmi_backend.repository.model_config import MODEL_DIR
 from lmi_backend.repository.record import option_changes
+from lmi_backend.schema.context import Context
+from lmi_backend.serving.adapters import AdapterDesk
+from lmi_backend.serving.door import Door
+from lmi_backend.serving.guest import Guest
+from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.workers.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.serving.session import Sink
 
 _log = logging.getLogger(__name__)
 
 
-def load_service(
-    args: dict[str, str], on_line: Callable[[str, str], None]
-) -> tuple[Service, EnginePlan]:
-    """Start the service of a Triton model and return it with its plan.
+class Loaded(Protocol):
+    """A model that takes requests."""
+
+    service: Service
+
+    def context(self) -> Context:
+        """Return how its clients' bodies are read now."""
+        ...
+
+    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+        """Answer a management request."""
+        ...
+
+    def close(self) -> None:
+        """Stop."""
+        ...
+
+
+@dataclass
+class _Model:
+    """A model with workers of its own, and a door through which others share them."""
+
+    service: Service
+    desk: AdapterDesk
+    clients: Context
+    door: Door
+
+    def context(self) -> Context:
+        return self.clients
+
+    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+        self.desk.handle(body, self.service, sink)
+
+    def close(self) -> None:
+        self.door.close()
+        self.service.close()
+
+
+def load_model(args: dict[str, str], on_line: Callable[[str, str], None]) -> Loaded:
+    """Start what a Triton model needs and return it.
 
     Raises:
         LmiError: an option is wrong, or the workers cannot be started.
     """
     config = json.loads(args["model_config"])
     refuse_copies(config)
+    parameters = _parameters(config)
+    if SHARES in parameters:
+        return Guest(parameters[SHARES])
     folder = Path(args["model_repository"])
     name = args["model_name"]
-    parameters = _parameters(config)
     base = Path(parameters[MODEL_DIR]) if MODEL_DIR in parameters else None
     options = load_options(folder, os.environ, base=base)
     for change in option_changes(parameters, options):
@@ -49,11 +96,18 @@ def load_service(
         _log.warning("%s: %s", name, note)
     for reason in plan.reasons:
         _log.info("%s: %s", name, reason)
-    service = Service(plan, name, on_line)
     try:
-        capabilities = service.start()
+        return _start(plan, name, on_line)
     except OptionError as error:
         raise options.locate(error) from error
+
+
+def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
+    pool = Pool(plan, name, on_line)
+    desk = AdapterDesk(plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots))
+    pool.adapters = desk.folders
+    service = Service(pool, Limits(plan.max_requests, plan.queue_size, plan.request_timeout))
+    capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",
         name,
@@ -62,7 +116,15 @@ def load_service(
         plan.max_requests,
         capabilities.max_model_len,
     )
-    return service, plan
+    context = Context(
+        dialect=plan.dialect,
+        output_formatter=plan.output_formatter,
+        tgi_compat=plan.tgi_compat,
+        adapters=desk.folders.keys(),
+    )
+    door = Door(name, service, desk, context)
+    door.open()
+    return _Model(service, desk, context, door)
 
 
 def refuse_copies(config: dict[str, Any]) -> None:

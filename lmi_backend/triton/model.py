@@ -9,16 +9,20 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.generation import Call
+from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
 from lmi_backend.schema.request import read_request
 from lmi_backend.triton import logs
-from lmi_backend.triton.autocomplete import complete
-from lmi_backend.triton.codec import error_response, read_inputs, requested_outputs
+from lmi_backend.triton.autocomplete import complete, entry_of
+from lmi_backend.triton.codec import Codec, error_response
 from lmi_backend.triton.guard import ServerGuard
-from lmi_backend.triton.load import load_service
+from lmi_backend.triton.load import load_model
 from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.sink import TritonSink
 
 _log = logging.getLogger(__name__)
+
+_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
@@ -32,13 +36,16 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
+        self._entry = entry_of(json.loads(args["model_config"]))
+        self._codec = Codec(self._entry)
+        self._noted: set[str] = set()
         try:
-            self._service, self._plan = load_service(args, on_line=logs.log_worker_line)
+            self._loaded = load_model(args, on_line=logs.log_worker_line)
         except LmiError as error:
             raise pb_utils.TritonModelException(str(error)) from None
-        self._metrics = MetricsPublisher(args["model_name"], self._service.snapshot)
+        self._metrics = MetricsPublisher(args["model_name"], self._loaded.service.snapshot)
         self._metrics.start()
-        ServerGuard(self._service.kill).start()
+        ServerGuard(self._loaded.service.kill).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests; answers follow from other threads."""
@@ -48,27 +55,44 @@ class TritonPythonModel:
     def _take(self, request: Any) -> None:
         sender = request.get_response_sender()
         try:
-            inputs = read_inputs(request)
+            rows = self._codec.read_inputs(request)
             parameters = json.loads(request.parameters() or "{}")
-            generate, reply = read_request(inputs, parameters, dialect=self._plan.dialect)
-            reply.outputs |= requested_outputs(request)
-            self._service.submit(generate, TritonSink(request, sender, reply))
+            taken = read_request(rows, parameters, self._loaded.context())
+            taken.reply.outputs |= self._codec.requested_outputs(request)
+            self._start(request, sender, taken)
         except LmiError as error:
             _refuse(sender, error)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be taken")
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 
+    def _start(self, request: Any, sender: Any, taken: Taken) -> None:
+        sink = TritonSink(request, taken.reply, self._codec, is_decoupled=self._entry.is_decoupled)
+        try:
+            match taken.work:
+                case AdapterChange(body):
+                    self._loaded.change_adapter(body, sink)
+                case Cancel():
+                    self._loaded.service.cancel(request.request_id())
+                    sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
+                case Call() | tuple() as work:
+                    self._loaded.service.submit(work, sink)
+        except LmiError as error:
+            sink.fail(error)
+        for name in {*taken.dropped} - self._noted:
+            self._noted.add(name)
+            _log.warning("parameter %s of an LMI body changes nothing here (said once)", name)
+
     def is_ready(self) -> bool:
         """Tell whether a worker takes requests. Triton asks from 26.03 on."""
-        return self._service.is_ready()
+        return self._loaded.service.is_ready()
 
     def finalize(self) -> None:
         """Stop the workers. Triton calls it when the last answer has ended; nothing may be sent."""
         logs.detach()
         self._metrics.stop()
-        self._service.close()
+        self._loaded.close()
 
 
 def _refuse(sender: Any, error: LmiError) -> None:
-    sender.send(error_response(error), flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+    sender.send(error_response(error), flags=_FINAL)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, RequestError
-from lmi_backend.triton.codec import error_response, response
+from lmi_backend.triton.codec import error_response
 
 if TYPE_CHECKING:
-    from lmi_backend.generation import Delta
+    from lmi_backend.generation import Piece
     from lmi_backend.schema.reply import Reply
+    from lmi_backend.triton.codec import Codec
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
@@ -20,29 +21,70 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 class TritonSink:
     """See `Sink`. The final flag travels with the last response, which saves a message."""
 
-    __slots__ = ("_asking", "_is_ended", "_reply", "_request", "_sender")
+    __slots__ = (
+        "_asking",
+        "_codec",
+        "_held",
+        "_is_decoupled",
+        "_is_ended",
+        "_reply",
+        "_request",
+        "_sender",
+    )
 
-    def __init__(self, request: Any, sender: Any, reply: Reply) -> None:
-        self._request, self._sender, self._reply = request, sender, reply
+    def __init__(self, request: Any, reply: Reply, codec: Codec, *, is_decoupled: bool) -> None:
+        self._request, self._reply, self._codec = request, reply, codec
+        self._sender = request.get_response_sender()
+        self._is_decoupled = is_decoupled
+        self._held: dict[int, Piece] = {}
         # With the final flag Triton frees what is_cancelled() looks at: to ask at that moment or
         # later ends the whole server with a segmentation fault (seen on 24.10; still so in
         # python_backend's response_sender.cc and pb_cancel.cc of 2026).
         self._asking = threading.Lock()
         self._is_ended = False
 
-    def send(self, delta: Delta) -> None:
+    @property
+    def request_id(self) -> str:
         """See `Sink`."""
-        values = response(self._reply.values(delta))
-        if delta.finish_reason:
-            self._send_final(values)
-        else:
-            self._sender.send(values, flags=0)
+        return str(self._request.request_id())
+
+    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+        """See `Sink`."""
+        if not self._is_decoupled:
+            pieces = self._hold(pieces)
+            if not is_last:
+                return
+        try:
+            responses = self._responses(pieces, is_last=is_last)
+        except LmiError as error:
+            self.fail(error)
+            return
+        last = responses.pop() if is_last else None
+        for response in responses:
+            self._sender.send(response, flags=0)
+        if last is not None:
+            self._send_final(last)
+
+    def _hold(self, pieces: list[Piece]) -> list[Piece]:
+        """Keep what comes for the one response that Triton lets a model send."""
+        for piece in pieces:
+            if piece.index in self._held:
+                self._held[piece.index].merge(piece)  # type: ignore[arg-type]
+            else:
+                self._held[piece.index] = piece
+        return [self._held[index] for index in sorted(self._held)]
+
+    def _responses(self, pieces: list[Piece], *, is_last: bool) -> list[Any]:
+        responses = self._reply.responses(pieces, is_last=is_last)
+        if len(responses) > 1 and not self._is_decoupled:
+            problem = f"asks for {len(responses)} responses, and this model sends one"
+            accepted = "one answer, or the model of the same name that streams"
+            raise RequestError(problem, field="the request", accepted=accepted)
+        return [self._codec.response(values) for values in responses]
 
     def fail(self, error: LmiError) -> None:
         """See `Sink`. Triton does not end a stream at an error: the flag does."""
-        if isinstance(error, RequestError) and error.field == "prompt":
-            error = RequestError(error.detail, field=self._reply.prompt_field)
-        self._send_final(error_response(error))
+        self._send_final(error_response(self._reply.failure(error)))
 
     def is_cancelled(self) -> bool:
         """See `Sink`. The request is asked: the sender's answer costs twice as much."""

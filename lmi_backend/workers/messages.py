@@ -1,24 +1,26 @@
-"""All that stub and worker say to each other.
+"""All that stub and worker say to each other, and a model with its door's guests.
 
 A conversation: the worker connects and says `Hello`; the stub answers `Start`; the worker says
-`Ready` or `StartFailed`. Then `Submit` and `Abort` go in, `Output` and `Failure` come out, any
-number of them in one frame, and a `Heartbeat` every second. `Stop` or the end of the socket ends
-the worker.
+`Ready` or `StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
+`Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or the
+end of the socket ends the worker.
 """
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 HEARTBEAT_SECONDS: Final = 1.0
 
-FailureKind = Literal["request", "engine", "dead", "stopping"]
+FailureKind = Literal[
+    "request", "engine", "dead", "stopping", "unavailable", "cancelled", "deadline", "http"
+]
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -33,10 +35,29 @@ class Start(_Message, frozen=True):
 
 
 class Submit(_Message, frozen=True):
-    """Generate; `id` is the stub's number of the request."""
+    """Generate for every prompt of one client request; `id` is the stub's number of it."""
 
     id: int
-    request: GenerateRequest
+    requests: tuple[GenerateRequest, ...]
+
+
+class Ask(_Message, frozen=True):
+    """Answer a whole body."""
+
+    id: int
+    call: Call
+
+
+class Adapt(_Message, frozen=True):
+    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `Part`."""
+
+    id: int
+    name: str
+    folder: str
+    preload: bool = True
+    """Put its weights beside the model now, not with its first request."""
+    pin: bool = False
+    """Keep them there."""
 
 
 class Abort(_Message, frozen=True):
@@ -74,7 +95,14 @@ class Output(_Message, frozen=True):
     """A piece of an answer."""
 
     id: int
-    delta: Delta
+    piece: Delta
+
+
+class Part(_Message, frozen=True):
+    """A piece of the answer to an `Ask`."""
+
+    id: int
+    piece: Chunk
 
 
 class Failure(_Message, frozen=True):
@@ -85,6 +113,8 @@ class Failure(_Message, frozen=True):
     message: str
     field: str = ""
     """For kind "request": what the message speaks of, such as "prompt"."""
+    status: int = 0
+    """For kind "http": the status; the message is the body."""
 
 
 class Heartbeat(_Message, frozen=True):
@@ -93,5 +123,26 @@ class Heartbeat(_Message, frozen=True):
     stats: EngineStats
 
 
-ToWorker = Start | Submit | Abort | Stop
-FromWorker = Hello | Ready | StartFailed | Output | Failure | Heartbeat
+class Welcome(_Message, frozen=True):
+    """First word of a door to its guest, and again when something of it changes."""
+
+    dialect: Literal["legacy", "async"]
+    output_formatter: str
+    tgi_compat: bool
+    is_custom: bool
+    adapters: list[str]
+
+
+class Manage(_Message, frozen=True):
+    """A guest's management request. Answered by one `Part`."""
+
+    id: int
+    body: dict[str, Any]
+
+
+ToWorker = Start | Submit | Ask | Adapt | Abort | Stop
+FromGuest = Hello | Submit | Ask | Manage | Abort
+ToGuest = Welcome | Output | Part | Failure
+FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
+Work = tuple[GenerateRequest, ...] | Call
+"""What a client's request comes to."""

@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -25,7 +25,7 @@ from lmi_backend.workers import messages as msg
 from lmi_backend.workers.worker import Worker, start_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.plan import EnginePlan
 
@@ -67,18 +67,18 @@ class Pool:
         on_line: gets a worker's name and each line it prints.
     """
 
-    def __init__(
-        self, plan: EnginePlan, name: str, listener: Listener, on_line: Callable[[str, str], None]
-    ) -> None:
-        self._plan, self._listener, self._on_line = plan, listener, on_line
+    def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
+        self._plan, self._on_line = plan, on_line
+        self.adapters: Mapping[str, str] = plan.adapters
+        """What a worker that starts from now on knows; adapter name to folder."""
         self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.workers)]
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         self._watchers: list[threading.Thread] = []
 
-    def start(self) -> Capabilities:
-        """Start every worker.
+    def start(self, listener: Listener) -> Capabilities:
+        """Start every worker, whose words `listener` hears.
 
         Raises:
             ConfigurationError: an engine refuses an option.
@@ -93,7 +93,7 @@ class Pool:
             raise
         for slot in self._slots:
             watcher = threading.Thread(
-                target=self._watch, args=(slot,), name=f"lmi-{slot.name}", daemon=True
+                target=self._watch, args=(slot, listener), name=f"lmi-{slot.name}", daemon=True
             )
             watcher.start()
             self._watchers.append(watcher)
@@ -103,8 +103,8 @@ class Pool:
             raise UnavailableError(message)
         return first.capabilities
 
-    def claim(self) -> tuple[int, Worker]:
-        """Choose the worker with the least to do and count one more request as its own.
+    def claim(self, width: int = 1) -> tuple[int, Worker]:
+        """Choose the worker with the least to do and count `width` more answers as its own.
 
         Returns its index and itself; the caller sends it the request, and calls `done` at the end.
 
@@ -121,7 +121,7 @@ class Pool:
                 troubles = "; ".join(f"worker {s.name}: {s.trouble}" for s in self._slots)
                 raise UnavailableError(troubles)
             _, index, worker = min(ready, key=lambda item: item[:2])
-            self._slots[index].outstanding += 1
+            self._slots[index].outstanding += width
             return index, worker
 
     def abort(self, index: int, numbers: list[int]) -> None:
@@ -134,10 +134,10 @@ class Pool:
             # It is dying, and its watcher deals with that.
             _log.warning("worker %s: %s", worker.name if worker else index, error)
 
-    def done(self, index: int) -> None:
+    def done(self, index: int, width: int = 1) -> None:
         """Count a request as ended."""
         with self._lock:
-            self._slots[index].outstanding -= 1
+            self._slots[index].outstanding -= width
 
     def is_ready(self) -> bool:
         """Tell whether a request would be taken."""
@@ -177,7 +177,7 @@ class Pool:
         began = time.monotonic()
         _log.info("worker %s starts: engine %s", slot.name, self._plan.engine)
         worker = start_worker(
-            self._plan,
+            replace(self._plan, adapters=dict(self.adapters)),
             slot.index,
             name=slot.name,
             folder=self._folder,
@@ -193,29 +193,29 @@ class Pool:
         seconds = time.monotonic() - began
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
-    def _watch(self, slot: _Slot) -> None:
+    def _watch(self, slot: _Slot, listener: Listener) -> None:
         """Read a worker until it dies; then tell, and start another; until the pool closes."""
         while not self._closing.is_set():
             worker = slot.worker
             if worker is not None:
-                self._read(slot, worker)
+                self._read(slot, worker, listener)
             if self._closing.is_set() or not self._restart(slot):
                 return
 
-    def _read(self, slot: _Slot, worker: Worker) -> None:
+    def _read(self, slot: _Slot, worker: Worker, listener: Listener) -> None:
         try:
             while True:
                 messages = worker.read()
                 for message in messages:
                     self._note(slot, message)
-                self._listener.on_messages(messages)
+                listener.on_messages(messages)
         except WorkerError as error:
             if self._closing.is_set():
                 # The requests of a worker that was told to stop have been failed by itself.
-                self._bury(slot, worker, "was stopped")
+                listener.on_death(slot.index, self._bury(slot, worker, "was stopped"))
                 return
             cause = "" if isinstance(error, ConnectionLostError) else f": {error}"
-            self._bury(slot, worker, f"{worker.bury()}{cause}")
+            listener.on_death(slot.index, self._bury(slot, worker, f"{worker.bury()}{cause}"))
 
     def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
         """Take what a message says about the worker itself."""
@@ -226,7 +226,8 @@ class Pool:
             with self._lock:
                 slot.worker, slot.trouble = None, "its engine died and it is being restarted"
 
-    def _bury(self, slot: _Slot, worker: Worker, how: str) -> None:
+    def _bury(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
+        """Forget a worker; return what its requests are told."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()
             slot.deaths += not self._closing.is_set()
@@ -234,7 +235,7 @@ class Pool:
         text = f"worker {worker.name} {how}"
         if not self._closing.is_set():
             _log.error("%s; its requests are failed", text)
-        self._listener.on_death(slot.index, EngineDeadError(text))
+        return EngineDeadError(text)
 
     def _restart(self, slot: _Slot) -> bool:
         """Start a slot again, with pauses; return False if it is given up."""

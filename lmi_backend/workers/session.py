@@ -9,21 +9,25 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.protocol import EngineStats
-from lmi_backend.engines.registry import create_engine
+from lmi_backend.engines.registry import adapts, calls, create_engine
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
     EngineDeadError,
     LmiError,
     OptionError,
-    RequestError,
     WorkerError,
 )
+from lmi_backend.generation import Chunk
 from lmi_backend.workers import messages as msg
+from lmi_backend.workers.failures import failure_of
 from lmi_backend.workers.frames import FrameDecoder, encode
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Engine
+    from collections.abc import Coroutine, Iterable
+
+    from lmi_backend.engines.protocol import AdapterEngine, Engine
+    from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +92,9 @@ class WorkerSession:
         match message:
             case msg.Start():
                 self._beats = asyncio.create_task(self._start(message))
-            case msg.Submit():
-                self._submit(message)
+            case msg.Submit() | msg.Ask() | msg.Adapt():
+                task = asyncio.create_task(self._answer(message))
+                self._tasks[message.id] = task
             case msg.Abort():
                 self._abort(message)
             case msg.Stop():
@@ -131,35 +136,55 @@ class WorkerSession:
             await asyncio.sleep(_STATS_SECONDS)
             quiet += _STATS_SECONDS
 
-    def _submit(self, submit: msg.Submit) -> None:
-        self._tasks[submit.id] = asyncio.create_task(self._generate(submit))
-
     def _abort(self, abort: msg.Abort) -> None:
         for number in abort.ids:
             task = self._tasks.pop(number, None)
             if task is not None:
                 task.cancel()
 
-    async def _generate(self, submit: msg.Submit) -> None:
+    async def _answer(self, message: msg.Submit | msg.Ask | msg.Adapt) -> None:
+        """Answer one request; whatever goes wrong ends this one only."""
+        number = message.id
         if self._engine is None:
-            self._fail(submit.id, "engine", "the engine is not started")
+            self._fail(number, "engine", "the engine is not started")
             return
         try:
-            async with aclosing(self._engine.generate(submit.request)) as deltas:
-                async for delta in deltas:
-                    self._send(msg.Output(submit.id, delta))
-        except RequestError as error:
-            self._fail(submit.id, "request", error.detail, error.field)
-        except EngineDeadError as error:
-            self._fail(submit.id, "dead", str(error))
-            self._die()
+            await self._work(message, self._engine)
         except LmiError as error:
-            self._fail(submit.id, "engine", str(error))
+            self._send(failure_of(number, error))
+            if isinstance(error, EngineDeadError):
+                self._die()
         except Exception as error:  # noqa: BLE001  one request must not end the others
-            _log.exception("request %s failed", submit.id)
-            self._fail(submit.id, "engine", f"{type(error).__name__}: {error}")
+            _log.exception("request %s failed", number)
+            self._fail(number, "engine", f"{type(error).__name__}: {error}")
         finally:
-            self._tasks.pop(submit.id, None)
+            self._tasks.pop(number, None)
+
+    async def _work(self, message: msg.Submit | msg.Ask | msg.Adapt, engine: Engine) -> None:
+        match message:
+            case msg.Submit(requests=(request,)):
+                await self._generate(engine, message.id, request, 0)
+            case msg.Submit():
+                await _all(
+                    self._generate(engine, message.id, request, place * request.n)
+                    for place, request in enumerate(message.requests)
+                )
+            case msg.Ask():
+                async with aclosing(calls(engine).call(message.call)) as chunks:
+                    async for chunk in chunks:
+                        self._send(msg.Part(message.id, chunk))
+            case msg.Adapt():
+                await _adapt(message, adapts(engine))
+                self._send(msg.Part(message.id, Chunk(is_last=True)))
+
+    async def _generate(
+        self, engine: Engine, number: int, request: GenerateRequest, first: int
+    ) -> None:
+        """Send the deltas of one prompt, whose answers count from `first`."""
+        async with aclosing(engine.generate(request)) as deltas:
+            async for delta in deltas:
+                delta.index += first
+                self._send(msg.Output(number, delta))
 
     def _die(self) -> None:
         """End after the other requests had their turn to hear it from the engine."""
@@ -174,8 +199,8 @@ class WorkerSession:
             task.cancel()
         self._tasks.clear()
 
-    def _fail(self, number: int, kind: msg.FailureKind, text: str, field: str = "") -> None:
-        self._send(msg.Failure(number, kind, text, field))
+    def _fail(self, number: int, kind: msg.FailureKind, text: str) -> None:
+        self._send(msg.Failure(number, kind, text))
 
     def _send(self, message: msg.FromWorker) -> None:
         """Queue a message; all that one turn of the loop queues travels in one frame."""
@@ -195,3 +220,23 @@ class WorkerSession:
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:
             _log.info("the stub did not hear the end: %s", draining.exception())
+
+
+async def _all(prompts: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run side by side; the first that fails ends the others."""
+    tasks = [asyncio.ensure_future(prompt) for prompt in prompts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _adapt(message: msg.Adapt, engine: AdapterEngine) -> None:
+    if message.folder:
+        await engine.load_adapter(
+            message.name, message.folder, preload=message.preload, pin=message.pin
+        )
+    else:
+        await engine.unload_adapter(message.name)

@@ -14,7 +14,9 @@ from lmi_backend.generation import Delta, GenerateRequest, Sampling
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.workers.pool import Pool
 
 
 class RecordingSink:
@@ -32,10 +34,10 @@ class RecordingSink:
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
 
-    def send(self, delta: Delta) -> None:
-        self.deltas.append(delta)
+    def send(self, pieces: list[Any], *, is_last: bool) -> None:
+        self.deltas += pieces
         self._began.set()
-        if delta.finish_reason:
+        if is_last:
             self._end()
 
     def fail(self, error: LmiError) -> None:
@@ -70,7 +72,7 @@ class Harness:
     def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
         sink = RecordingSink()
         chosen = Sampling(**{"max_tokens": 32, "temperature": 0.0} | sampling)
-        self.service.submit(GenerateRequest(prompt, chosen, stream=stream), sink)
+        self.service.submit((GenerateRequest(prompt, chosen, stream=stream),), sink)
         return sink
 
     def ask(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
@@ -85,7 +87,8 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     lines = [Property(key, str(value), 0) for key, value in properties.items()]
     plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
     output: list[str] = []
-    service = Service(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
+    pool = Pool(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
+    service = Service(pool, Limits(plan.max_requests, plan.queue_size, plan.request_timeout))
     service.start()
     try:
         yield Harness(service, plan, output)

@@ -25,6 +25,11 @@ try:  # 0.20: moved out of vllm.inputs.data and renamed
 except ImportError:
     from vllm.inputs.data import token_inputs as tokens_input
 
+try:  # 0.12: renamed
+    from vllm.sampling_params import StructuredOutputsParams
+except ImportError:
+    from vllm.sampling_params import GuidedDecodingParams as StructuredOutputsParams
+
 try:  # 0.13: moved
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 except ImportError:
@@ -43,6 +48,7 @@ __all__ = [
     "RequestOutputKind",
     "SamplingParams",
     "StatLoggerBase",
+    "StructuredOutputsParams",
     "VLLMClientError",
     "VllmEngineDeadError",
     "argument_parser",

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.outputs import OutputReader
+from lmi_backend.engines.vllm.prompts import image_prompt
 from lmi_backend.engines.vllm.sampling import sampling_params
 from lmi_backend.engines.vllm.stats import LastStats
 from lmi_backend.errors import (
@@ -35,15 +38,11 @@ class VllmEngine:
         self._config = config
         self._engine: Any = None
         self._tokenizer: Any = None
-        self._max_model_len = 0
+        self._max_model_len = self._vocabulary = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
         self._ids = itertools.count()
-        # vLLM tells adapters apart by a whole number from 1.
-        self._adapters = {
-            name: compat.LoRARequest(name, number, folder)
-            for number, (name, folder) in enumerate(config.adapters.items(), start=1)
-        }
+        self._adapters = Adapters(config.adapters)
 
     async def start(self) -> Capabilities:
         """See `Engine`."""
@@ -62,50 +61,60 @@ class VllmEngine:
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
         self._max_model_len = self._engine.model_config.max_model_len
+        self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
-        return Capabilities("vllm", compat.vllm_version, self._max_model_len)
+        return Capabilities(
+            "vllm", compat.vllm_version, self._max_model_len, calls=True, adapters=True
+        )
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine`."""
         params = sampling_params(request, self._model_defaults)
-        ids = await self._tokenize(request)
+        read = OutputReader(self._tokenizer, request)
         stream = self._engine.generate(
-            compat.tokens_input(ids),
+            await self._prompt(request),
             params,
             str(next(self._ids)),
-            lora_request=self._adapter(request.adapter),
+            lora_request=self._adapters.find(request.adapter),
             priority=request.priority,
             trace_headers=request.trace_headers or None,
         )
         try:
-            async with aclosing(stream) as outputs:
-                async for output in outputs:
-                    yield _delta(output.outputs[0], len(ids))
+            async with aclosing(read.stream(stream)) as deltas:
+                async for delta in deltas:
+                    yield delta
         except Exception as error:
             raise _translate(error) from error
 
-    async def _tokenize(self, request: GenerateRequest) -> list[int]:
-        if len(request.prompt) > _LONG_PROMPT:
-            ids = await asyncio.to_thread(self._tokenizer.encode, request.prompt)
-        else:
-            ids = self._tokenizer.encode(request.prompt)
+    async def _prompt(self, request: GenerateRequest) -> Any:
+        if request.images:
+            return image_prompt(request, self._engine.model_config)
+        ids = await self._tokenize(request.prompt)
         if (keep := request.sampling.truncate_prompt_tokens) is not None:
             ids = ids[-keep:]
         if len(ids) >= self._max_model_len:
             accepted = f"fewer than {self._max_model_len}, to leave room for an answer"
             raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
-        return list(ids)
+        return compat.tokens_input(list(ids))
 
-    def _adapter(self, name: str) -> Any:
-        if not name:
-            return None
-        try:
-            return self._adapters[name]
-        except KeyError:
-            known = (
-                ", ".join(self._adapters) or "none: option.enable_lora is off or adapters/ empty"
-            )
-            raise RequestError("is unknown", field="adapter", value=name, accepted=known) from None
+    async def _tokenize(self, prompt: str | tuple[int, ...]) -> Any:
+        if isinstance(prompt, tuple):
+            if unknown := [number for number in prompt if not 0 <= number < self._vocabulary]:
+                accepted = f"0 to {self._vocabulary - 1}"
+                problem = f"has token id {unknown[0]}"
+                raise RequestError(problem, field="prompt", accepted=accepted)
+            return prompt
+        if len(prompt) > _LONG_PROMPT:
+            return await asyncio.to_thread(self._tokenizer.encode, prompt)
+        return self._tokenizer.encode(prompt)
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """See `AdapterEngine`."""
+        await self._adapters.load(self._engine, name, folder, preload=preload, pin=pin)
+
+    async def unload_adapter(self, name: str) -> None:
+        """See `AdapterEngine`."""
+        await self._adapters.unload(self._engine, name)
 
     def stats(self) -> EngineStats:
         """See `Engine`."""
@@ -130,18 +139,6 @@ class VllmEngine:
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
-
-
-def _delta(output: Any, num_prompt_tokens: int) -> Delta:
-    reason = output.finish_reason
-    return Delta(
-        text=output.text,
-        num_tokens=len(output.token_ids),
-        # vLLM also ends answers it finds repetitive; clients know that as a stop.
-        finish_reason="stop" if reason == "repetition" else reason,
-        stop_reason=output.stop_reason,
-        num_prompt_tokens=num_prompt_tokens,
-    )
 
 
 def _translate(error: Exception) -> LmiError:

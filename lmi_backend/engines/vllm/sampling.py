@@ -38,6 +38,9 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
             **unsaid
             | said
             | {
+                "n": request.n,
+                "logprobs": request.logprobs,
+                "prompt_logprobs": request.prompt_logprobs,
                 "max_tokens": asked.max_tokens,
                 "min_tokens": asked.min_tokens,
                 "stop": list(asked.stop),
@@ -49,8 +52,16 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
                 "bad_words": list(asked.bad_words) or None,
                 "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
             }
-            | asked.extra
+            | _extra(asked.extra)
         )
     except (TypeError, ValueError) as error:
         problem = f"are refused by vLLM: {error}"
         raise RequestError(problem, field="sampling parameters") from error
+
+
+def _extra(extra: dict[str, Any]) -> dict[str, Any]:
+    """Build what vLLM wants as an object of its own."""
+    structure = extra.get("structured_outputs")
+    if structure is None:
+        return extra
+    return extra | {"structured_outputs": compat.StructuredOutputsParams(**structure)}

@@ -255,6 +255,15 @@ FULLY_SHARDED_LORAS: Final = Option(
     engine_args={"vllm": "fully_sharded_loras"},
     help="Split all LoRA arithmetic over the tensor parallel devices.",
 )
+ADAPTER_ROOTS: Final = Option(
+    name="option.adapter_roots",
+    kind=TEXT,
+    default="",
+    scope="adapters",
+    plan_field="adapter_roots",
+    help="Folders, separated by commas, from which adapters may be loaded while serving, beside "
+    "the model's own.",
+)
 ADAPTERS: Final = Option(
     name="option.adapters",
     kind=TEXT,

@@ -1,4 +1,4 @@
-"""Served by lmi-backend; what it runs is in ../serving.properties."""
+"""Served by lmi-backend; config.pbtxt and serving.properties say what it runs."""
 
 from lmi_backend.triton.model import TritonPythonModel
 

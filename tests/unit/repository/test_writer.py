@@ -46,10 +46,10 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
     assert config.parameters["model_dir"].string_value == str(source)
     types = model_config_pb2.DataType
     assert [(t.name, types.Name(t.data_type), list(t.dims), t.optional) for t in config.input] == [
-        (tensor.name, tensor.data_type, [tensor.dims], True) for tensor in INPUTS
+        (tensor.name, tensor.data_type, tensor.shape, True) for tensor in INPUTS
     ]
     assert [(t.name, types.Name(t.data_type), list(t.dims)) for t in config.output] == [
-        (tensor.name, tensor.data_type, [tensor.dims]) for tensor in OUTPUTS
+        (tensor.name, tensor.data_type, tensor.shape) for tensor in OUTPUTS
     ]
 
 

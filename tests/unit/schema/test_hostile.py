@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
+from lmi_backend.generation import GenerateRequest
+from lmi_backend.schema.context import Context
 from lmi_backend.schema.request import read_request
+
+
+def read(inputs: dict[str, list[Any]], parameters: dict[str, Any]) -> GenerateRequest:
+    taken = read_request([inputs], parameters, Context())
+    assert isinstance(taken.work, tuple)
+    return taken.work[0]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,7 @@ from lmi_backend.schema.request import read_request
 )
 def test_a_value_is_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(RequestError) as refusal:
-        read_request({"text_input": ["p"]}, {name: value}, dialect="async")
+        read({"text_input": ["p"]}, {name: value})
     assert refusal.value.field == name
     assert "literal for int" not in str(refusal.value)
 
@@ -40,16 +48,14 @@ def test_a_value_is_refused_by_name(name: str, value: Any) -> None:
 )
 def test_json_text_is_refused_or_read_to_the_end(text: str) -> None:
     with pytest.raises(RequestError):
-        read_request({"text_input": ["p"], "sampling_parameters": [text]}, {}, dialect="async")
+        read({"text_input": ["p"], "sampling_parameters": [text]}, {})
 
 
 def test_both_names_of_an_adapter_may_agree() -> None:
-    request, _ = read_request(
-        {"inputs": ["p"], "adapters": ["a"]}, {"lora_name": "a"}, dialect="async"
-    )
+    request = read({"inputs": ["p"], "adapters": ["a"]}, {"lora_name": "a"})
     assert request.adapter == "a"
 
 
 def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:
-    request, _ = read_request({"text_input": ["p"]}, {"do_sample": False}, dialect="async")
+    request = read({"text_input": ["p"]}, {"do_sample": False})
     assert request.sampling.temperature == 0.0

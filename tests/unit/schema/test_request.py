@@ -5,19 +5,26 @@ import pytest
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
-from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-from lmi_backend.schema.reply import Reply
+from lmi_backend.schema.context import Context
+from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL, TRTLLM_ONLY
 from lmi_backend.schema.request import read_request
+from lmi_backend.schema.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 
 
 def read(
     inputs: dict[str, list[Any]], dialect: Any = "legacy", **parameters: Any
-) -> tuple[GenerateRequest, Reply]:
-    return read_request(inputs, parameters, dialect=dialect)
+) -> tuple[GenerateRequest, Any]:
+    taken = read_request([inputs], parameters, Context(dialect=dialect))
+    assert isinstance(taken.work, tuple)
+    return taken.work[0], taken.reply
 
 
 def lmi(dialect: Any = "legacy", **parameters: Any) -> GenerateRequest:
     return read({"inputs": ["p"]}, dialect, **parameters)[0]
+
+
+def vllm(**parameters: Any) -> GenerateRequest:
+    return read({"text_input": ["p"]}, **parameters)[0]
 
 
 def test_an_lmi_body_has_lmis_defaults() -> None:
@@ -90,7 +97,7 @@ def test_names_of_triton_are_no_parameters() -> None:
         ({"max_new_tokens": "7"}, "max_new_tokens '7' is not a whole number"),
         ({"temperature": -1}, "temperature -1 is out of range; accepted: a number, 0 or more"),
         ({"temperature": float("nan")}, "temperature nan is out of range"),
-        ({"top_p": 0}, "top_p 0 is out of range; accepted: a number, above 0 to 1"),
+        ({"top_p": 1.5}, "top_p 1.5 is out of range; accepted: a number, 0 to 1"),
         ({"repetition_penalty": 0}, "repetition_penalty 0 is out of range"),
         ({"do_sample": 1}, "do_sample 1 is not true or false; accepted: true or false"),
         ({"seed": "x"}, "seed 'x'"),
@@ -100,37 +107,49 @@ def test_names_of_triton_are_no_parameters() -> None:
             {"temprature": 1},
             "temprature is not a parameter of this server; did you mean temperature?",
         ),
-        ({"n": 2}, "n 2 is not served yet; accepted: 1"),
+        ({"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
         ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens contradicts another name"),
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is too large; accepted: at most"),
         ({"adapters": ["a", "b"]}, "adapters has 2 names; accepted: one name"),
+        ({"response_format": {"type": "xml"}}, "response_format {'type': 'xml'} is not a format"),
+        ({"guided_regex": "a", "guided_json": {}}, "structured outputs are asked in two ways"),
     ],
 )
 def test_refusals_name_field_value_and_what_is_accepted(
     parameters: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(RequestError) as refusal:
-        lmi(**parameters)
+        vllm(**parameters)
     assert str(refusal.value).startswith(message)
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
-def test_only_values_that_ask_for_nothing_are_accepted(name: str) -> None:
+def test_what_is_not_served_is_refused_unless_it_asks_for_nothing(name: str) -> None:
+    if name in TRTLLM_ONLY:
+        return
     for value in NEUTRAL[name]:
-        assert lmi(**{name: value}) == lmi()
-        assert lmi(**{name: str(value)}) == lmi()
-    with pytest.raises(RequestError, match=f"^{name} 7 is not served yet; accepted: "):
-        lmi(**{name: 7})
+        assert vllm(**{name: value}) == vllm()
+        assert vllm(**{name: str(value)}) == vllm()
+    with pytest.raises(RequestError, match=f"^{name} 7 is not served; accepted: "):
+        vllm(**{name: 7})
+
+
+def test_lmi_bodies_may_have_what_is_not_served_and_what_nobody_knows() -> None:
+    taken = read_request(
+        [{"inputs": ["p"]}], {"typical_p": 0.5, "nonsense": 1, "watermark": False}, Context()
+    )
+    assert taken.dropped == ("typical_p", "nonsense")
 
 
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({}, "inputs and text_input are both missing; accepted: one of them"),
-        ({"inputs": []}, "inputs and text_input are both missing"),
-        ({"inputs": ["a"], "text_input": ["b"]}, "inputs and text_input are both given"),
+        ({}, "prompt is missing; accepted: one of request, inputs, text_input"),
+        ({"inputs": []}, "prompt is missing"),
+        ({"inputs": ["a"], "text_input": ["b"]}, "inputs and text_input are both given; accepted: one of"),
         ({"inputs": [""]}, "inputs is empty; accepted: a prompt"),
-        ({"inputs": ["a", "b"]}, "inputs has 2 prompts; accepted: one prompt"),
+        ({"inputs": ["a", ""]}, "inputs is empty; accepted: a prompt"),
+        ({"text_input": ["a", "b"]}, "text_input has 2 prompts; accepted: one prompt"),
         (
             {"text_input": ["a"], "sampling_parameters": ["{"]},
             "sampling_parameters '{' is not JSON",
@@ -148,42 +167,9 @@ def test_bodies_that_are_refused(inputs: dict[str, list[Any]], message: str) -> 
     assert str(refusal.value).startswith(message)
 
 
-def test_what_a_client_of_either_format_asks_back() -> None:
-    _, reply = read({"inputs": ["p"]}, details=True)
-    names = {"finish_reason", "num_input_tokens", "num_output_tokens"}
-    assert (reply.wire_format, reply.prompt_field, reply.outputs) == ("lmi", "inputs", names)
-    inputs = {
-        "text_input": ["p"],
-        "return_num_input_tokens": [True],
-        "return_finish_reason": [False],
-    }
-    _, reply = read(inputs)
-    assert (reply.wire_format, reply.prompt_field) == ("vllm", "text_input")
-    assert reply.outputs == {"num_input_tokens"}
-
-
-@pytest.mark.parametrize(
-    ("inputs", "parameters", "prefix"),
-    [
-        ({"inputs": ["p"]}, {}, ""),
-        ({"inputs": ["p"]}, {"return_full_text": True}, "p"),
-        ({"text_input": ["p"]}, {}, "p"),
-        ({"text_input": ["p"], "exclude_input_in_output": [True]}, {}, ""),
-        ({"text_input": ["p"], "stream": [True]}, {}, ""),
-    ],
-)
-def test_the_prompt_comes_back_as_each_client_expects(
-    inputs: dict[str, list[Any]], parameters: dict[str, Any], prefix: str
-) -> None:
-    assert read(inputs, **parameters)[1].prefix == prefix
-
-
 def test_a_stream_is_asked_by_input_or_parameter() -> None:
-    for request, reply in (
-        read({"inputs": ["p"], "stream": [True]}),
-        read({"inputs": ["p"]}, stream=True),
-    ):
-        assert (request.stream, reply.stream) == (True, True)
+    assert read({"inputs": ["p"], "stream": [True]})[0].stream
+    assert read({"inputs": ["p"]}, stream=True)[0].stream
 
 
 def test_sampling_parameters_win_over_request_parameters() -> None:
@@ -199,17 +185,19 @@ def test_a_seed_may_be_text_and_a_priority_is_not_sampling() -> None:
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
+    field = FIELDS[name]
+    wrong = 1.5 if field.kind in (OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS) else {"no": "such"}
     with pytest.raises(RequestError) as refusal:
-        lmi(**{name: {"no": "such"}} if name != "logit_bias" else {name: 1})
+        lmi(**{name: wrong})
     assert refusal.value.field == name
-    assert f"; accepted: {FIELDS[name].kind.accepted}" in str(refusal.value)
+    assert f"; accepted: {field.kind.accepted}" in str(refusal.value)
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_parameter_sets_what_exists(name: str) -> None:
     target = FIELDS[name].target
     known = {*CONTROLS, *Sampling.__struct_fields__} - {"extra"}
-    assert target in known or target.startswith("extra.")
+    assert target in known or target.startswith(("extra.", "structure."))
 
 
 def test_names_are_served_or_neutral_or_ignored_but_not_two_of_them() -> None:

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import ConnectionLostError, WorkerError
-from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from lmi_backend.generation import Call, Delta, GenerateRequest, Sampling
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
 TO_WORKER: list[msg.ToWorker] = [
     msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
-    msg.Submit(7, GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False)),
+    msg.Submit(7, (GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False),)),
+    msg.Submit(8, (GenerateRequest((1, 2), logprobs=0), GenerateRequest("q"))),
+    msg.Ask(9, Call("/v1/models", b"\xff")),
     msg.Abort([1, 2]),
     msg.Stop(),
 ]

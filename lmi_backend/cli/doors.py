@@ -1,0 +1,32 @@
+"""The option --clients: for whom models are written beside the main one."""
+
+from __future__ import annotations
+
+import argparse
+
+from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
+
+
+def add_clients(parser: argparse.ArgumentParser) -> None:
+    """Add the option; its value is the list of entries beside the main one."""
+    forms = "; ".join(
+        f"{entry.clients} = {entry.model_name('NAME')}, for {entry.help}"
+        for entry in ENTRIES.values()
+    )
+    parser.add_argument(
+        "--clients",
+        type=_doors,
+        default=[],
+        metavar="A,B",
+        help=f"further models that share the workers of NAME, for other clients: {forms}. "
+        f"{MAIN.clients} is always there",
+    )
+
+
+def _doors(text: str) -> list[Entry]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in ENTRIES:
+            message = f"{name!r} is unknown; accepted: {', '.join(ENTRIES)}"
+            raise argparse.ArgumentTypeError(message)
+    return [ENTRIES[name] for name in dict.fromkeys(names) if ENTRIES[name] is not MAIN]

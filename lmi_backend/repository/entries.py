@@ -1,0 +1,73 @@
+"""The Triton models one LMI model can be met under.
+
+Triton checks shapes and modes for each model, so one model cannot serve every client: a tensor has
+a batch dimension or not, answers stream or not. The first entry holds the workers. The others are
+doors to it: thin models that share its workers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from lmi_backend.repository.tensors import (
+    INPUTS,
+    OUTPUTS,
+    REQUEST,
+    RESPONSE,
+    TRTLLM_INPUTS,
+    TRTLLM_OUTPUTS,
+    Tensor,
+)
+
+SHARES: Final = "shares"
+"""Parameter of a door: the model whose workers it uses."""
+CLIENTS: Final = "clients"
+"""Parameter of a door: for whose clients it is, a key of `ENTRIES`."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One form of a model."""
+
+    clients: str
+    help: str
+    inputs: tuple[Tensor, ...] = INPUTS
+    outputs: tuple[Tensor, ...] = OUTPUTS
+    max_batch_size: int = 0
+    """0: tensors have no batch dimension."""
+    is_decoupled: bool = True
+    """Whether a request may get any number of responses; if not it gets exactly one."""
+
+    def model_name(self, name: str) -> str:
+        """Return what Triton calls this entry of the model `name`."""
+        return name if self is MAIN else f"{name}_{self.clients}"
+
+
+MAIN: Final = Entry(
+    "vllm", "LMI, vllm-backend and OpenAI bodies, streamed or not; holds the workers"
+)
+ENTRIES: Final = {
+    entry.clients: entry
+    for entry in (
+        MAIN,
+        Entry(
+            "trtllm",
+            "TensorRT-LLM-backend clients, whose tensors have a batch dimension",
+            TRTLLM_INPUTS,
+            TRTLLM_OUTPUTS,
+            max_batch_size=64,
+        ),
+        Entry(
+            "infer", "clients of /infer and ModelInfer, one response a request", is_decoupled=False
+        ),
+        Entry(
+            "raw",
+            "whole bodies through /infer with Inference-Header-Content-Length: 0, and SageMaker's "
+            "/invocations",
+            (REQUEST,),
+            (RESPONSE,),
+            is_decoupled=False,
+        ),
+    )
+}

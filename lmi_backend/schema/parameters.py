@@ -1,0 +1,145 @@
+"""From named parameters to sampling: what all wire formats share."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import Sampling
+from lmi_backend.schema import values
+from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
+
+Asked = dict[str, Any]
+"""Target of `FIELDS` to value."""
+
+
+def read_parameters(
+    named: Mapping[str, Any], *, is_text: bool = False, dropped: list[str] | None = None
+) -> Asked:
+    """Read parameters by their names; two names of one target must agree.
+
+    Args:
+        is_text: numbers and truth values may also come as strings.
+        dropped: gets the names of what is not served or not known; without it they are refused.
+
+    Raises:
+        RequestError: naming the field that is wrong.
+    """
+    asked: Asked = {}
+    for name, value in named.items():
+        if name in IGNORED or name.startswith("triton_"):
+            continue
+        if name not in FIELDS:
+            _pass_over(name, value, dropped)
+            continue
+        field = FIELDS[name]
+        read = values.read_value(field.kind, name, value, is_text=is_text)
+        if asked.setdefault(field.target, read) != read:
+            raise RequestError("contradicts another name of the same parameter", field=name)
+    return asked
+
+
+def _pass_over(name: str, value: Any, dropped: list[str] | None) -> None:
+    accepted = NEUTRAL.get(name, ())
+    if str(value) in map(str, accepted):
+        return
+    if dropped is not None:
+        dropped.append(name)
+    elif accepted:
+        shown = " or ".join(dict.fromkeys(json.dumps(item) for item in accepted))
+        raise RequestError("is not served", field=name, value=value, accepted=shown)
+    else:
+        near = difflib.get_close_matches(name, FIELDS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise RequestError(f"is not a parameter of this server{hint}", field=name)
+
+
+def scalars(inputs: Mapping[str, list[Any]]) -> dict[str, Any]:
+    """Return inputs that stand for parameters as values: a list only where one is wanted."""
+    return {
+        name: value[0] if len(value) == 1 and not _is_list(name) else value
+        for name, value in inputs.items()
+    }
+
+
+def _is_list(name: str) -> bool:
+    return name in FIELDS and FIELDS[name].kind in _LISTS
+
+
+def read_json(field: str, text: str) -> dict[str, Any]:
+    """Read a JSON object from a tensor.
+
+    Raises:
+        RequestError: it is none.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        problem = f"is not JSON ({error})"
+        raise RequestError(problem, field=field, value=text) from error
+    if not isinstance(value, dict):
+        raise RequestError("is not a JSON object", field=field, value=text)
+    return value
+
+
+def answers_wanted(asked: Mapping[str, Any]) -> int:
+    """Return how many answers to a prompt are wanted."""
+    wanted: int = asked.get("n") or asked.get("best_of") or 1
+    return wanted
+
+
+def make_sampling(asked: Mapping[str, Any]) -> Sampling:
+    """Return the Sampling of what was asked; `max_tokens` must be there.
+
+    Raises:
+        RequestError: two parameters contradict each other.
+    """
+    fields = {name: value for name, value in asked.items() if name not in CONTROLS}
+    if "top_p" in fields and not fields["top_p"]:
+        # Several clients write 0 for "not used"; as a share of probability it is the best token.
+        fields |= {"top_p": 1.0, "top_k": 1}
+    extra = _without_prefix(fields, "extra.")
+    structure = _without_prefix(fields, "structure.") | _response_format(asked)
+    if structure:
+        if "structured_outputs" in extra or len(structure) > 1:
+            problem = "are asked in two ways"
+            raise RequestError(problem, field="structured outputs", accepted="one way")
+        extra["structured_outputs"] = structure
+    if fields["max_tokens"] < fields.get("min_tokens", 0):
+        accepted = f"at most max_new_tokens, {fields['max_tokens']}"
+        value = fields["min_tokens"]
+        raise RequestError("is too large", field="min_tokens", value=value, accepted=accepted)
+    return Sampling(**fields, extra=extra)
+
+
+def _without_prefix(fields: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Take the fields that start with the prefix out, and return them without it."""
+    return {
+        name.removeprefix(prefix): fields.pop(name)
+        for name in list(fields)
+        if name.startswith(prefix)
+    }
+
+
+def _response_format(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Read OpenAI's response_format."""
+    asked_format = asked.get("response_format")
+    if asked_format is None:
+        return {}
+    match asked_format:
+        case {"type": "text"}:
+            return {}
+        case {"type": "json_object"}:
+            return {"json_object": True}
+        case {"type": "json_schema", "json_schema": {"schema": dict(schema)}}:
+            return {"json": schema}
+    accepted = '{"type": "text"}, "json_object", or "json_schema" with json_schema.schema'
+    problem = "is not a format"
+    raise RequestError(problem, field="response_format", value=asked_format, accepted=accepted)

@@ -1,0 +1,234 @@
+"""Requests of clients of Triton's vLLM backend."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.schema.parameters import (
+    Asked,
+    answers_wanted,
+    make_sampling,
+    read_json,
+    read_parameters,
+)
+from lmi_backend.schema.prompts import read_prompts
+from lmi_backend.schema.reply import Response, Taken, rename_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.generation import Piece, Token
+
+# What vLLM's SamplingParams says when nothing is asked; its Triton backend uses no model defaults.
+_DEFAULTS: Final = {
+    "max_tokens": 16,
+    "temperature": 1.0,
+    "top_p": 1.0,
+    "top_k": 0,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
+RETURNS: Final = {
+    "return_finish_reason": "finish_reason",
+    "return_cumulative_logprob": "cumulative_logprob",
+    "return_logprobs": "logprobs",
+    "return_num_input_tokens": "num_input_tokens",
+    "return_num_output_tokens": "num_output_tokens",
+}
+"""Inputs that ask for an output."""
+
+
+def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Taken:
+    """Read a request.
+
+    Args:
+        inputs: the tensors that were sent; `text_input` is one of them.
+        named: all parameters that came on their own.
+
+    Raises:
+        RequestError: naming the field that is wrong.
+    """
+    if len(inputs["text_input"]) != 1:
+        problem = f"has {len(inputs['text_input'])} prompts"
+        raise RequestError(problem, field="text_input", accepted="one prompt")
+    (prompt,), _ = read_prompts("text_input", inputs["text_input"][0])
+    asked = read_parameters(named)
+    if "sampling_parameters" in inputs:
+        body = read_json("sampling_parameters", inputs["sampling_parameters"][0])
+        asked |= read_parameters(body, is_text=True)
+    stream = asked.get("stream", False)
+    outputs = asked_outputs(inputs)
+    n = answers_wanted(asked)
+    greedy = {"temperature": 0.0} if asked.get("do_sample") is False else {}
+    request = GenerateRequest(
+        prompt=prompt,
+        sampling=make_sampling(_DEFAULTS | asked | greedy),
+        stream=stream,
+        adapter=_adapter(asked),
+        priority=asked.get("priority", 0),
+        n=n,
+        logprobs=_logprobs(asked, outputs),
+        images=tuple(_image(text) for text in inputs.get("image", ())),
+    )
+    excludes = asked.get("exclude_prompt", stream)
+    if stream and not excludes:
+        problem = "cannot be put before an answer that is streamed"
+        name = "exclude_input_in_output"
+        raise RequestError(problem, field=name, value=False, accepted="true")
+    prefix = "" if excludes or not isinstance(prompt, str) else prompt
+    shows_logprobs = asked.get("logprobs") is not None
+    reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
+    return Taken((request,), reply)
+
+
+def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
+    """Read an `embedding_request`: the engine's own embeddings endpoint answers it.
+
+    Raises:
+        RequestError: it is not JSON, or lacks its input.
+    """
+    body = read_json("embedding_request", inputs["embedding_request"][0])
+    if "input" not in body:
+        raise RequestError("has no input", field="embedding_request", accepted="one text or ids")
+    options = body.get("pooling_params") or {}
+    dimensions = options.get("dimensions") if isinstance(options, dict) else None
+    # The vLLM backend's clients send the number in a list.
+    if isinstance(dimensions, list) and dimensions:
+        dimensions = dimensions[0]
+    asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
+    call = Call("/v1/embeddings", json.dumps(asked).encode())
+    return Taken(call, EmbeddingReply(asked_outputs(inputs)))
+
+
+def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
+    """Return the optional outputs whose `return_…` input is true."""
+    return frozenset(output for name, output in RETURNS.items() if inputs.get(name, [False])[0])
+
+
+def _adapter(asked: Asked) -> str:
+    names = asked.get("adapter", ())
+    if len(names) > 1:
+        raise RequestError(f"has {len(names)} names", field="adapters", accepted="one name")
+    return names[0] if names else ""
+
+
+def _logprobs(asked: Asked, outputs: frozenset[str]) -> int | None:
+    count: int | None = asked.get("logprobs")
+    if count is None and "cumulative_logprob" in outputs:
+        return 0
+    return count
+
+
+def _image(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise RequestError(f"is not base64 ({error})", field="image", value=text) from error
+
+
+@dataclass
+class VllmReply:
+    """One element of each output for each of `n` choices."""
+
+    n: int
+    stream: bool
+    prefix: str
+    outputs: frozenset[str]
+    shows_logprobs: bool = False
+    _deltas: dict[int, Delta] = field(default_factory=dict)
+
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """See `Reply`."""
+        for piece in pieces:
+            if isinstance(piece, Delta):
+                self._deltas[piece.index] = piece
+        if not (self.stream or is_last):
+            return []
+        choices = [self._deltas.get(index, Delta()) for index in range(self.n)]
+        response = self._response(choices)
+        # The last words about a choice are said again with each response: "stop", not "None".
+        self._deltas = {
+            index: Delta(
+                finish_reason=delta.finish_reason, num_prompt_tokens=delta.num_prompt_tokens
+            )
+            for index, delta in self._deltas.items()
+        }
+        return [response]
+
+    def failure(self, error: LmiError) -> LmiError:
+        """See `Reply`."""
+        return rename_prompt(error, "text_input")
+
+    def _response(self, choices: list[Delta]) -> Response:
+        response: Response = {"text_output": [self.prefix + choice.text for choice in choices]}
+        for name in self.outputs:
+            match name:
+                case "finish_reason":
+                    # Until the end the backend sends Python's None as text.
+                    response[name] = [str(choice.finish_reason) for choice in choices]
+                case "cumulative_logprob":
+                    response[name] = [_or_nan(choice.cumulative_logprob) for choice in choices]
+                case "logprobs":
+                    response[name] = [self._logprobs(choice.tokens) for choice in choices]
+                case "num_input_tokens":
+                    response[name] = max(choice.num_prompt_tokens for choice in choices)
+                case "num_output_tokens":
+                    response[name] = [choice.num_tokens for choice in choices]
+        return response
+
+    def _logprobs(self, tokens: tuple[Token, ...]) -> str:
+        if not self.shows_logprobs:
+            return "null"
+        return json.dumps([{str(t.id): _place(t) for t in (token, *token.top)} for token in tokens])
+
+
+def _place(token: Token) -> dict[str, Any]:
+    return {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+@dataclass
+class EmbeddingReply:
+    """The vector as JSON in text_output."""
+
+    outputs: frozenset[str]
+    _data: bytes = b""
+    _status: int = 200
+
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """See `Reply`."""
+        for piece in pieces:
+            if isinstance(piece, Chunk):
+                self._status = piece.status if not self._data else self._status
+                self._data += piece.data
+        if not is_last:
+            return []
+        answer = json.loads(self._data or b"{}")
+        if "data" not in answer:
+            message = str(answer.get("error", {}).get("message", answer))
+            if self._status < 500:
+                raise RequestError(f"is refused: {message}", field="embedding_request")
+            raise EngineError(message)
+        response: Response = {"text_output": json.dumps(answer["data"][0]["embedding"])}
+        counts = {
+            "num_input_tokens": answer.get("usage", {}).get("prompt_tokens", 0),
+            "num_output_tokens": 0,
+        }
+        return [response | {name: n for name, n in counts.items() if name in self.outputs}]
+
+    def failure(self, error: LmiError) -> LmiError:
+        """See `Reply`."""
+        return rename_prompt(error, "embedding_request")

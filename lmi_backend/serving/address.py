@@ -1,0 +1,33 @@
+"""Where a model's door is: a Unix socket that only this user reaches."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+
+
+def door_address(model: str) -> Path:
+    """Return the socket of a model of this process's server, in a folder of mode 0700.
+
+    Every stub is a child of tritonserver, so its process id tells two servers apart.
+
+    Raises:
+        ConfigurationError: the folder belongs to somebody else.
+    """
+    base = Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir())
+    folder = base / f"lmi-doors-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    is_private = stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o077
+    if status.st_uid != os.getuid() or not is_private:
+        message = f"{folder}: is not a folder of mode 0700 of this user; remove it"
+        raise ConfigurationError(message)
+    # A socket's path holds 107 bytes; a model's name may be longer.
+    name = hashlib.sha256(model.encode()).hexdigest()[:16]
+    return folder / f"{os.getppid()}-{name}.sock"

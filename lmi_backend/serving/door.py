@@ -1,0 +1,205 @@
+"""Let other Triton models of this server use a model's workers.
+
+A guest says what a stub says to a worker, and hears what a worker says. Its requests go through
+the same admission as the model's own, and end when it goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import LmiError, WorkerError
+from lmi_backend.generation import Delta
+from lmi_backend.serving.address import door_address
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.failures import failure_of
+from lmi_backend.workers.frames import FrameDecoder, encode, receive
+
+if TYPE_CHECKING:
+    from lmi_backend.generation import Piece
+    from lmi_backend.schema.context import Context
+    from lmi_backend.serving.adapters import AdapterDesk
+    from lmi_backend.serving.service import Service
+
+_log = logging.getLogger(__name__)
+
+FRAME_LIMIT: Final = (1 << 32) - 1
+
+
+class Door:
+    """Listens for guests of the model `name`."""
+
+    def __init__(self, name: str, service: Service, desk: AdapterDesk, context: Context) -> None:
+        self._service, self._desk, self._context = service, desk, context
+        self._address = door_address(name)
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._guests: set[_Guest] = set()
+
+    def open(self) -> None:
+        """Start to listen."""
+        # A server that was killed may have left one under the same process id.
+        self._address.unlink(missing_ok=True)
+        self._socket.bind(str(self._address))
+        self._socket.listen()
+        threading.Thread(target=self._accept, name="lmi-door", daemon=True).start()
+
+    def close(self) -> None:
+        """Send every guest away."""
+        self._address.unlink(missing_ok=True)
+        # Wakes accept(), which close() alone does not.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        for guest in list(self._guests):
+            guest.close()
+
+    def handle(self, message: msg.FromGuest, guest: _Guest) -> None:
+        """Start what a guest asks for."""
+        match message:
+            case msg.Hello():
+                guest.put(self._welcome())
+            case msg.Abort(ids=numbers):
+                guest.abort(numbers)
+            case msg.Submit(id=number, requests=work):
+                self._try(guest, number, lambda sink: self._service.submit(work, sink))
+            case msg.Ask(id=number, call=call):
+                self._try(guest, number, lambda sink: self._service.submit(call, sink))
+            case msg.Manage(id=number, body=body):
+                self._try(guest, number, lambda sink: self._desk.handle(body, self._service, sink))
+
+    def greet_all(self) -> None:
+        """Tell every guest what has changed."""
+        for guest in list(self._guests):
+            guest.put(self._welcome())
+
+    def _welcome(self) -> msg.Welcome:
+        context = self._context
+        return msg.Welcome(
+            context.dialect,
+            context.output_formatter,
+            context.tgi_compat,
+            context.is_custom,
+            list(context.adapters),
+        )
+
+    def _try(self, guest: _Guest, number: int, start: Any) -> None:
+        sink = _GuestSink(guest, number)
+        try:
+            start(sink)
+        except LmiError as error:
+            sink.fail(error)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            guest = _Guest(connection, self)
+            self._guests.add(guest)
+            guest.start()
+
+    def forget(self, guest: _Guest) -> None:
+        """Take notice that a guest has gone."""
+        self._guests.discard(guest)
+
+
+class _Guest:
+    """One connection: a thread that reads, and one that writes all that has gathered."""
+
+    def __init__(self, connection: socket.socket, door: Door) -> None:
+        self._socket, self._door = connection, door
+        self._sinks: dict[int, _GuestSink] = {}
+        self._outgoing: list[msg.ToGuest] = []
+        self._has_work = threading.Condition()
+        self.is_gone = False
+
+    def start(self) -> None:
+        for target in (self._read, self._write):
+            threading.Thread(target=target, name="lmi-guest", daemon=True).start()
+
+    def put(self, *messages: msg.ToGuest) -> None:
+        """Queue messages, in their order."""
+        with self._has_work:
+            self._outgoing += messages
+            self._has_work.notify()
+
+    def enter(self, sink: _GuestSink, number: int) -> None:
+        self._sinks[number] = sink
+
+    def leave(self, number: int) -> None:
+        self._sinks.pop(number, None)
+
+    def abort(self, numbers: list[int]) -> None:
+        for number in numbers:
+            sink = self._sinks.get(number)
+            if sink is not None:
+                sink.is_gone = True
+
+    def close(self) -> None:
+        """End the connection and all requests that came through it."""
+        with self._has_work:
+            self.is_gone = True
+            self._has_work.notify()
+        self.abort(list(self._sinks))
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _read(self) -> None:
+        decoder: FrameDecoder[msg.FromGuest] = FrameDecoder(msg.FromGuest, limit=FRAME_LIMIT)
+        try:
+            while True:
+                for message in receive(self._socket, decoder):
+                    self._door.handle(message, self)
+        except (WorkerError, OSError) as error:
+            _log.info("a door's guest has gone: %s", error)
+        finally:
+            self.close()
+            self._door.forget(self)
+
+    def _write(self) -> None:
+        while True:
+            with self._has_work:
+                self._has_work.wait_for(lambda: self._outgoing or self.is_gone)
+                if self.is_gone:
+                    return
+                messages, self._outgoing = self._outgoing, []
+            try:
+                self._socket.sendall(encode(messages))
+            except OSError:
+                self.close()
+
+
+class _GuestSink:
+    """Sends pieces to a guest. It leaves when the guest says so or goes."""
+
+    request_id = ""
+
+    def __init__(self, guest: _Guest, number: int) -> None:
+        self._guest, self._number = guest, number
+        self.is_gone = False
+        guest.enter(self, number)
+
+    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+        """See `Sink`."""
+        if is_last:
+            self._guest.leave(self._number)
+        self._guest.put(*(self._message(piece) for piece in pieces))
+
+    def fail(self, error: LmiError) -> None:
+        """See `Sink`."""
+        self._guest.leave(self._number)
+        self._guest.put(failure_of(self._number, error))
+
+    def is_cancelled(self) -> bool:
+        """See `Sink`; costs nothing here."""
+        return self.is_gone or self._guest.is_gone
+
+    def _message(self, piece: Piece) -> msg.Output | msg.Part:
+        if isinstance(piece, Delta):
+            return msg.Output(self._number, piece)
+        return msg.Part(self._number, piece)

@@ -1,0 +1,187 @@
+"""A thin model: it takes requests in its own form and uses another model's workers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.protocol import Capabilities, EngineStats
+from lmi_backend.errors import (
+    ConnectionLostError,
+    EngineDeadError,
+    UnavailableError,
+    WorkerError,
+)
+from lmi_backend.schema.context import Context
+from lmi_backend.serving.address import door_address
+from lmi_backend.serving.door import FRAME_LIMIT
+from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.service import Service
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.frames import FrameDecoder, encode, receive
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.serving.session import Sink
+    from lmi_backend.workers.pool import Listener
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 0.2
+# The model that is shared has limits of its own; they count for its guests too.
+_LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
+
+
+class SharedWorkers:
+    """The workers of the model `shares`. See `Workers`; here they are one."""
+
+    def __init__(self, shares: str) -> None:
+        self.name = shares
+        self.context: Context | None = None
+        """How bodies are read; None while the model is not there."""
+        self._address = str(door_address(shares))
+        self._socket: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._closing = threading.Event()
+        self._trouble = "it is not loaded"
+        self._losses = 0
+
+    def start(self, listener: Listener) -> Capabilities:
+        """Start to look for the model; it may be loaded later than its guests."""
+        threading.Thread(target=self._run, args=(listener,), name="lmi-visit", daemon=True).start()
+        return Capabilities("shared", "", 0)
+
+    def claim(self, width: int) -> tuple[int, SharedWorkers]:
+        """See `Workers`."""
+        self.check()
+        return 0, self
+
+    def check(self) -> Context:
+        """Return the model's context.
+
+        Raises:
+            UnavailableError: it is not there.
+        """
+        if self.context is None:
+            raise UnavailableError(
+                f"model {self.name}, whose workers this one shares: {self._trouble}"
+            )
+        return self.context
+
+    def send_frame(self, frame: bytes) -> None:
+        """See `SendsFrames`."""
+        connection = self._socket
+        if connection is None:
+            raise ConnectionLostError(f"model {self.name}: {self._trouble}")
+        try:
+            with self._sending:
+                connection.sendall(frame)
+        except OSError as error:
+            raise ConnectionLostError(f"model {self.name} cannot be reached: {error}") from error
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        """See `Workers`."""
+        with contextlib.suppress(ConnectionLostError):
+            self.send_frame(encode([msg.Abort(numbers)]))
+
+    def done(self, index: int, width: int) -> None:
+        """See `Workers`; the model counts."""
+
+    def is_ready(self) -> bool:
+        """See `Workers`."""
+        return self.context is not None
+
+    def stats(self) -> list[EngineStats]:
+        """See `Workers`; the model tells its own."""
+        return []
+
+    def restarts(self) -> list[int]:
+        """See `Workers`."""
+        return []
+
+    def close(self) -> None:
+        """See `Workers`."""
+        self._closing.set()
+        connection = self._socket
+        if connection is not None:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    kill = close
+
+    def _run(self, listener: Listener) -> None:
+        """Visit, and visit again after the model was reloaded."""
+        while not self._closing.is_set():
+            with socket.socket(socket.AF_UNIX) as connection:
+                try:
+                    connection.connect(self._address)
+                    self._socket = connection
+                    self._visit(connection, listener)
+                except (WorkerError, OSError) as error:
+                    self._lose(error, listener)
+            self._closing.wait(_RETRY_SECONDS)
+
+    def _visit(self, connection: socket.socket, listener: Listener) -> None:
+        self.send_frame(encode([msg.Hello(msg.PROTOCOL, "", os.getpid())]))
+        decoder: FrameDecoder[msg.ToGuest] = FrameDecoder(msg.ToGuest, limit=FRAME_LIMIT)
+        while True:
+            messages = receive(connection, decoder)
+            answers: list[msg.FromWorker] = []
+            for message in messages:
+                if isinstance(message, msg.Welcome):
+                    self._enter(message)
+                else:
+                    answers.append(message)
+            listener.on_messages(answers)
+
+    def _enter(self, welcome: msg.Welcome) -> None:
+        if self.context is None:
+            _log.info("shares the workers of model %s", self.name)
+        self.context = Context(
+            dialect=welcome.dialect,
+            output_formatter=welcome.output_formatter,
+            tgi_compat=welcome.tgi_compat,
+            is_custom=welcome.is_custom,
+            adapters=tuple(welcome.adapters),
+        )
+
+    def _lose(self, error: Exception, listener: Listener) -> None:
+        self._socket = None
+        if self.context is None:
+            return
+        self.context = None
+        self._losses += 1
+        self._trouble = "it was unloaded, or its process died"
+        if not self._closing.is_set():
+            _log.warning("model %s, whose workers this one shares, has gone: %s", self.name, error)
+        listener.on_death(0, EngineDeadError(f"model {self.name} {self._trouble}"))
+
+
+class Guest:
+    """A loaded thin model."""
+
+    def __init__(self, shares: str) -> None:
+        self._workers = SharedWorkers(shares)
+        self.service = Service(self._workers, _LIMITS)
+        self.service.start()
+
+    def context(self) -> Context:
+        """Return how bodies are read now.
+
+        Raises:
+            UnavailableError: the shared model is not there.
+        """
+        return self._workers.check()
+
+    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+        """Let the shared model do it."""
+        self.service.manage(dict(body), sink)
+
+    def close(self) -> None:
+        """Go."""
+        self.service.close()

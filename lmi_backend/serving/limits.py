@@ -1,0 +1,36 @@
+"""How much a model takes at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lmi_backend.errors import RequestError, UnavailableError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is taken at once, and for how long."""
+
+    running: int
+    """Answers that all workers generate at once."""
+    waiting: int
+    """Answers that wait in the engines' queues."""
+    seconds: float
+    """How long a request may run."""
+
+    def check(self, taken: int, width: int) -> None:
+        """Refuse `width` more answers where there is no place for them.
+
+        Raises:
+            RequestError: there never is.
+            UnavailableError: there is none now.
+        """
+        places = self.running + self.waiting
+        if width > places:
+            problem = f"asks for {width} answers at once"
+            raise RequestError(problem, field="the request", accepted=f"at most {places}")
+        if taken + width > places:
+            raise UnavailableError(
+                f"all places are taken: {self.running} requests run "
+                f"(option.max_rolling_batch_size) and {self.waiting} wait (job_queue_size)"
+            )

@@ -1,0 +1,62 @@
+"""Who generates for a service: a pool of workers, or another model's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import Capabilities, EngineStats
+    from lmi_backend.workers.pool import Listener
+
+
+class Workers(Protocol):
+    """Who generates: a `Pool`, or a door to another model's."""
+
+    def start(self, listener: Listener) -> Capabilities:
+        """Start; from now on the listener hears what workers say."""
+        ...
+
+    def claim(self, width: int) -> tuple[int, SendsFrames]:
+        """See `Pool.claim`."""
+        ...
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        """See `Pool.abort`."""
+        ...
+
+    def done(self, index: int, width: int) -> None:
+        """See `Pool.done`."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Tell whether a request would be taken."""
+        ...
+
+    def stats(self) -> list[EngineStats]:
+        """Return what each worker last said of its load."""
+        ...
+
+    def restarts(self) -> list[int]:
+        """Return how often each worker has died."""
+        ...
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class SendsFrames(Protocol):
+    """One worker, or who speaks for it."""
+
+    @property
+    def name(self) -> str:
+        """Its name in logs."""
+        ...
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send packed messages. Raises ConnectionLostError."""
+        ...
