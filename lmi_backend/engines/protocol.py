@@ -25,6 +25,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Typed arguments under the engine's own names."""
     passthrough: dict[str, str] = {}
     """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
+    front_end: dict[str, Any] = {}
+    """Arguments of the engine's own HTTP server, which a `BodyEngine` answers with."""
     adapters: dict[str, str] = {}
     """LoRA adapter name to folder."""
 

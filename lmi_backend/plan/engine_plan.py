@@ -58,6 +58,8 @@ class EnginePlan:
     """Typed arguments under the engine's own names."""
     passthrough: Mapping[str, str] = field(default_factory=dict)
     """Further arguments as text, which the engine itself reads and may refuse."""
+    front_end: Mapping[str, Any] = field(default_factory=dict)
+    """Arguments of the engine's own HTTP server, which reads OpenAI bodies."""
     adapters: Mapping[str, str] = field(default_factory=dict)
     """LoRA adapter name to folder."""
     adapter_roots: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.option import PREFIX, adapter_of
@@ -14,8 +14,9 @@ from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.engine_plan import Dialect, EnginePlan
-from lmi_backend.plan.model_source import find_adapter_roots, find_adapters, find_model
+from lmi_backend.plan.clients import client_fields
+from lmi_backend.plan.engine_plan import EnginePlan
+from lmi_backend.plan.model_source import find_model
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.verdict import fate_of
@@ -74,7 +75,7 @@ def make_plan(
         restart_limit=options[srv.RETRY_THRESHOLD],
         parallel_loading=options[opt.PARALLEL_LOADING],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
-        **_clients(options, reasons),
+        **client_fields(options, reasons),
         engine_arguments=engine_arguments(options, degrees, max_running, reasons, notes),
         passthrough=passthrough,
         environment=added,
@@ -142,32 +143,6 @@ def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str
     if path is None:
         raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
     return path
-
-
-def _clients(options: LmiOptions, reasons: list[str]) -> dict[str, Any]:
-    """Return the fields of a plan that say what clients may ask and how they are answered."""
-    return {
-        "dialect": _dialect(options, reasons),
-        "output_formatter": options[opt.OUTPUT_FORMATTER],
-        "tgi_compat": options[opt.TGI_COMPAT],
-        "adapters": find_adapters(options),
-        "adapter_roots": find_adapter_roots(options),
-    }
-
-
-def _dialect(options: LmiOptions, reasons: list[str]) -> Dialect:
-    asked = options[opt.LMI_DIALECT]
-    if asked != "auto":
-        return "legacy" if asked == "legacy" else "async"
-    if options.is_set(opt.ASYNC_MODE):
-        word = "async" if options[opt.ASYNC_MODE] else "not async"
-        reasons.append(f"LMI dialect: async_mode is {word}")
-        return "async" if options[opt.ASYNC_MODE] else "legacy"
-    names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
-    is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
-    dialect: Dialect = "legacy" if is_legacy else "async"
-    reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
-    return dialect
 
 
 def _allowed(options: LmiOptions, hardware: Hardware) -> Hardware:

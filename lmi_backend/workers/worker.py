@@ -148,6 +148,7 @@ def _engine_config(plan: EnginePlan) -> EngineConfig:
         model=plan.model,
         arguments=dict(plan.engine_arguments),
         passthrough=dict(plan.passthrough),
+        front_end=dict(plan.front_end),
         adapters=dict(plan.adapters),
     )
 

@@ -1,14 +1,14 @@
 """Every vLLM name this project uses, in one place.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
-0.11; when one moves, this file changes and no other. Nothing here is imported from
-`vllm.entrypoints`, which moves most.
+0.11; when one moves, this file changes and no other.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 from vllm import __version__ as vllm_version
@@ -54,6 +54,7 @@ __all__ = [
     "argument_parser",
     "default_sampling",
     "engine_argument_names",
+    "http_server",
     "tokens_input",
     "vllm_version",
 ]
@@ -70,6 +71,28 @@ def argument_parser() -> argparse.ArgumentParser:
         FlexibleArgumentParser(add_help=False, exit_on_error=False)
     )
     return parser
+
+
+def http_server() -> SimpleNamespace:
+    """Return the parts of vLLM's HTTP server; importing them costs seconds."""
+    try:  # 0.30: moved
+        from vllm.entrypoints.launchers.api_server.app_state import init_app_state  # noqa: PLC0415
+        from vllm.entrypoints.launchers.app import build_app  # noqa: PLC0415
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: PLC0415
+    except ImportError:
+        from vllm.entrypoints.openai.api_server import (  # noqa: PLC0415
+            build_app,
+            init_app_state,
+        )
+        from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: PLC0415
+    from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+
+    return SimpleNamespace(
+        build_app=build_app,
+        init_app_state=init_app_state,
+        argument_parser=lambda: make_arg_parser(FlexibleArgumentParser()),
+        import_tool_parser=ToolParserManager.import_tool_parser,
+    )
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

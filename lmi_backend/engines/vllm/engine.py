@@ -22,10 +22,12 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.vllm.http_app import HttpApp
 
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
@@ -61,11 +63,26 @@ class VllmEngine:
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
         self._max_model_len = self._engine.model_config.max_model_len
+        # Built while the first requests may already run.
+        self._http = asyncio.create_task(self._make_http(arguments))
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
         return Capabilities(
             "vllm", compat.vllm_version, self._max_model_len, calls=True, adapters=True
         )
+
+    async def _make_http(self, arguments: Any) -> HttpApp:
+        from lmi_backend.engines.vllm.http_app import HttpApp  # noqa: PLC0415  costs seconds
+
+        options = self._config.front_end
+        return await HttpApp.create(self._engine, arguments, self._adapters, options)
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """See `BodyEngine`."""
+        application = await asyncio.shield(self._http)
+        async with aclosing(application.call(call)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine`."""

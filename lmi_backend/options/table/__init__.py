@@ -6,6 +6,7 @@ from typing import Any
 
 from lmi_backend.options.option import Option
 from lmi_backend.options.table import (
+    chat,
     common,
     ended,
     lmi_dist,
@@ -18,7 +19,7 @@ from lmi_backend.options.table import (
 )
 from lmi_backend.options.table.variables import VARIABLES
 
-_MODULES = (common, server, vllm, speculative, lmi_dist, trtllm, transformers)
+_MODULES = (common, server, vllm, chat, speculative, lmi_dist, trtllm, transformers)
 
 OPTIONS: tuple[Option[Any], ...] = (
     *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Option)),

@@ -192,7 +192,6 @@ _IGNORED: dict[Scope, dict[str, str]] = {
 }
 
 _HANDLER = "custom handlers are not served yet"
-_CHAT = "chat bodies are not served yet"
 _SESSIONS = "sessions are not served yet"
 _NO_JAVA = "it names a Java class"
 _SKLEARN = "scikit-learn and XGBoost models are not served"
@@ -219,12 +218,6 @@ _REFUSED: dict[Scope, dict[str, str]] = {
     },
     "adapters": {"enable_lora_bias": "vLLM no longer loads biases of adapters"},
     "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
-    "chat": {
-        "enable_auto_tool_choice": _CHAT,
-        "tool_call_parser": _CHAT,
-        "chat_template": _CHAT,
-        "chat_template_content_format": _CHAT,
-    },
     "sessions": {"enable_stateful_sessions": _SESSIONS, "sessions_s3url": _SESSIONS},
     "deepspeed": {"quantize": f"{_FORK}; vLLM quantises too", "smoothquant_alpha": _FORK},
     "neuronx": {
@@ -264,7 +257,6 @@ _SWITCHES = frozenset(
         "enable_prompt_adapter",
         "enable_lora_bias",
         "lmcache_auto_config",
-        "enable_auto_tool_choice",
         "enable_stateful_sessions",
         "multi_node",
         "use_stable_diffusion",
@@ -297,4 +289,4 @@ def _rows(
 
 
 _WHOLE_KEYS = frozenset({"server", "other handlers"})
-_HARMLESS = {"handler": ("handle",), "chat_template_content_format": ("auto",)}
+_HARMLESS = {"handler": ("handle",)}

@@ -53,8 +53,6 @@ CONTEXTS = (
     {"minWorkers": "3", "option.tensor_parallel_degree": "1"},
     {"required_memory_mb": "1", "gpu.required_memory_mb": "1"},
 )
-# They matter only where rolling_batch does not name the engine, which decides the dialect.
-ONLY_FOR_AUTO = frozenset({"option.output_formatter", "option.tgi_compat"})
 
 
 def cases() -> Iterator[tuple[str, str]]:
@@ -170,7 +168,6 @@ def test_what_is_said_to_be_mapped_changes_the_plan(engine: str, tmp_path: Path)
         for option in OPTIONS
         if option is find_option(option.name, engine)
         and option.fate_under(engine).word == "mapped"
-        and not (option.name in ONLY_FOR_AUTO and engine != "vllm")
         and not has_effect(engine, option, tmp_path)
     ]
     assert not unchanged, " ".join(unchanged)

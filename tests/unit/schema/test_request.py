@@ -146,7 +146,10 @@ def test_lmi_bodies_may_have_what_is_not_served_and_what_nobody_knows() -> None:
     [
         ({}, "prompt is missing; accepted: one of request, inputs, text_input"),
         ({"inputs": []}, "prompt is missing"),
-        ({"inputs": ["a"], "text_input": ["b"]}, "inputs and text_input are both given; accepted: one of"),
+        (
+            {"inputs": ["a"], "text_input": ["b"]},
+            "inputs and text_input are both given; accepted: one of",
+        ),
         ({"inputs": [""]}, "inputs is empty; accepted: a prompt"),
         ({"inputs": ["a", ""]}, "inputs is empty; accepted: a prompt"),
         ({"text_input": ["a", "b"]}, "text_input has 2 prompts; accepted: one prompt"),

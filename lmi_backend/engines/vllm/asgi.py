@@ -1,0 +1,113 @@
+"""Call an ASGI application without a server: a request in, pieces of its answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.generation import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+
+    from lmi_backend.generation import Call
+
+    Message = MutableMapping[str, Any]
+    Application = Callable[..., Awaitable[None]]
+
+_log = logging.getLogger(__name__)
+
+# Pieces the application may be ahead of who reads them.
+_AHEAD: Final = 16
+# Time it has to notice that nobody reads any more.
+_LEAVE_SECONDS: Final = 1.0
+
+
+async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk, None]:
+    """Yield the answer as it comes; the first chunk has status and headers.
+
+    Closing the generator tells the application that its client has gone.
+
+    Raises:
+        Exception: what the application raised before it answered.
+    """
+    sent: asyncio.Queue[Message | None] = asyncio.Queue(_AHEAD)
+    has_gone = asyncio.Event()
+    task = asyncio.create_task(_run(application, call, sent, has_gone))
+    head = Chunk()
+    try:
+        while (message := await sent.get()) is not None:
+            if message["type"] == "http.response.start":
+                head = Chunk(status=message["status"], headers=_headers(message))
+                continue
+            is_last = not message.get("more_body", False)
+            data = message.get("body", b"")
+            if data or is_last:
+                yield Chunk(data, is_last=is_last, status=head.status, headers=head.headers)
+            if is_last:
+                return
+        # It ended without an end of its answer: then it raised.
+        await task
+    finally:
+        has_gone.set()
+        await _end(task)
+
+
+async def _run(
+    application: Application,
+    call: Call,
+    sent: asyncio.Queue[Message | None],
+    has_gone: asyncio.Event,
+) -> None:
+    bodies = iter([call.body])
+
+    async def receive() -> Message:
+        for body in bodies:
+            return {"type": "http.request", "body": body, "more_body": False}
+        await has_gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if has_gone.is_set():
+            raise OSError("the client has gone")
+        await sent.put(message)
+
+    try:
+        await application(_scope(call), receive, send)
+    finally:
+        with suppress(asyncio.QueueFull):
+            sent.put_nowait(None)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Let the application come to its end, and make it."""
+    await asyncio.wait({task}, timeout=_LEAVE_SECONDS)
+    task.cancel()
+    (error,) = await asyncio.gather(task, return_exceptions=True)
+    if isinstance(error, Exception) and not isinstance(error, OSError):
+        _log.debug("the application raised after its answer: %s", error)
+
+
+def _scope(call: Call) -> dict[str, Any]:
+    path, _, query = call.path.partition("?")
+    headers = {"content-type": "application/json"} | call.headers
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST" if call.body else "GET",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": None,
+        "server": None,
+    }
+
+
+def _headers(message: Message) -> dict[str, str]:
+    return {name.decode().lower(): value.decode() for name, value in message.get("headers", ())}

@@ -1,0 +1,128 @@
+"""vLLM's own HTTP application around our engine: OpenAI's bodies are read where they are defined.
+
+Chat templates, tools, reasoning, structured output, log probabilities, usage: all of it is vLLM's.
+Importing this module costs seconds; it is done when the engine is up.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.asgi import respond
+from lmi_backend.errors import EngineDeadError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from lmi_backend.engines.vllm.adapters import Adapters
+    from lmi_backend.generation import Call, Chunk
+
+DEFAULT_NAME: Final = "lmi"
+"""What LMI calls a model to its clients."""
+
+_counts: contextvars.ContextVar[list[int]] = contextvars.ContextVar("counts")
+
+
+class HttpApp:
+    """vLLM's application, called without a socket. `create` makes one."""
+
+    def __init__(self, app: Any, engine: Any) -> None:
+        self._app, self._engine = app, engine
+
+    @classmethod
+    async def create(
+        cls, engine: Any, engine_args: Any, adapters: Adapters, options: Mapping[str, Any]
+    ) -> HttpApp:
+        """Build the application.
+
+        Raises:
+            OptionError: an option is not one of vLLM's server.
+        """
+        server = compat.http_server()
+        arguments = _arguments(server, engine_args, options)
+        client = _CountingClient(engine)
+        tasks = await engine.get_supported_tasks()
+        app = server.build_app(arguments, tasks, engine.model_config)
+        await server.init_app_state(client, app.state, arguments, tasks)
+        # An error handler of vLLM's would stop the server through it; a worker stops itself.
+        app.state.server = _NoServer()
+        # The one table of adapters: what we load or forget is known there at once.
+        app.state.openai_serving_models.lora_requests = adapters.known
+        return cls(app, engine)
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """Answer a body.
+
+        Raises:
+            EngineDeadError: the engine died under it.
+        """
+        counts = [0, 0]
+        _counts.set(counts)
+        generated = 0
+        async for chunk in respond(self._app, call):
+            chunk.num_tokens, generated = counts[1] - generated, counts[1]
+            chunk.num_prompt_tokens = counts[0]
+            if chunk.is_last and self._engine.errored:
+                message = f"vLLM's engine core died: {self._engine.dead_error}"
+                raise EngineDeadError(message)
+            yield chunk
+
+
+class _NoServer:
+    """Takes the place of uvicorn's server; nothing reads what is set."""
+
+    should_exit = False
+
+
+class _CountingClient:
+    """The engine, whose generated tokens are counted for the call they belong to."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        counts = _counts.get([0, 0])
+        seen: dict[int, int] = {}
+        prompt_tokens = 0
+        async for output in self._engine.generate(*args, **kwargs):
+            if not prompt_tokens:
+                prompt_tokens = len(output.prompt_token_ids or ())
+                counts[0] += prompt_tokens
+            for answer in output.outputs:
+                _count(counts, seen, answer, args, kwargs)
+            yield output
+
+
+def _count(
+    counts: list[int], seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
+) -> None:
+    """Add an output's new tokens; vLLM gives all so far, or only what is new."""
+    params = kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
+    given = len(answer.token_ids)
+    is_cumulative = getattr(params, "output_kind", None) == compat.RequestOutputKind.CUMULATIVE
+    counts[1] += given - seen.get(answer.index, 0) if is_cumulative else given
+    seen[answer.index] = given
+
+
+def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any:
+    """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
+    arguments = server.argument_parser().parse_args([])
+    for name, value in vars(engine_args).items():
+        setattr(arguments, name, value)
+    names = arguments.served_model_name or [DEFAULT_NAME]
+    arguments.served_model_name = [names] if isinstance(names, str) else list(names)
+    arguments.disable_fastapi_docs = True
+    for name, value in options.items():
+        if not hasattr(arguments, name):
+            problem = f"is not known to the server of vLLM {compat.vllm_version}"
+            key = f"option.{name}"
+            raise OptionError(problem, option=key, value=str(value), origin="vLLM")
+        setattr(arguments, name, value)
+    if plugin := getattr(arguments, "tool_parser_plugin", ""):
+        server.import_tool_parser(plugin)
+    return arguments

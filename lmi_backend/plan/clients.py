@@ -1,0 +1,60 @@
+"""What clients may ask of a model, and how they are answered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.options import OPTIONS
+from lmi_backend.options.table import chat
+from lmi_backend.options.table import common as opt
+from lmi_backend.plan.model_source import find_adapter_roots, find_adapters
+
+if TYPE_CHECKING:
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.engine_plan import Dialect
+
+
+def client_fields(options: LmiOptions, reasons: list[str]) -> dict[str, Any]:
+    """Return the fields of a plan that say what clients may ask and how they are answered."""
+    return {
+        "dialect": _dialect(options, reasons),
+        "output_formatter": options[opt.OUTPUT_FORMATTER],
+        "tgi_compat": options[opt.TGI_COMPAT],
+        "adapters": find_adapters(options),
+        "adapter_roots": find_adapter_roots(options),
+        "front_end": _front_end(options),
+    }
+
+
+def _front_end(options: LmiOptions) -> dict[str, Any]:
+    """Return the arguments of the engine's own HTTP server."""
+    arguments = {
+        option.plan_field.removeprefix(chat.FRONT_END): options[option]
+        for option in OPTIONS
+        if option.plan_field.startswith(chat.FRONT_END) and options.is_set(option)
+    }
+    template: str = arguments.get("chat_template", "")
+    if template and (file := options.folder / template).is_file():
+        arguments["chat_template"] = str(file.resolve())
+    elif template and "{" not in template:
+        problem = f"is neither a template nor a file (looked at {options.folder / template})"
+        raise options.error(chat.CHAT_TEMPLATE, problem)
+    if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
+        problem = "needs option.tool_call_parser too"
+        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, problem)
+    return arguments
+
+
+def _dialect(options: LmiOptions, reasons: list[str]) -> Dialect:
+    asked = options[opt.LMI_DIALECT]
+    if asked != "auto":
+        return "legacy" if asked == "legacy" else "async"
+    if options.is_set(opt.ASYNC_MODE):
+        word = "async" if options[opt.ASYNC_MODE] else "not async"
+        reasons.append(f"LMI dialect: async_mode is {word}")
+        return "async" if options[opt.ASYNC_MODE] else "legacy"
+    names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
+    is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
+    dialect: Dialect = "legacy" if is_legacy else "async"
+    reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
+    return dialect
