@@ -6,7 +6,7 @@ harms no other. When the engine dies every open stream raises `EngineDeadError`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -27,6 +27,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
     front_end: dict[str, Any] = {}
     """Arguments of the engine's own HTTP server, which a `BodyEngine` answers with."""
+    custom_file: str = ""
+    """The user's model.py; empty for none."""
+    custom_handler: str = "handle"
+    properties: dict[str, str] = {}
+    """All options as text, for the user's handler."""
+    dialect: Literal["legacy", "async"] = "async"
     adapters: dict[str, str] = {}
     """LoRA adapter name to folder."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from lmi_backend.errors import ConfigurationError, RequestError
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import AdapterEngine, BodyEngine, Engine, EngineConfig
     from lmi_backend.plan import EnginePlan
 
+CUSTOM: Final = "custom"
+"""A model whose own handler replaces the engine."""
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
@@ -25,7 +27,7 @@ def refuse_unserved(plan: EnginePlan) -> None:
     Raises:
         ConfigurationError: there is no adapter, or no launcher, for what it names.
     """
-    if plan.engine not in ENGINES:
+    if plan.engine not in (*ENGINES, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
         raise ConfigurationError(message)

@@ -85,12 +85,12 @@ def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, s
 
 
 def _by_handler(options: LmiOptions, handler: str) -> str:
-    if handler in ("", _ANY_ENGINE):
+    if handler in ("", _ANY_ENGINE) or handler.endswith(".py"):
         return ""
     if handler not in _BY_HANDLER:
         known = ", ".join(sorted([_ANY_ENGINE, *_BY_HANDLER]))
         raise options.error(
-            opt.ENTRY_POINT, f"is a handler of your own, which is not served; accepted: {known}"
+            opt.ENTRY_POINT, f"is no handler; accepted: a .py file beside the properties, {known}"
         )
     return _BY_HANDLER[handler]
 

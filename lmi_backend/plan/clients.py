@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
+from lmi_backend.plan.custom import Custom, handler_properties
 from lmi_backend.plan.model_source import find_adapter_roots, find_adapters
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import Dialect
 
 
-def client_fields(options: LmiOptions, reasons: list[str]) -> dict[str, Any]:
+def client_fields(options: LmiOptions, custom: Custom | None, reasons: list[str]) -> dict[str, Any]:
     """Return the fields of a plan that say what clients may ask and how they are answered."""
     return {
         "dialect": _dialect(options, reasons),
@@ -23,6 +24,9 @@ def client_fields(options: LmiOptions, reasons: list[str]) -> dict[str, Any]:
         "adapters": find_adapters(options),
         "adapter_roots": find_adapter_roots(options),
         "front_end": _front_end(options),
+        "custom_file": custom.file if custom else "",
+        "custom_handler": options[opt.HANDLER],
+        "properties": handler_properties(options) if custom else {},
     }
 
 

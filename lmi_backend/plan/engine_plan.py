@@ -58,6 +58,12 @@ class EnginePlan:
     """Typed arguments under the engine's own names."""
     passthrough: Mapping[str, str] = field(default_factory=dict)
     """Further arguments as text, which the engine itself reads and may refuse."""
+    custom_file: str = ""
+    """The user's own code, a Python file; empty for none."""
+    custom_handler: str = "handle"
+    """Name of the handler in it."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """All options as text, for the user's handler."""
     front_end: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the engine's own HTTP server, which reads OpenAI bodies."""
     adapters: Mapping[str, str] = field(default_factory=dict)

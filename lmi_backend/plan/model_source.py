@@ -10,6 +10,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
+from lmi_backend.plan.custom import find_custom
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
@@ -30,6 +31,8 @@ def find_model(options: LmiOptions) -> str:
     if options.choice.engine == "echo":
         return ""
     model_id = options[opt.MODEL_ID]
+    if not model_id and (custom := find_custom(options)) and custom.replaces_engine:
+        return ""
     if model_id.startswith(_ELSEWHERE):
         problem = "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"
         raise options.error(opt.MODEL_ID, problem)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.errors import OptionError
 from lmi_backend.options.option import PREFIX, adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
@@ -15,6 +15,7 @@ from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.clients import client_fields
+from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
 from lmi_backend.plan.signature import signature
@@ -47,6 +48,9 @@ def make_plan(
     ignored = (finding for finding in options.findings if finding.fate.word == "ignored")
     notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
     _refuse_what_is_not_served(options)
+    custom = find_custom(options)
+    if custom is not None and custom.replaces_engine:
+        return _handler_plan(options, environment, _allowed(options, hardware), custom)
     python = find_interpreter(options, environment)
     passthrough = _passthrough(options, python, notes)
     max_running = _max_running(options, reasons)
@@ -69,13 +73,8 @@ def make_plan(
         device_groups=cut_devices(options, hardware, degrees.size * copies, reasons, notes),
         memory=degrees.memory,
         max_running=max_running,
-        queue_size=options[srv.JOB_QUEUE_SIZE],
-        load_timeout=options[opt.MODEL_LOADING_TIMEOUT],
-        request_timeout=options[opt.PREDICT_TIMEOUT],
-        restart_limit=options[srv.RETRY_THRESHOLD],
-        parallel_loading=options[opt.PARALLEL_LOADING],
-        max_message_size=options[opt.MAX_OUTPUT_SIZE],
-        **client_fields(options, reasons),
+        **_limits(options),
+        **client_fields(options, custom, reasons),
         engine_arguments=engine_arguments(options, degrees, max_running, reasons, notes),
         passthrough=passthrough,
         environment=added,
@@ -84,12 +83,43 @@ def make_plan(
     )
 
 
+def _limits(options: LmiOptions) -> dict[str, Any]:
+    return {
+        "queue_size": options[srv.JOB_QUEUE_SIZE],
+        "load_timeout": options[opt.MODEL_LOADING_TIMEOUT],
+        "request_timeout": options[opt.PREDICT_TIMEOUT],
+        "restart_limit": options[srv.RETRY_THRESHOLD],
+        "parallel_loading": options[opt.PARALLEL_LOADING],
+        "max_message_size": options[opt.MAX_OUTPUT_SIZE],
+    }
+
+
+def _handler_plan(
+    options: LmiOptions, environment: Mapping[str, str], hardware: Hardware, custom: Custom
+) -> EnginePlan:
+    """Plan a model whose own handler does everything: workers, devices and limits."""
+    notes, reasons = [str(finding) for finding in options.findings], []
+    asked = options[opt.TENSOR_PARALLEL_DEGREE]
+    degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
+    reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
+    return EnginePlan(
+        engine="custom",
+        model=find_model(options),
+        python=find_interpreter(options, environment),
+        tensor_parallel_degree=degree,
+        device_groups=cut_devices(options, hardware, degree, reasons, notes),
+        max_running=_max_running(options, reasons),
+        **_limits(options),
+        **client_fields(options, custom, reasons),
+        environment=_worker_environment(options),
+        notes=tuple(notes),
+        reasons=tuple(reasons),
+    )
+
+
 def _refuse_what_is_not_served(options: LmiOptions) -> None:
     if options[opt.TASK] not in _GENERATION:
         raise options.error(opt.TASK, "is not served yet; use text-generation")
-    if (custom := options.folder / "model.py").is_file():
-        message = f"{custom}: custom handlers are not served; remove it to use the engine directly"
-        raise PlanError(message)
 
 
 def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:

@@ -28,7 +28,18 @@ _PATHS: Final = {
     "input": "/v1/embeddings",
 }
 """The field that tells an OpenAI body, and where it would have been sent."""
-LMI_PATHS: Final = ("", "/invocations")
+_SERVED: Final = frozenset(
+    {
+        "/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/v1/models", "/v1/responses",
+        "/v1/messages", "/tokenize", "/detokenize", "/pooling", "/classify", "/score", "/v1/score",
+        "/rerank", "/v1/rerank", "/v2/rerank", "/version",
+    }
+)  # fmt: skip
+"""What clients may reach of the engine's own server; the rest of it is for operators."""
+LMI_PATH: Final = "/invocations"
+_LMI_PATHS: Final = ("", LMI_PATH)
+_TOP: Final = ("stream", "adapters", "model")
+"""Fields of an LMI body beside `inputs` and `parameters`."""
 
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
@@ -46,10 +57,21 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
         raise _as_lmi(error) from error
 
 
+def make_body(inputs: Any, named: Mapping[str, Any]) -> Taken:
+    """Return tensors and parameters as the LMI body they stand for: the user's code reads it."""
+    top = {name: value for name, value in named.items() if name in _TOP}
+    parameters = {name: value for name, value in named.items() if name not in _TOP}
+    body = {"inputs": inputs, "parameters": parameters} | top
+    return Taken(Call(LMI_PATH, json.dumps(body).encode()), BodyReply())
+
+
 def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Taken:
-    if context.is_custom and path in LMI_PATHS:
-        return Taken(Call("/invocations", text.encode(), headers), BodyReply())
-    if path not in LMI_PATHS:
+    if context.is_custom and path in _LMI_PATHS:
+        return Taken(Call(LMI_PATH, text.encode(), headers), BodyReply())
+    if path not in _LMI_PATHS:
+        if path not in _SERVED:
+            shown = ", ".join(sorted(_SERVED))
+            raise RequestError("is not served", field="path", value=path, accepted=shown)
         return Taken(Call(path, text.encode(), headers), BodyReply())
     body = read_json("request", text)
     if "requestType" in body:
@@ -68,9 +90,7 @@ def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)
-    top = {
-        name: body[name] for name in ("stream", "adapters", "model") if body.get(name) is not None
-    }
+    top = {name: body[name] for name in _TOP if body.get(name) is not None}
     if adapter := headers.get("x-amzn-sagemaker-adapter-identifier"):
         top["adapters"] = adapter
     taken = read_lmi(body["inputs"], parameters | top, context, is_body=True)

@@ -84,11 +84,15 @@ def _defaults(asked: Asked, context: Context) -> Asked:
     """Apply LMI's defaults and its `do_sample`.
 
     The legacy handlers answer greedily unless asked to sample; the async ones leave it to the
-    engine unless `do_sample` is false (djl-serving's handlers at d21927c).
+    engine unless `do_sample` is false (djl-serving's handlers at d21927c). Several answers to a
+    prompt are wanted to differ, so they are sampled unless the request says otherwise.
     """
     do_sample = asked.get("do_sample")
     is_greedy = do_sample is False or (
-        do_sample is None and context.dialect == "legacy" and "temperature" not in asked
+        do_sample is None
+        and context.dialect == "legacy"
+        and "temperature" not in asked
+        and answers_wanted(asked) == 1
     )
     greedy = {"temperature": 0.0} if is_greedy else {}
     return {"max_tokens": _MAX_TOKENS} | asked | greedy

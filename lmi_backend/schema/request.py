@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
-from lmi_backend.schema.body import read_body
+from lmi_backend.schema.body import make_body, read_body
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import scalars
@@ -56,6 +56,8 @@ def read_request(
         named = dict(parameters) | scalars(_others(inputs))
         prompts = inputs["inputs"]
         one = prompts[0] if len(prompts) == 1 else prompts
+        if context.is_custom:
+            return make_body(one, named)
         return read_lmi(one, named, context, is_body=False)
     if name == "embedding_request":
         return read_embedding(inputs)

@@ -121,6 +121,7 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         output_formatter=plan.output_formatter,
         tgi_compat=plan.tgi_compat,
         adapters=desk.folders.keys(),
+        is_custom=bool(plan.custom_file),
     )
     door = Door(name, service, desk, context)
     door.open()

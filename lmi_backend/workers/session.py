@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.protocol import EngineStats
-from lmi_backend.engines.registry import adapts, calls, create_engine
+from lmi_backend.engines.registry import CUSTOM, adapts, calls, create_engine
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -103,7 +103,7 @@ class WorkerSession:
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
         try:
-            self._engine = create_engine(start.engine, start.config)
+            self._engine = _make_engine(start)
             capabilities = await self._engine.start()
         except OptionError as error:
             self._refuse(error.problem, error.option)
@@ -240,3 +240,14 @@ async def _adapt(message: msg.Adapt, engine: AdapterEngine) -> None:
         )
     else:
         await engine.unload_adapter(message.name)
+
+
+def _make_engine(start: msg.Start) -> Engine:
+    """Build the engine, and the user's code around it."""
+    inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
+    if inner is not None and not start.config.custom_file:
+        return inner
+    # Few models have code of their own.
+    from lmi_backend.handlers.engine import CustomEngine  # noqa: PLC0415
+
+    return CustomEngine(start.config, inner)

@@ -149,6 +149,10 @@ def _engine_config(plan: EnginePlan) -> EngineConfig:
         arguments=dict(plan.engine_arguments),
         passthrough=dict(plan.passthrough),
         front_end=dict(plan.front_end),
+        custom_file=plan.custom_file,
+        custom_handler=plan.custom_handler,
+        properties=dict(plan.properties),
+        dialect=plan.dialect,
         adapters=dict(plan.adapters),
     )
 

@@ -93,11 +93,13 @@ async def _end(task: asyncio.Task[None]) -> None:
 def _scope(call: Call) -> dict[str, Any]:
     path, _, query = call.path.partition("?")
     headers = {"content-type": "application/json"} | call.headers
+    # HTTP/2's name for the method, which a gateway may hand on.
+    method = headers.pop(":method", "POST" if call.body else "GET")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},
         "http_version": "1.1",
-        "method": "POST" if call.body else "GET",
+        "method": method,
         "scheme": "http",
         "path": path,
         "raw_path": path.encode(),

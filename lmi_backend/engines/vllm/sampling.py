@@ -54,7 +54,7 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
             }
             | _extra(asked.extra)
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, compat.VLLMClientError) as error:
         problem = f"are refused by vLLM: {error}"
         raise RequestError(problem, field="sampling parameters") from error
 

@@ -47,7 +47,15 @@ ENTRY_POINT: Final = Option(
     default="",
     env=("DJL_ENTRY_POINT",),
     plan_field="engine",
-    help="LMI's handler: a djl_python.* name chooses the engine.",
+    help="LMI's handler: a djl_python.* name chooses the engine, a .py file is a handler of your "
+    "own, as is a model.py beside the properties.",
+)
+HANDLER: Final = Option(
+    name="option.handler",
+    kind=TEXT,
+    default="handle",
+    plan_field="custom_handler",
+    help="Name of the function in a model.py that answers requests.",
 )
 PYTHON_EXECUTABLE: Final = Option(
     name="option.pythonExecutable",

@@ -191,7 +191,6 @@ _IGNORED: dict[Scope, dict[str, str]] = {
     },
 }
 
-_HANDLER = "custom handlers are not served yet"
 _SESSIONS = "sessions are not served yet"
 _NO_JAVA = "it names a Java class"
 _SKLEARN = "scikit-learn and XGBoost models are not served"
@@ -202,7 +201,7 @@ _EMBEDDINGS = "embeddings are not served yet"
 _FORK = "it needs AWS's own fork of DeepSpeed"
 
 _REFUSED: dict[Scope, dict[str, str]] = {
-    "common": {"handler": _HANDLER, "bedrock_compat": "Bedrock's bodies are not served yet"},
+    "common": {"bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
         "translatorFactory": _NO_JAVA,
         "translator": _NO_JAVA,
@@ -284,9 +283,8 @@ def _rows(
                 help=f"{fate.capitalize()}: {reason}.",
                 fate=fate,
                 reason=reason,
-                harmless=(False,) if is_switch else _HARMLESS.get(name, ()),
+                harmless=(False,) if is_switch else (),
             )
 
 
 _WHOLE_KEYS = frozenset({"server", "other handlers"})
-_HARMLESS = {"handler": ("handle",)}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
@@ -80,7 +80,8 @@ def test_devices_can_be_chosen() -> None:
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
         ("option.pipeline_parallel_degree=8", "needs 8 devices; 4 usable"),
         ("option.task=classify", "option.task=classify is not served yet"),
-        ("option.entryPoint=mine.py", "accepted: djl_python.deepspeed, djl_python.huggingface"),
+        ("option.entryPoint=mine.py", "is not a file (looked at"),
+        ("option.entryPoint=mine", "a .py file beside the properties, djl_python.deepspeed"),
         ("option.pythonExecutable=/no/such/python", "is not an executable file"),
     ],
 )
@@ -88,12 +89,6 @@ def test_what_cannot_be_run_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(OptionError) as refusal:
         plan(text, FOUR)
     assert message in str(refusal.value)
-
-
-def test_a_custom_handler_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.py").write_text("")
-    with pytest.raises(PlanError, match="custom handlers"):
-        plan("", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

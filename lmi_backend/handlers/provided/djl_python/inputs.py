@@ -1,0 +1,127 @@
+"""What a handler is given."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+
+class Input:
+    """A request: properties, which are HTTP headers and more, and contents by key.
+
+    The first call of a handler gets an empty one, whose properties are the options.
+    """
+
+    def __init__(self) -> None:
+        self.properties: dict[str, str] = {}
+        self.content: dict[str, bytes] = {}
+        self.function_name = ""
+
+    def get_function_name(self) -> str:
+        """Return the name of the function that is called."""
+        return self.function_name
+
+    def get_properties(self) -> dict[str, str]:
+        """Return all properties."""
+        return self.properties
+
+    def get_property(self, key: str, default: str | None = None) -> str | None:
+        """Return a property; case does not matter in its name."""
+        if key in self.properties:
+            return self.properties[key]
+        lower = key.lower()
+        found = (value for name, value in self.properties.items() if name.lower() == lower)
+        return next(found, default)
+
+    def get_content(self) -> Any:
+        """Return the contents by key; `data` is the body."""
+        return _Content(self.content)
+
+    def contains_key(self, key: str) -> bool:
+        """Tell whether there is a content of that key."""
+        return key in self.content
+
+    def is_empty(self) -> bool:
+        """Tell whether it holds nothing: the call that loads the model."""
+        return not self.content
+
+    def is_batch(self) -> bool:
+        """Tell whether several requests come at once; here each comes alone."""
+        return False
+
+    def get_batch_size(self) -> int:
+        """Return the number of requests."""
+        return 1
+
+    def get_batches(self) -> list[Input]:
+        """Return each request."""
+        return [self]
+
+    def get_as_bytes(self, key: str | None = None) -> bytes:
+        """Return a content, the body unless a key is given."""
+        if key is not None:
+            return self.content[key]
+        return self.content["data"] if "data" in self.content else next(iter(self.content.values()))
+
+    def get_as_string(self, key: str | None = None) -> str:
+        """Return a content as text."""
+        return self.get_as_bytes(key).decode("utf-8")
+
+    def get_as_json(self, key: str | None = None) -> Any:
+        """Return a content as the value its JSON stands for."""
+        return json.loads(self.get_as_bytes(key))
+
+    def get_as_csv(self, key: str | None = None) -> list[dict[str, str]]:
+        """Return a content as rows by the names of its first line."""
+        return list(csv.DictReader(io.StringIO(self.get_as_string(key))))
+
+    def get_as_image(self, key: str | None = None) -> Any:
+        """Return a content as a PIL image."""
+        from PIL import Image  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+        return Image.open(io.BytesIO(self.get_as_bytes(key))).convert("RGB")
+
+    def get_as_numpy(self, key: str | None = None) -> list[Any]:
+        """Return a content in npy or npz form as a list of arrays."""
+        import numpy as np  # noqa: PLC0415
+
+        loaded = np.load(io.BytesIO(self.get_as_bytes(key)), allow_pickle=False)
+        return [loaded] if isinstance(loaded, np.ndarray) else [loaded[name] for name in loaded]
+
+    get_as_npz = get_as_numpy
+
+    def get_data(self, key: str | None = None) -> Any:
+        """Return a content as its Content-Type says: JSON, text, image, arrays, or bytes."""
+        kind = (self.get_property("Content-Type") or "application/json").lower()
+        if "json" in kind:
+            return self.get_as_json(key)
+        if "csv" in kind:
+            return self.get_as_csv(key)
+        if kind.startswith("text/"):
+            return self.get_as_string(key)
+        if kind.startswith("image/"):
+            return self.get_as_image(key)
+        if "npz" in kind or "ndlist" in kind or "npy" in kind:
+            return self.get_as_numpy(key)
+        return self.get_as_bytes(key)
+
+
+class _Content(dict[str, bytes]):
+    """Contents, in the form LMI's pairs have: found by key, or by place."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def get_keys(self) -> list[str]:
+        return list(self)
+
+    def get_values(self) -> list[bytes]:
+        return list(self.values())
+
+    def value_at(self, index: int) -> bytes:
+        return list(self.values())[index]
+
+    def key_at(self, index: int) -> str:
+        return list(self)[index]

@@ -1,0 +1,90 @@
+"""Find the user's own code beside the properties, without importing it."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options.option import PREFIX
+from lmi_backend.options.table import common as opt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lmi_backend.options import LmiOptions
+
+_FILE: Final = "model.py"
+_SAGEMAKER: Final = "model_fn"
+_FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
+_PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A user's Python file."""
+
+    file: str
+    handler: str
+    replaces_engine: bool
+    """Whether its handler answers everything; an `async def` may leave requests to the engine."""
+
+
+def find_custom(options: LmiOptions) -> Custom | None:
+    """Return the user's code: option.entryPoint, or a model.py beside the properties.
+
+    Raises:
+        PlanError: it is no Python, or defines nothing LMI knows.
+    """
+    entry = options[opt.ENTRY_POINT]
+    file = options.folder / (entry if entry.endswith(".py") else _FILE)
+    if (options.folder / "MAR-INF").is_dir():
+        message = f"{options.folder}: is an archive of TorchServe, which is not served"
+        raise PlanError(message)
+    if not file.is_file():
+        if entry.endswith(".py"):
+            raise options.error(opt.ENTRY_POINT, f"is not a file (looked at {file})")
+        return None
+    handler: str = options[opt.HANDLER]
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+    except (SyntaxError, ValueError) as error:
+        message = f"{file}: is not Python: {error}"
+        raise PlanError(message) from error
+    functions = dict(_functions(tree))
+    answers = functions.get(handler) or next(
+        (node for node in functions.values() if _decorators(node) & _PREDICTS), None
+    )
+    if answers is not None or _SAGEMAKER in functions:
+        return Custom(str(file.resolve()), handler, not isinstance(answers, ast.AsyncFunctionDef))
+    if any(_decorators(node) & _FORMATTERS for node in functions.values()):
+        return Custom(str(file.resolve()), handler, replaces_engine=False)
+    message = (
+        f"{file}: defines neither a function {handler}, nor model_fn, nor functions decorated with "
+        "input_formatter or output_formatter"
+    )
+    raise PlanError(message)
+
+
+def handler_properties(options: LmiOptions) -> dict[str, str]:
+    """Return all options as LMI hands them to a handler: text, without `option.`."""
+    written = {name: setting.value for name, setting in options.settings.items()}
+    written |= {name: setting.value for name, setting in options.passthrough.items()}
+    plain = {name.removeprefix(PREFIX): value for name, value in written.items()}
+    return plain | {"model_dir": str(Path(options.folder).resolve())}
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((alias.asname or alias.name, node) for alias in node.names)
+
+
+def _decorators(node: ast.AST) -> set[str]:
+    marks = getattr(node, "decorator_list", [])
+    names = (mark.attr if isinstance(mark, ast.Attribute) else mark for mark in marks)
+    return {name.id if isinstance(name, ast.Name) else str(name) for name in names}
