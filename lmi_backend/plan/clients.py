@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.table import chat
@@ -15,12 +15,18 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import Dialect
 
 
+GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
+"""Values of option.task for models that generate text."""
+
+
 def client_fields(options: LmiOptions, custom: Custom | None, reasons: list[str]) -> dict[str, Any]:
     """Return the fields of a plan that say what clients may ask and how they are answered."""
     return {
         "dialect": _dialect(options, reasons),
         "output_formatter": options[opt.OUTPUT_FORMATTER],
         "tgi_compat": options[opt.TGI_COMPAT],
+        "is_embedding": options[opt.TASK] not in GENERATION,
+        "normalize": options[chat.NORMALIZE],
         "adapters": find_adapters(options),
         "adapter_roots": find_adapter_roots(options),
         "front_end": _front_end(options),

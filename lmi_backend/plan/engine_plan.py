@@ -54,6 +54,10 @@ class EnginePlan:
     """LMI's form of answer; empty for the one that fits the request."""
     tgi_compat: bool = False
     """Whether LMI answers take the form of TGI's."""
+    is_embedding: bool = False
+    """Whether the model makes vectors, not text."""
+    normalize: bool = True
+    """Whether the vectors have length 1."""
     engine_arguments: Mapping[str, Any] = field(default_factory=dict)
     """Typed arguments under the engine's own names."""
     passthrough: Mapping[str, str] = field(default_factory=dict)

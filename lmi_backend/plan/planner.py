@@ -14,7 +14,7 @@ from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.clients import client_fields
+from lmi_backend.plan.clients import GENERATION, client_fields
 from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from lmi_backend.plan.model_facts import ModelFacts
 
 _DEEPSPEED_SLOTS = 4
-_GENERATION = frozenset({"auto", "generate", "text-generation"})
 
 
 def make_plan(
@@ -98,7 +97,9 @@ def _handler_plan(
     options: LmiOptions, environment: Mapping[str, str], hardware: Hardware, custom: Custom
 ) -> EnginePlan:
     """Plan a model whose own handler does everything: workers, devices and limits."""
-    notes, reasons = [str(finding) for finding in options.findings], []
+    # The handler gets every option as it is written, so none is ignored.
+    notes: list[str] = []
+    reasons: list[str] = []
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
@@ -118,8 +119,9 @@ def _handler_plan(
 
 
 def _refuse_what_is_not_served(options: LmiOptions) -> None:
-    if options[opt.TASK] not in _GENERATION:
-        raise options.error(opt.TASK, "is not served yet; use text-generation")
+    is_vllm = adapter_of(options.choice.engine) == "vllm"
+    if options[opt.TASK] not in GENERATION and not is_vllm:
+        raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
 
 
 def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError, RequestError
 from lmi_backend.generation import Call, Chunk
+from lmi_backend.schema.embedding import read_lmi_embedding
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, Response, Taken
@@ -87,6 +88,8 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Ta
 
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> Taken:
+    if context.is_embedding:
+        return read_lmi_embedding(body["inputs"], context, is_body=True)
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)

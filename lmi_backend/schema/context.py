@@ -19,6 +19,10 @@ class Context:
     """Whose defaults and words an LMI body gets."""
     output_formatter: str = ""
     tgi_compat: bool = False
+    is_embedding: bool = False
+    """Whether `inputs` are to become vectors."""
+    normalize: bool = True
+    """Whether vectors have length 1."""
     adapters: Collection[str] = field(default_factory=tuple)
     """LoRA adapters known now, in order; a live view."""
     is_custom: bool = False

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.schema.body import make_body, read_body
+from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import scalars
 from lmi_backend.schema.reply import Cancel, Taken
 from lmi_backend.schema.trtllm import TrtllmReply, read_trtllm
-from lmi_backend.schema.vllm import RETURNS, read_embedding, read_vllm
+from lmi_backend.schema.vllm import RETURNS, read_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,17 +54,25 @@ def read_request(
     if name == "request":
         return read_body(inputs, context)
     if name == "inputs":
-        named = dict(parameters) | scalars(_others(inputs))
-        prompts = inputs["inputs"]
-        one = prompts[0] if len(prompts) == 1 else prompts
-        if context.is_custom:
-            return make_body(one, named)
-        return read_lmi(one, named, context, is_body=False)
+        return _read_lmi(inputs, parameters, context)
     if name == "embedding_request":
         return read_embedding(inputs)
     if name == "input_ids" or len(rows) > 1 or _is_trtllm(inputs, parameters):
         return read_trtllm(rows, parameters, context)
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
+
+
+def _read_lmi(
+    inputs: Mapping[str, list[Any]], parameters: Mapping[str, Any], context: Context
+) -> Taken:
+    named = dict(parameters) | scalars(_others(inputs))
+    prompts = inputs["inputs"]
+    one = prompts[0] if len(prompts) == 1 else prompts
+    if context.is_custom:
+        return make_body(one, named)
+    if context.is_embedding:
+        return read_lmi_embedding(one, context, is_body=False)
+    return read_lmi(one, named, context, is_body=False)
 
 
 def _others(inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

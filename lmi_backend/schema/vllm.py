@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import EngineError, RequestError
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.schema.parameters import (
     Asked,
     answers_wanted,
@@ -89,25 +89,6 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Take
     shows_logprobs = asked.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
     return Taken((request,), reply)
-
-
-def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
-    """Read an `embedding_request`: the engine's own embeddings endpoint answers it.
-
-    Raises:
-        RequestError: it is not JSON, or lacks its input.
-    """
-    body = read_json("embedding_request", inputs["embedding_request"][0])
-    if "input" not in body:
-        raise RequestError("has no input", field="embedding_request", accepted="one text or ids")
-    options = body.get("pooling_params") or {}
-    dimensions = options.get("dimensions") if isinstance(options, dict) else None
-    # The vLLM backend's clients send the number in a list.
-    if isinstance(dimensions, list) and dimensions:
-        dimensions = dimensions[0]
-    asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
-    call = Call("/v1/embeddings", json.dumps(asked).encode())
-    return Taken(call, EmbeddingReply(asked_outputs(inputs)))
 
 
 def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
@@ -198,37 +179,3 @@ def _place(token: Token) -> dict[str, Any]:
 
 def _or_nan(value: float | None) -> float:
     return math.nan if value is None else value
-
-
-@dataclass
-class EmbeddingReply:
-    """The vector as JSON in text_output."""
-
-    outputs: frozenset[str]
-    _data: bytes = b""
-    _status: int = 200
-
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
-        for piece in pieces:
-            if isinstance(piece, Chunk):
-                self._status = piece.status if not self._data else self._status
-                self._data += piece.data
-        if not is_last:
-            return []
-        answer = json.loads(self._data or b"{}")
-        if "data" not in answer:
-            message = str(answer.get("error", {}).get("message", answer))
-            if self._status < 500:
-                raise RequestError(f"is refused: {message}", field="embedding_request")
-            raise EngineError(message)
-        response: Response = {"text_output": json.dumps(answer["data"][0]["embedding"])}
-        counts = {
-            "num_input_tokens": answer.get("usage", {}).get("prompt_tokens", 0),
-            "num_output_tokens": 0,
-        }
-        return [response | {name: n for name, n in counts.items() if name in self.outputs}]
-
-    def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
-        return rename_prompt(error, "embedding_request")

@@ -83,6 +83,8 @@ class Door:
             context.output_formatter,
             context.tgi_compat,
             context.is_custom,
+            context.is_embedding,
+            context.normalize,
             list(context.adapters),
         )
 

@@ -147,6 +147,8 @@ class SharedWorkers:
             output_formatter=welcome.output_formatter,
             tgi_compat=welcome.tgi_compat,
             is_custom=welcome.is_custom,
+            is_embedding=welcome.is_embedding,
+            normalize=welcome.normalize,
             adapters=tuple(welcome.adapters),
         )
 

@@ -122,6 +122,8 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         tgi_compat=plan.tgi_compat,
         adapters=desk.folders.keys(),
         is_custom=bool(plan.custom_file),
+        is_embedding=plan.is_embedding,
+        normalize=plan.normalize,
     )
     door = Door(name, service, desk, context)
     door.open()

@@ -130,6 +130,8 @@ class Welcome(_Message, frozen=True):
     output_formatter: str
     tgi_compat: bool
     is_custom: bool
+    is_embedding: bool
+    normalize: bool
     adapters: list[str]
 
 

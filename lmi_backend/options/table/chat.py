@@ -1,4 +1,4 @@
-"""Chat bodies: arguments of vLLM's own HTTP server, which reads them."""
+"""Chat and embeddings: what vLLM's own HTTP server reads, and its arguments."""
 
 from __future__ import annotations
 
@@ -41,4 +41,12 @@ CHAT_TEMPLATE_CONTENT_FORMAT: Final = Option(
     scope="chat",
     plan_field=FRONT_END + "chat_template_content_format",
     help="Whether the template gets a message's content as a string or as OpenAI's parts.",
+)
+NORMALIZE: Final = Option(
+    name="option.normalize",
+    kind=BOOL,
+    default=True,
+    scope="embedding",
+    plan_field="normalize",
+    help="Scale embeddings to length 1.",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, float_type, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import NOTHING, Option
 
 _UNBUDGETED = "this engine has no token budget of a step"
 
@@ -119,8 +119,10 @@ TASK: Final = Option(
     ),
     default="auto",
     env=("HF_TASK",),
-    plan_field="task",
-    help="What the model is used for. Only generation is served now.",
+    plan_field="is_embedding",
+    engine_args={"vllm": "runner"},
+    convert=lambda task: NOTHING if task in ("auto", "generate", "text-generation") else "pooling",
+    help="What the model is used for: text-embedding and feature-extraction make vectors.",
 )
 TENSOR_PARALLEL_DEGREE: Final = Option(
     name="option.tensor_parallel_degree",

@@ -114,7 +114,6 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "sessions_expiration": "sessions are not served yet",
     },
     "chat": {"enable_reasoning": "option.reasoning_parser alone turns it on"},
-    "embedding": {"normalize": "it concerns embeddings, which are not served yet"},
     "lmi-dist": {
         "speculative_telemetry": "nothing is reported to SageMaker",
         "paged_attention": "it is always on",

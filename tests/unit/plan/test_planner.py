@@ -79,7 +79,7 @@ def test_devices_can_be_chosen() -> None:
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
         ("option.pipeline_parallel_degree=8", "needs 8 devices; 4 usable"),
-        ("option.task=classify", "option.task=classify is not served yet"),
+        ("option.rolling_batch=trtllm\noption.task=classify", "is served by vLLM only"),
         ("option.entryPoint=mine.py", "is not a file (looked at"),
         ("option.entryPoint=mine", "a .py file beside the properties, djl_python.deepspeed"),
         ("option.pythonExecutable=/no/such/python", "is not an executable file"),

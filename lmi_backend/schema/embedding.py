@@ -1,0 +1,101 @@
+"""Requests for vectors: the engine's own embeddings endpoint answers them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.generation import Call, Chunk
+from lmi_backend.schema.parameters import read_json
+from lmi_backend.schema.prompts import read_prompts
+from lmi_backend.schema.reply import Response, Taken, rename_prompt
+from lmi_backend.schema.vllm import asked_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.generation import Piece
+    from lmi_backend.schema.context import Context
+
+_PATH = "/v1/embeddings"
+_SERVER_ERROR = 500
+
+
+def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> Taken:
+    """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
+
+    Raises:
+        RequestError: `inputs` is neither a text nor a list of them.
+    """
+    prompts, _ = read_prompts("inputs", inputs)
+    asked: dict[str, Any] = {"input": prompts}
+    if not context.normalize:
+        asked["use_activation"] = False
+    call = Call(_PATH, json.dumps(asked).encode())
+    return Taken(call, EmbeddingReply("inputs", "response" if is_body else "generated_text"))
+
+
+def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
+    """Read an `embedding_request`: the engine's own embeddings endpoint answers it.
+
+    Raises:
+        RequestError: it is not JSON, or lacks its input.
+    """
+    body = read_json("embedding_request", inputs["embedding_request"][0])
+    if "input" not in body:
+        raise RequestError("has no input", field="embedding_request", accepted="one text or ids")
+    options = body.get("pooling_params") or {}
+    dimensions = options.get("dimensions") if isinstance(options, dict) else None
+    # The vLLM backend's clients send the number in a list.
+    if isinstance(dimensions, list) and dimensions:
+        dimensions = dimensions[0]
+    asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
+    call = Call(_PATH, json.dumps(asked).encode())
+    return Taken(call, EmbeddingReply("embedding_request", "text_output", asked_outputs(inputs)))
+
+
+@dataclass
+class EmbeddingReply:
+    """The vector, or a list of them, as JSON in one output."""
+
+    field: str
+    output: str
+    outputs: frozenset[str] = frozenset()
+    _data: bytes = b""
+    _status: int = 200
+
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """See `Reply`."""
+        for piece in pieces:
+            if isinstance(piece, Chunk):
+                self._status = piece.status if not self._data else self._status
+                self._data += piece.data
+        if not is_last:
+            return []
+        answer = json.loads(self._data or b"{}")
+        if "data" not in answer:
+            message = str(answer.get("error", {}).get("message", answer))
+            if self._status < 500:
+                raise RequestError(f"is refused: {message}", field="embedding_request")
+            raise EngineError(message)
+        response: Response = {"text_output": json.dumps(answer["data"][0]["embedding"])}
+        counts = {
+            "num_input_tokens": answer.get("usage", {}).get("prompt_tokens", 0),
+            "num_output_tokens": 0,
+        }
+        return [response | {name: n for name, n in counts.items() if name in self.outputs}]
+
+    def failure(self, error: LmiError) -> LmiError:
+        """See `Reply`."""
+        return rename_prompt(error, self.field)
+
+    def _error(self, answer: Any) -> LmiError:
+        """Return what the endpoint says is wrong."""
+        error = answer.get("error", answer)
+        message = str(error.get("message", error) if isinstance(error, dict) else error)
+        if self._status < _SERVER_ERROR:
+            return RequestError(f"is refused: {message}", field=self.field)
+        return EngineError(message)
