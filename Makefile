@@ -5,6 +5,7 @@ HTTP_PORT ?= 8000
 GRPC_PORT ?= 8001
 METRICS_PORT ?= 8002
 HOST ?= 127.0.0.1
+CLIENTS ?=
 PYTEST ?=
 
 BIN := .venv/bin
@@ -28,10 +29,10 @@ install-engine:
 model: install-engine ## train the tiny model (once)
 	@.venv-engine/bin/python tools/make_tiny_model.py
 
-serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, METRICS_PORT=, HOST=
+serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, HOST=, CLIENTS= …
 	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
 		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
-		--example "The capital of France is"
+		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
 
 test: install model ## run every test; PYTEST="-k word" to choose
 	@$(BIN)/python -m pytest $(PYTEST)

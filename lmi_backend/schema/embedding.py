@@ -77,11 +77,10 @@ class EmbeddingReply:
             return []
         answer = json.loads(self._data or b"{}")
         if "data" not in answer:
-            message = str(answer.get("error", {}).get("message", answer))
-            if self._status < 500:
-                raise RequestError(f"is refused: {message}", field="embedding_request")
-            raise EngineError(message)
-        response: Response = {"text_output": json.dumps(answer["data"][0]["embedding"])}
+            raise self._error(answer)
+        vectors = [item["embedding"] for item in answer["data"]]
+        is_one = self.output == "text_output"
+        response: Response = {self.output: json.dumps(vectors[0] if is_one else vectors)}
         counts = {
             "num_input_tokens": answer.get("usage", {}).get("prompt_tokens", 0),
             "num_output_tokens": 0,

@@ -14,13 +14,14 @@ TINY_LORA = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 def served(
     tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
 ) -> Iterator[Served]:
-    """`tiny` on vLLM with its LoRA adapter, and `echo`."""
+    """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
     folder = tmp_path_factory.mktemp("models")
-    tiny = write_properties(folder / "tiny", tiny_properties)
+    lora = {"option.adapter_roots": TINY_LORA.parent}
+    tiny = write_properties(folder / "tiny", tiny_properties | lora)
     (tiny / "adapters").mkdir()
     (tiny / "adapters" / "wrong").symlink_to(TINY_LORA)
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )
-    with serve([tiny, echo], folder) as server:
+    with serve([tiny, echo], folder, "--clients", "trtllm,infer,raw") as server:
         yield server

@@ -6,12 +6,11 @@ import pytest
 from serving import Served
 
 WRONG: list[tuple[str, Any, tuple[str, ...]]] = [
-    ("unknown parameter", {"max_new_token": 3}, ("max_new_token", "max_new_tokens")),
     ("wrong type", {"temperature": "hot"}, ("temperature", "'hot'", "a number")),
     ("too small", {"max_new_tokens": 0}, ("max_new_tokens 0", "1 or more")),
     ("out of range", {"top_p": 1.5}, ("top_p 1.5", "to 1")),
     ("unknown adapter", {"lora_name": "none"}, ("adapter 'none'", "wrong")),
-    ("not served", {"n": 2}, ("n 2", "not served")),
+    ("wrong list", {"adapters": ["wrong", "wrong"]}, ("adapters has 2 names for 1 inputs",)),
 ]
 
 
@@ -30,7 +29,9 @@ def test_a_wrong_parameter_is_named(
     [
         ({"inputs": ""}, ("inputs is empty",)),
         ({"text_input": ""}, ("text_input is empty",)),
-        ({"stream": True}, ("inputs and text_input", "missing")),
+        ({"stream": True}, ("prompt is missing", "inputs", "text_input")),
+        ({"text_input": "a", "max_new_token": 3}, ("max_new_token", "max_new_tokens")),
+        ({"text_input": "a", "beam_width": 2}, ("beam_width 2", "not served")),
         ({"inputs": "a", "text_input": "b"}, ("inputs and text_input", "both given")),
         (b'{"inputs": "\xff\xfe"}', ("inputs", "not UTF-8")),
         ({"text_input": "a", "sampling_parameters": "{"}, ("sampling_parameters", "not JSON")),

@@ -1,0 +1,64 @@
+"""Run docs/clients.md: every curl and every Python example as it stands."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serving import Served
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+_BLOCK = re.compile(
+    r"^```(?P<language>sh|python)\n(?P<text>.*?)^```\n(?:```json\n(?P<answer>.*?)^```\n)?",
+    re.MULTILINE | re.DOTALL,
+)
+SAID = {
+    "LMI": "Rome",
+    "Triton's vLLM backend": "Rome.",
+    "Triton's TensorRT-LLM backend": "(1, 1, 6)",
+    "OpenAI": "[DONE]",
+    "One response: `/infer`, `ModelInfer`, SageMaker": "[' Rome.', ' Tokyo.']",
+    "LoRA adapters": "Adapter third unregistered",
+}
+"""A part of what the Python example of each section prints."""
+
+
+def examples() -> list[tuple[str, str, str, str]]:
+    page = PAGE.read_text(encoding="utf-8")
+    found = []
+    for section in page.split("\n## ")[1:]:
+        title, _, text = section.partition("\n")
+        for block in _BLOCK.finditer(text):
+            found.append((title, block["language"], block["text"], block["answer"] or ""))
+    return found
+
+
+EXAMPLES = examples()
+
+
+def test_each_client_has_a_curl_and_a_python_example() -> None:
+    for title in SAID:
+        languages = {language for section, language, _, _ in EXAMPLES if section == title}
+        assert languages == {"sh", "python"}, title
+
+
+@pytest.mark.parametrize(
+    ("title", "language", "text", "answer"),
+    EXAMPLES,
+    ids=[f"{title.split()[0]} {language}" for title, language, _, _ in EXAMPLES],
+)
+def test_an_example_does_what_the_page_says(
+    served: Served, title: str, language: str, text: str, answer: str
+) -> None:
+    text = text.replace("localhost:8000", served.http).replace("localhost:8001", served.grpc)
+    command = ["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text]
+    done = subprocess.run(command, capture_output=True, timeout=100, check=False)
+    said = done.stdout.decode("utf-8", "replace")
+    assert done.returncode == 0, done.stderr.decode()
+    assert '"error"' not in said
+    if answer:
+        assert json.loads(said) == json.loads(answer)
+    if language == "python":
+        assert SAID[title] in said
