@@ -15,6 +15,7 @@ from lmi_backend.schema.embedding import read_lmi_embedding
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, Response, Taken
+from lmi_backend.schema.values import OBJECT, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +77,7 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Ta
         return Taken(Call(path, text.encode(), headers), BodyReply())
     body = read_json("request", text)
     if "requestType" in body:
-        return Taken(AdapterChange(body), BodyReply())
+        return Taken(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
     # The order of LMI's own look at a body.
     if "prompt" not in body and "inputs" in body:
         return _read_lmi(body, headers, context)
@@ -89,7 +90,8 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Ta
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> Taken:
     if context.is_embedding:
-        return read_lmi_embedding(body["inputs"], context, is_body=True)
+        taken = read_lmi_embedding(body["inputs"], context, is_body=True)
+        return Taken(taken.work, LmiBodyReply(taken.reply))
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)
@@ -103,7 +105,7 @@ def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:
     if "headers" not in inputs:
         return {}
-    read = read_json("headers", inputs["headers"][0])
+    read = read_value(OBJECT, "headers", read_json("headers", inputs["headers"][0]))
     return {str(name).lower(): str(value) for name, value in read.items()}
 
 
@@ -134,7 +136,7 @@ class LmiBodyReply:
         """See `Reply`."""
         responses: list[Response] = self.inner.responses(pieces, is_last=is_last)
         if responses and not self._has_written and "headers" in self.outputs:
-            head = {"status": 200, "content-type": self.inner.body.content_type}
+            head = {"status": 200, "content-type": self.inner.content_type}
             responses[0] |= {"headers": json.dumps(head)}
         self._has_written |= bool(responses)
         return responses

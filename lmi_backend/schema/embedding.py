@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Call, Chunk
@@ -60,6 +60,8 @@ def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
 @dataclass
 class EmbeddingReply:
     """The vector, or a list of them, as JSON in one output."""
+
+    content_type: ClassVar[str] = "application/json"
 
     field: str
     output: str

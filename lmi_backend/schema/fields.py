@@ -48,6 +48,9 @@ CONTROLS: Final = frozenset(
 )  # fmt: skip
 """Targets that are about the request, not about picking tokens."""
 
+ANSWERS: Final = integer(1, 1024)
+"""How many answers to a prompt one request may ask for: each is held until all are there."""
+
 _TRT: Final = "trtllm"
 _LLMAPI: Final = "llmapi"
 
@@ -86,8 +89,8 @@ FIELDS: Final[dict[str, Field]] = {
     "guided_choice": Field("structure.choice", STRINGS),
     "guided_grammar": Field("structure.grammar", STRING),
     "response_format": Field("response_format", OBJECT),
-    "n": Field("n", integer(1)),
-    "best_of": Field("best_of", integer(1)),
+    "n": Field("n", ANSWERS),
+    "best_of": Field("best_of", ANSWERS),
     "logprobs": Field("logprobs", COUNT_OR_FLAG),
     "prompt_logprobs": Field("prompt_logprobs", integer(0)),
     "top_n_tokens": Field("top_n_tokens", integer(0)),
@@ -104,7 +107,7 @@ FIELDS: Final[dict[str, Field]] = {
     "stop_words": Field("stop", STRINGS, _TRT),
     "random_seed": Field("seed", SEED, _TRT),
     "end_id": Field("end_id", integer(), _TRT),
-    "num_return_sequences": Field("n", integer(1), _TRT),
+    "num_return_sequences": Field("n", ANSWERS, _TRT),
     "return_log_probs": Field("return_log_probs", BOOLEAN, _TRT),
     "guided_decoding_guide_type": Field("guide_type", STRING, _TRT),
     "guided_decoding_guide": Field("guide", STRING, _TRT),
@@ -122,7 +125,7 @@ FIELDS: Final[dict[str, Field]] = {
     "sampling_param_presence_penalty": Field("presence_penalty", number(-2, 2), _LLMAPI),
     "sampling_param_stop": Field("stop", STRINGS, _LLMAPI),
     "sampling_param_seed": Field("seed", SEED, _LLMAPI),
-    "sampling_param_best_of": Field("best_of", integer(1), _LLMAPI),
+    "sampling_param_best_of": Field("best_of", ANSWERS, _LLMAPI),
     # Triton's OpenAI front end uses this one for models of either peer, so it names nobody.
     "sampling_param_exclude_input_from_output": Field("exclude_prompt", BOOLEAN),
     "exclude_input_in_output": Field("exclude_prompt", BOOLEAN),

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lmi_backend.schema.context import Context
 
 _MAX_TOKENS: Final = 30
+# Each is held until all are there.
+_MOST_ANSWERS: Final = 16_384
 _FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
 
 
@@ -40,6 +42,9 @@ def read_lmi(inputs: Any, named: dict[str, Any], context: Context, *, is_body: b
     dropped: list[str] = []
     asked = read_parameters(named, dropped=dropped)
     wanted = _wanted(asked, prompts, context, is_list=is_list)
+    if wanted.answers > _MOST_ANSWERS:
+        problem = f"ask for {wanted.answers} answers"
+        raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
     name = asked.get("output_formatter", context.output_formatter)
     is_body = is_body or bool(name)
     body = make_format(name, wanted) if is_body else None
@@ -131,13 +136,17 @@ class LmiReply:
     outputs: frozenset[str] = frozenset()
     _texts: dict[int, list[str]] = field(default_factory=dict)
     _done: list[Delta] = field(default_factory=list)
-    _has_written: bool = False
     _whole: Format | None = None
 
     def __post_init__(self) -> None:
         """Collect what details need, if they are wanted."""
         if self.body is None and (self.asked.details or self.asked.n > 1):
             self._whole = make_format("json", self.asked)
+
+    @property
+    def content_type(self) -> str:
+        """Type of the body."""
+        return self.body.content_type if self.body is not None else ""
 
     def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
@@ -146,7 +155,6 @@ class LmiReply:
             self.body = make_format("", self.asked)
         if self.body is not None:
             text = self.body.write(deltas)
-            self._has_written = True
             return [{"response": text}] if text or is_last else []
         if self.asked.stream:
             return [self._piece(delta) for delta in deltas]

@@ -115,7 +115,7 @@ def _needs_tokens(row: Mapping[str, list[Any]], asked: Asked) -> bool:
 
 def _prompt(row: Mapping[str, list[Any]]) -> Prompt:
     if "input_ids" not in row:
-        (prompt,), _ = read_prompts("text_input", row["text_input"][0])
+        (prompt,), _ = read_prompts("text_input", row.get("text_input", [""])[0])
         return prompt
     ids = row["input_ids"]
     length = row.get("input_lengths", [len(ids)])[0]
@@ -168,6 +168,9 @@ def _single_tokens(name: str, row: Mapping[str, list[Any]]) -> Iterator[int]:
     for end in ends:
         if end < 0:
             return
+        if not begin <= end <= len(ids):
+            accepted = f"ends that rise to at most {len(ids)}"
+            raise RequestError("has a wrong end", field=name, value=end, accepted=accepted)
         if end - begin > 1:
             problem = "holds a word of several tokens"
             accepted = f"words of one token, or text in {name.removesuffix('_list')}"

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from lmi_backend.errors import RequestError
 
 
@@ -52,8 +54,8 @@ def _from_text(text: str) -> Any:
 _INT64 = 1 << 63
 
 
-def integer(minimum: int | None = None) -> Value:
-    """Whole numbers, not below a minimum."""
+def integer(minimum: int | None = None, maximum: int = _INT64 - 1) -> Value:
+    """Whole numbers, not below a minimum and not above a maximum."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -62,9 +64,12 @@ def integer(minimum: int | None = None) -> Value:
             raise ValueError("is too small")
         if not -_INT64 <= value < _INT64:
             raise ValueError("does not fit in 64 bits")
+        if value > maximum:
+            raise ValueError("is too large")
         return value
 
-    return Value(read, "a whole number" + ("" if minimum is None else f", {minimum} or more"))
+    upper = " or more" if maximum == _INT64 - 1 else f" to {maximum}"
+    return Value(read, "a whole number" + ("" if minimum is None else f", {minimum}{upper}"))
 
 
 def number(minimum: float, maximum: float | None = None, *, above: bool = False) -> Value:
@@ -122,11 +127,24 @@ def _object(value: Any) -> dict[str, Any]:
     given = _from_text(value) if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise ValueError("is not an object")  # noqa: TRY004
-    return given
+    return sendable(given)
+
+
+def sendable(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an object if it can travel to a worker; JSON knows values that cannot.
+
+    Raises:
+        ValueError: it holds a number beyond 64 bits, or half of a character.
+    """
+    try:
+        msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise ValueError("holds a number beyond 64 bits or half of a character") from error
+    return value
 
 
 def _object_or_text(value: Any) -> dict[str, Any] | str:
-    return value if isinstance(value, dict) else _string(value)
+    return sendable(value) if isinstance(value, dict) else _string(value)
 
 
 def _count_or_flag(value: Any) -> int | None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lmi_backend.schema.formats.answers import Answers
-from lmi_backend.schema.formats.pieces import Json, dump, token_object, token_texts
+from lmi_backend.schema.formats.pieces import (
+    Json,
+    dump,
+    sendable,
+    token_object,
+    token_texts,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -118,7 +124,7 @@ class RawText:
                 self._begun.add(delta.index)
                 texts.append(self._asked.prefix(delta.index))
             texts.append(delta.text)
-        return "".join(texts)
+        return sendable("".join(texts))
 
     def fail(self, error: LmiError) -> str:
         """See `Format`."""

@@ -18,8 +18,12 @@ _NEVER: Final = -9999.0
 
 
 def dump(value: object) -> str:
-    """Return JSON; half a character, which an engine may cut, becomes a question mark."""
-    text = json.dumps(value, ensure_ascii=False)
+    """Return JSON that can be sent."""
+    return sendable(json.dumps(value, ensure_ascii=False))
+
+
+def sendable(text: str) -> str:
+    """Return a text as UTF-8 has it: half a character, which an engine may cut, becomes "?"."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

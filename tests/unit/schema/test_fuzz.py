@@ -1,0 +1,60 @@
+"""A hundred thousand hostile bodies: each is read or refused by name, none does anything else."""
+
+import random
+
+from hostile import CONTEXTS, hostile
+
+from lmi_backend.errors import LmiError
+from lmi_backend.generation import Call, Chunk, Delta, Piece, Token
+from lmi_backend.schema.reply import AdapterChange, Taken
+from lmi_backend.schema.request import read_request
+from lmi_backend.workers.frames import encode
+from lmi_backend.workers.messages import Ask, Manage, Submit
+
+COUNT = 100_000
+
+
+def test_every_body_is_read_or_refused() -> None:
+    chance = random.Random(4)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(COUNT):
+        rows, parameters = hostile(chance)
+        try:
+            taken = read_request(rows, parameters, chance.choice(CONTEXTS))
+        except LmiError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["read"] += 1
+            pack(taken)
+            answer(taken)
+    # Both happen often, or this would prove nothing.
+    assert min(outcomes.values()) > COUNT / 20, outcomes
+
+
+def answer(taken: Taken) -> None:
+    """What was read can be answered, by at least one response that can be sent."""
+    pieces: list[Piece] = [Chunk(b'{"data": [{"embedding": [1.0]}]}', is_last=True)]
+    if isinstance(taken.work, tuple):
+        width = sum(request.n for request in taken.work)
+        if width > 64:
+            return
+        token = Token(1, "a", -1.0)
+        pieces = [Delta("a", 1, "stop", index=i, tokens=(token,)) for i in range(width)]
+    elif not isinstance(taken.work, Call):
+        return
+    responses = [
+        response
+        for place, piece in enumerate(pieces, start=1)
+        for response in taken.reply.responses([piece], is_last=place == len(pieces))
+    ]
+    assert responses
+
+
+def pack(taken: Taken) -> None:
+    """What was read can be sent to a worker."""
+    if isinstance(taken.work, Call):
+        encode([Ask(1, taken.work)])
+    elif isinstance(taken.work, AdapterChange):
+        encode([Manage(1, taken.work.body)])
+    elif isinstance(taken.work, tuple):
+        encode([Submit(1, taken.work)])
