@@ -1,0 +1,118 @@
+"""Users' code around an engine; the engine is the echo."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.echo import EchoEngine
+from lmi_backend.engines.protocol import EngineConfig
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import Call, Chunk, GenerateRequest
+from lmi_backend.handlers.engine import CustomEngine
+
+FORMATTERS = """
+    import json
+    from djl_python.input_parser import input_formatter
+    from djl_python.output_formatter import TextGenerationOutput, output_formatter
+"""
+
+
+async def ask(
+    folder: Path, text: str, body: Any, *, adapters: dict[str, str] | None = None
+) -> list[Chunk]:
+    file = folder / "model.py"
+    file.write_text(dedent(FORMATTERS) + dedent(text), encoding="utf-8")
+    config = EngineConfig(model="", custom_file=str(file), adapters=adapters or {})
+    engine = CustomEngine(config, EchoEngine(config))
+    await engine.start()
+    return [chunk async for chunk in engine.call(Call("/invocations", json.dumps(body).encode()))]
+
+
+def said(chunks: list[Chunk]) -> str:
+    assert chunks[-1].is_last
+    return b"".join(chunk.data for chunk in chunks).decode()
+
+
+READ = """
+    @input_formatter
+    def read(payload: dict, tokenizer=None, **kwargs) -> dict:
+        return {"inputs": payload["question"], "parameters": {"max_new_tokens": 2}}
+"""
+WRITE = """
+    @output_formatter
+    def write(response):
+        if isinstance(response, str):
+            return response.upper()
+        return {"was": response.prompt}
+"""
+
+
+async def test_an_input_formatter_reads_the_body(tmp_path: Path) -> None:
+    answer = json.loads(said(await ask(tmp_path, READ, {"question": "a b c"})))
+    assert answer == {"generated_text": "a b"}
+
+
+async def test_an_input_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
+    (chunk,) = await ask(tmp_path, READ, {})
+    assert chunk.status == 424
+    assert json.loads(chunk.data)["error"] == "Input parsing failed: KeyError: 'question'"
+
+
+async def test_an_output_formatter_writes_the_response(tmp_path: Path) -> None:
+    """The echo engine's response is the completion request itself."""
+    assert json.loads(said(await ask(tmp_path, WRITE, {"inputs": "a b"}))) == {"was": "a b"}
+
+
+async def test_an_older_formatter_is_called_with_each_step(tmp_path: Path) -> None:
+    text = """
+        @output_formatter
+        def write(out: TextGenerationOutput) -> str:
+            sequence, text = out.sequences[out.best_sequence_index], ""
+            while sequence.has_next_token():
+                token, index, is_first, is_last = sequence.get_next_token()
+                text += f"{index}{token.text}{'<' * is_first}{'>' * is_last}"
+            return text
+    """
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}, "stream": True}
+    chunks = await ask(tmp_path, text, body)
+    assert said(chunks) == "0a<1 b2a>"
+    assert len(chunks) == 3
+
+
+async def test_the_oldest_formatter_gets_a_token_at_a_time(tmp_path: Path) -> None:
+    text = """
+        @output_formatter
+        def write(token, first_token, last_token, details, generated_text):
+            return token.text + (f"|{generated_text}|{details}" if last_token else "")
+    """
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 2}}
+    assert said(await ask(tmp_path, text, body)) == "a b|a b|{'finish_reason': 'length'}"
+
+
+async def test_a_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
+    text = "\n@output_formatter\ndef write(response):\n    raise ValueError('no')\n"
+    (chunk,) = await ask(tmp_path, text, {"inputs": "a"})
+    assert chunk.status == 424
+    assert json.loads(chunk.data)["error"] == "Custom formatter failed: ValueError: no"
+
+
+async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    own = READ.replace('payload["question"]', '"of the adapter"')
+    (adapter / "model.py").write_text(dedent(FORMATTERS) + dedent(own), encoding="utf-8")
+    body = {"question": "a b c", "adapters": "x"}
+    answer = said(await ask(tmp_path, READ, body, adapters={"x": str(adapter)}))
+    assert json.loads(answer) == {"generated_text": "of the"}
+
+
+async def test_without_an_engine_only_the_handler_answers(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text("def handle(inputs):\n    return None\n", encoding="utf-8")
+    engine = CustomEngine(EngineConfig(model="", custom_file=str(file)), None)
+    await engine.start()
+    with pytest.raises(RequestError, match="whose own handler reads LMI bodies"):
+        await anext(engine.generate(GenerateRequest("a")))

@@ -1,0 +1,204 @@
+"""Users' handlers, written as LMI's users write them."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.generation import Call, Chunk
+from lmi_backend.handlers.custom_code import load_custom_code
+from lmi_backend.handlers.runner import HandlerRunner
+
+BODY = json.dumps({"inputs": "you"}).encode()
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "model.py"
+    file.write_text(dedent(text), encoding="utf-8")
+    return file
+
+
+async def run(
+    folder: Path, text: str, body: bytes = BODY, headers: dict[str, str] | None = None
+) -> list[Chunk | None]:
+    code = load_custom_code(write(folder, text))
+    assert code.handler is not None
+    runner = HandlerRunner(code.handler, {"greeting": "hello", "model_dir": str(folder)})
+    await runner.start()
+    return [chunk async for chunk in runner.call(Call("/invocations", body, headers or {}))]
+
+
+def text_of(chunks: list[Chunk | None]) -> str:
+    return b"".join(chunk.data for chunk in chunks if chunk is not None).decode()
+
+
+async def test_a_handler_loads_with_an_empty_input_and_then_answers(tmp_path: Path) -> None:
+    chunks = await run(
+        tmp_path,
+        """
+        from djl_python import Input, Output
+        greeting = None
+
+        def handle(inputs: Input) -> Output:
+            global greeting
+            if inputs.is_empty():
+                greeting = inputs.get_property("Greeting")
+                return None
+            data = inputs.get_as_json()
+            output = Output().add_property("X-Reply", "1")
+            return output.add_as_json({"said": f"{greeting} {data['inputs']}"})
+        """,
+    )
+    assert json.loads(text_of(chunks)) == {"said": "hello you"}
+    first, last = chunks
+    assert first is not None
+    assert last is not None
+    assert (first.status, first.headers["x-reply"], last.is_last) == (200, "1", True)
+
+
+async def test_headers_are_properties_whatever_their_case(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        def handle(inputs):
+            return None if inputs.is_empty() else Output().add(inputs.get_property("x-one"))
+    """
+    assert text_of(await run(tmp_path, text, headers={"X-One": "1"})) == "1"
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ("iter(['a', 'b'])", '{"outputs": ["a"]}\n{"outputs": ["b"]}\n'),
+        ("iter(['a', 'b']), output_formatter=lambda item: item.upper()", "AB"),
+        ("letters()", '{"outputs": ["a"]}\n'),
+    ],
+)
+async def test_a_stream_comes_in_pieces(tmp_path: Path, stream: str, expected: str) -> None:
+    chunks = await run(
+        tmp_path,
+        f"""
+        from djl_python import Output
+        async def letters():
+            yield "a"
+        def handle(inputs):
+            if inputs.is_empty():
+                return None
+            return Output().add_stream_content({stream})
+        """,
+    )
+    assert text_of(chunks) == expected
+
+
+async def test_an_asynchronous_generator_answers_in_pieces(tmp_path: Path) -> None:
+    chunks = await run(
+        tmp_path,
+        """
+        from djl_python.async_utils import create_stream_chunk_output, handle_streaming_response
+        async def words():
+            yield "a"
+            yield "b"
+        async def handle(inputs):
+            if not inputs.is_empty():
+                async for output in handle_streaming_response(words(), lambda word: {"w": word}):
+                    yield output
+        """,
+    )
+    assert text_of(chunks) == '{"w": "a"}\n{"w": "b"}\n'
+
+
+async def test_none_leaves_the_request_to_the_engine_only_where_it_is_asynchronous(
+    tmp_path: Path,
+) -> None:
+    assert await run(tmp_path, "async def handle(inputs):\n    return None\n") == [None]
+    (chunk,) = await run(tmp_path, "def handle(inputs):\n    return None\n")
+    assert chunk is not None
+    assert chunk.status == 204
+
+
+async def test_a_handler_that_raises_answers_as_lmi_does(tmp_path: Path) -> None:
+    text = """
+        def handle(inputs):
+            if not inputs.is_empty():
+                raise {error}
+    """
+    (chunk,) = await run(tmp_path, text.replace("{error}", "KeyError('x')"))
+    assert chunk is not None
+    assert (chunk.status, chunk.is_last) == (424, True)
+    assert json.loads(chunk.data)["message"] == "invoke handler failure"
+    (chunk,) = await run(tmp_path, text.replace("{error}", "MemoryError()"))
+    assert chunk is not None
+    assert chunk.status == 507
+
+
+async def test_what_is_to_be_done_at_the_end_is_done(tmp_path: Path) -> None:
+    text = f"""
+        from pathlib import Path
+        from djl_python import Output
+        def handle(inputs):
+            if not inputs.is_empty():
+                return Output().add("x").finalize(Path.touch, Path({str(tmp_path / "done")!r}))
+    """
+    await run(tmp_path, text)
+    assert (tmp_path / "done").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("raise OSError('no disk')", "failed to load its model: OSError: no disk"),
+        ("return Output().error('too big', 507)", "out of memory: .*too big"),
+        ("return Output(code=500, message='bad')", "code 500: bad"),
+    ],
+)
+async def test_a_handler_that_cannot_load_fails_the_load(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        await run(tmp_path, f"from djl_python import Output\ndef handle(inputs):\n    {text}\n")
+
+
+async def test_sagemakers_functions_are_a_handler(tmp_path: Path) -> None:
+    text = """
+        def model_fn(model_dir):
+            return str.upper
+        def input_fn(body, content_type):
+            return body.decode() + content_type
+        def predict_fn(data, model):
+            return model(data)
+    """
+    said = text_of(await run(tmp_path, text, b"hi ", {"Content-Type": "text/plain"}))
+    assert json.loads(said) == "HI TEXT/PLAIN"
+
+
+def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
+    file = write(tmp_path, "import json\nimport no_such_module\n")
+    with pytest.raises(ConfigurationError, match=rf"{file}:2: cannot be imported: ModuleNotFound"):
+        load_custom_code(file)
+
+
+async def test_bodies_are_read_by_their_type(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        from djl_python.encode_decode import decode, encode
+        def handle(inputs):
+            if inputs.is_empty():
+                return None
+            return encode(Output(), decode(inputs))
+    """
+    said: dict[str, Any] = {}
+    for kind, body in {
+        "application/json": b'{"a": 1}',
+        "text/csv": b"inputs\nx\ny\n",
+        "text/plain": b"x",
+        "application/x-www-form-urlencoded": b"x",
+    }.items():
+        said[kind] = json.loads(text_of(await run(tmp_path, text, body, {"Content-Type": kind})))
+    assert list(said.values()) == [
+        {"a": 1},
+        {"inputs": ["x", "y"]},
+        {"inputs": ["x"]},
+        {"inputs": "x"},
+    ]
