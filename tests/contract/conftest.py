@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from lmi_backend.generation import Call, GenerateRequest, Sampling
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
@@ -23,7 +23,8 @@ class RecordingSink:
     """Keeps an answer; `is_gone` plays a client that left."""
 
     def __init__(self) -> None:
-        self.deltas: list[Delta] = []
+        self.request_id = ""
+        self.deltas: list[Any] = []
         self.error: LmiError | None = None
         self.endings = 0
         self.is_gone = False
@@ -68,6 +69,12 @@ class Harness:
         self.plan = plan
         self.output = output
         """What the workers wrote."""
+
+    def submit(self, work: Any) -> RecordingSink:
+        """Start whole requests, or a call."""
+        sink = RecordingSink()
+        self.service.submit(work if isinstance(work, Call) else tuple(work), sink)
+        return sink
 
     def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
         sink = RecordingSink()

@@ -1,5 +1,6 @@
 """What every engine promises, asked through a real worker process."""
 
+import json
 import re
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from lmi_backend.errors import (
     StoppingError,
     WorkerStartError,
 )
+from lmi_backend.generation import Call, GenerateRequest, Sampling
 
 PROMPT = "Count to one hundred:"
 
@@ -70,6 +72,53 @@ def test_many_at_once_each_get_their_own(engine: Any) -> None:
     alone = [engine.ask(prompt).text for prompt in prompts]
     together = [engine.start(prompt) for prompt in prompts * 8]
     assert [sink.wait().text for sink in together] == alone * 8
+
+
+def test_several_answers_to_several_prompts_are_told_apart(engine: Any) -> None:
+    prompts = (f"{PROMPT} one", f"{PROMPT} two")
+    alone = [engine.ask(prompt).text for prompt in prompts]
+    sampling = Sampling(max_tokens=32, temperature=1.0, top_k=1, seed=1)
+    sink = engine.submit(GenerateRequest(prompt, sampling, n=2) for prompt in prompts).wait()
+    texts = ["".join(d.text for d in sink.deltas if d.index == index) for index in range(4)]
+    assert texts == [alone[0], alone[0], alone[1], alone[1]]
+    assert sum(delta.is_last for delta in sink.deltas) == 4
+
+
+def test_one_prompt_that_fails_ends_the_request(engine: Any) -> None:
+    prompts = (PROMPT, "one two " * 4000)
+    sink = engine.submit(GenerateRequest(prompt, Sampling(900)) for prompt in prompts).wait()
+    assert isinstance(sink.error, RequestError)
+    _wait_for(lambda: engine.running() == 0)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None:
+    request = GenerateRequest(
+        PROMPT, Sampling(8, temperature=0.0), stream=stream, logprobs=1, prompt_logprobs=0
+    )
+    sink = engine.submit([request]).wait()
+    tokens = [token for delta in sink.deltas for token in delta.tokens]
+    assert len(tokens) == 8
+    assert sink.deltas[-1].cumulative_logprob == pytest.approx(sum(t.logprob for t in tokens))
+    assert all(token.rank == 1 and token.top[0].id == token.id for token in tokens)
+    (prompt,) = (delta.prompt_tokens for delta in sink.deltas if delta.prompt_tokens)
+    assert len(prompt) == sink.deltas[0].num_prompt_tokens
+    assert not engine.ask(PROMPT).deltas[0].tokens
+
+
+def test_token_ids_are_a_prompt(engine: Any) -> None:
+    request = GenerateRequest((5, 6, 7), Sampling(4, temperature=0.0))
+    sink = engine.submit([request]).wait()
+    assert sink.deltas[-1].num_prompt_tokens == 3
+    assert sum(delta.num_tokens for delta in sink.deltas) == 4
+
+
+def test_a_body_is_answered_whole(engine: Any) -> None:
+    body = b'{"prompt": "The capital of Italy is", "max_tokens": 2, "temperature": 0}'
+    sink = engine.submit(Call("/v1/completions", body)).wait()
+    said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
+    assert sink.deltas[0].status == 200
+    assert {"prompt", "choices"} & said.keys()
 
 
 def test_a_prompt_that_is_too_long_harms_nobody(engine: Any) -> None:

@@ -1,0 +1,105 @@
+"""Whole OpenAI bodies through the tensors `request` and `response`, on the real vLLM."""
+
+import json
+from typing import Any
+
+from serving import Served, wait_for
+
+CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
+RUNNING = "lmi_engine_requests_running"
+
+
+def ask(served: Served, body: Any, **tensors: Any) -> tuple[int, Any]:
+    """Return HTTP status and the answer's JSON, or that of its error."""
+    status, said = served.generate("tiny", {"request": json.dumps(body)} | tensors)
+    return status, json.loads(said["response"] if status == 200 else said["error"])
+
+
+def chunks(served: Served, body: Any) -> list[Any]:
+    with served.events("tiny", {"request": json.dumps(body | {"stream": True})}) as events:
+        text = "".join(event["response"] for event in events)
+    *data, end = text.removesuffix("\n\n").split("\n\n")
+    assert end == "data: [DONE]"
+    return [json.loads(line.removeprefix("data: ")) for line in data]
+
+
+def test_a_chat_uses_the_models_own_template(served: Served) -> None:
+    status, said = ask(served, {"messages": CHAT, "temperature": 0})
+    assert status == 200
+    (choice,) = said["choices"]
+    assert choice["message"]["content"] == "The capital of Italy is Rome."
+    assert choice["finish_reason"] == "stop"
+    assert said["usage"]["completion_tokens"] > 3
+
+
+def test_a_streamed_chat_says_the_same(served: Served) -> None:
+    options = {"include_usage": True}
+    said = chunks(served, {"messages": CHAT, "temperature": 0, "stream_options": options})
+    text = "".join(c["choices"][0]["delta"].get("content") or "" for c in said if c["choices"])
+    assert text == "The capital of Italy is Rome."
+    assert said[-1]["usage"]["total_tokens"] > 10
+
+
+def test_completions_with_n_and_logprobs(served: Served) -> None:
+    body = {"prompt": "The capital of Italy is", "n": 3, "logprobs": 2, "max_tokens": 4, "seed": 1}
+    _, said = ask(served, body)
+    assert [choice["index"] for choice in said["choices"]] == [0, 1, 2]
+    assert all(len(choice["logprobs"]["tokens"]) == 4 for choice in said["choices"])
+
+
+def test_structured_output_is_the_engines_own(served: Served) -> None:
+    body = {"messages": CHAT, "structured_outputs": {"choice": ["Rome", "Milan"]}, "temperature": 0}
+    _, said = ask(served, body)
+    assert said["choices"][0]["message"]["content"] in ("Rome", "Milan")
+    # An object may hold any white space, of which this small model writes no end.
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["Rome"]}}}
+    _, said = ask(served, {"messages": CHAT, "response_format": form, "temperature": 0})
+    assert said["choices"][0]["message"]["content"] == '"Rome"'
+
+
+def test_an_lmi_body_has_structured_output_too(served: Served) -> None:
+    body = {"inputs": "The capital is", "parameters": {"guided_choice": ["Rome", "Milan"]}}
+    status, said = served.generate("tiny", body)
+    assert status == 200
+    assert said["generated_text"] in ("Rome", "Milan")
+
+
+def test_an_adapter_is_a_model(served: Served) -> None:
+    body = {"prompt": "The capital of France is", "temperature": 0, "model": "wrong"}
+    _, said = ask(served, body)
+    assert said["choices"][0]["text"] == " Lyon."
+
+
+def test_models_are_listed(served: Served) -> None:
+    status, said = served.generate("tiny", {"request": "", "path": "/v1/models"})
+    assert status == 200
+    names = [card["id"] for card in json.loads(said["response"])["data"]]
+    assert names[0] == "lmi"
+    assert "wrong" in names
+
+
+def test_errors_are_bodies_with_their_code(served: Served) -> None:
+    for body, code in (
+        ({"messages": CHAT, "model": "none"}, 404),
+        ({"messages": CHAT, "temperature": -1}, 400),
+        ({"messages": CHAT, "tools": "x"}, 400),
+        ({"prompt": "one " * 3000}, 400),
+    ):
+        status, said = ask(served, body)
+        assert status == 400
+        assert said["error"]["code"] == code
+    assert ask(served, {}, path="/sleep")[1]["code"] == 424
+
+
+def test_a_client_that_leaves_frees_the_request(served: Served) -> None:
+    body = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True, "stream": True}
+    with served.events("tiny", {"request": json.dumps(body)}) as events:
+        next(events)
+        wait_for(lambda: served.metric(RUNNING, "tiny") == 1)
+    wait_for(lambda: served.metric(RUNNING, "tiny") == 0, seconds=5)
+
+
+def test_tokens_are_counted(served: Served) -> None:
+    before = served.metric("lmi_generation_tokens_total", "tiny")
+    ask(served, {"prompt": "Tell a story:", "max_tokens": 50, "ignore_eos": True})
+    wait_for(lambda: served.metric("lmi_generation_tokens_total", "tiny") == before + 50)
