@@ -6,6 +6,7 @@ python tools/make_docs.py [--check]
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -22,6 +23,7 @@ from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+WIRE = ROOT / "tests" / "wire"
 METRICS = ROOT / "lmi_backend" / "triton" / "metrics.py"
 NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
@@ -46,6 +48,7 @@ def pages() -> dict[Path, str]:
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": _metrics(),
+        "wire.md": _wire(),
     }
     return {DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()}
 
@@ -159,6 +162,41 @@ def _mode(entry: Entry) -> str:
 def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
     kind = tensor.data_type.removeprefix("TYPE_")
     return f"`{tensor.name}`", kind, str(tensor.shape), tensor.help
+
+
+def _wire() -> Iterator[str]:
+    yield "# Requests and answers\n"
+    yield "Made from `tests/wire/`, whose cases the tests run. Tensors and parameters are shown as a"
+    yield "body of `/generate`; an answer is shown with each of its responses.\n"
+    for file in sorted(WIRE.glob("*.json")):
+        yield f"\n## {file.stem.replace('_', ' ')}\n"
+        for case in json.loads(file.read_text(encoding="utf-8")):
+            yield from _case(case)
+
+
+def _case(case: dict[str, Any]) -> Iterator[str]:
+    context = case.get("context", {})
+    given = ", ".join(f"`{name}`: `{value}`" for name, value in context.items())
+    yield f"**{case['name'].capitalize()}**{f' ({given})' if given else ''}\n"
+    rows = case.get("rows") or [case["inputs"]]
+    bodies = [_scalars(row) | case.get("parameters", {}) for row in rows]
+    made = case["made"]
+    yield "```"
+    yield from (_json(body) for body in bodies)
+    yield "→"
+    if "error" in made:
+        yield f"{made['error']['code']}: {made['error']['text']}"
+    else:
+        yield from (_json(answer) for answer in made.get("responses", [made["work"]]))
+    yield "```\n"
+
+
+def _scalars(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value[0] if len(value) == 1 else value for name, value in row.items()}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _metrics() -> Iterator[str]:

@@ -80,7 +80,11 @@ def _convert(arguments: argparse.Namespace) -> int:
         _report(arguments.repository / model.name, changes)
         for door in arguments.clients:
             changes = write_door(
-                arguments.repository, model.name, door.clients, force=arguments.force
+                arguments.repository,
+                model.name,
+                door.clients,
+                options,
+                force=arguments.force,
             )
             _report(arguments.repository / door.model_name(model.name), changes)
     return 0

@@ -139,7 +139,7 @@ def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
     for door in doors:
-        write_door(repository, model.name, door.clients, force=True)
+        write_door(repository, model.name, door.clients, options, force=True)
     return [model.name, *(door.model_name(model.name) for door in doors)]
 
 

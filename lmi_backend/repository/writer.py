@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
+from lmi_backend.plan.model_source import find_adapters
 from lmi_backend.repository.entries import CLIENTS, ENTRIES, SHARES
 from lmi_backend.repository.model_config import MODEL_DIR, WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
@@ -80,7 +82,7 @@ def write_model(
     folder = repository / name
     is_in_place = source.resolve() == folder.resolve()
     config = render_config(source, options, name, is_in_place=is_in_place, warmup=warmup)
-    files = {"1/model.py": MODEL_PY, _CONFIG: config}
+    files = {"1/model.py": MODEL_PY, _CONFIG: config} | _adapter_files(options)
     if warmup:
         files[f"warmup/{WARMUP_FILE}"] = _WARMUP_PROMPT
     if not is_in_place and (source / FILE_NAME).is_file():
@@ -103,7 +105,9 @@ def _write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> list
     return [line for path in before for line in _difference(path, before[path], files[path])]
 
 
-def write_door(repository: Path, name: str, clients: str, *, force: bool = False) -> list[str]:
+def write_door(
+    repository: Path, name: str, clients: str, options: LmiOptions, *, force: bool = False
+) -> list[str]:
     """Write the thin model of other clients, which shares the workers of the model `name`.
 
     Returns and raises what `write_model` does.
@@ -117,8 +121,19 @@ def write_door(repository: Path, name: str, clients: str, *, force: bool = False
         f"# digests: config {digest(body)}, properties \n"
         f"{body}"
     )
-    files = {"1/model.py": MODEL_PY, _CONFIG: text}
+    files = {"1/model.py": MODEL_PY, _CONFIG: text} | _adapter_files(options)
     return _write_files(repository / entry.model_name(name), files, force=force)
+
+
+def _adapter_files(options: LmiOptions) -> dict[str, str]:
+    """Return the files in which Triton's OpenAI front end looks for LoRA adapters."""
+    adapters = find_adapters(options)
+    if not adapters:
+        return {}
+    return {
+        "1/multi_lora.json": json.dumps(adapters, indent=2) + "\n",
+        "1/model.json": json.dumps({"enable_lora": "true"}) + "\n",
+    }
 
 
 def write_backend(backends: Path) -> Path:
@@ -143,6 +158,9 @@ def _refuse_edits(folder: Path, before: Mapping[str, str]) -> None:
             is_ours = stamp is not None and stamp[2] == digest(text)
         elif path.startswith("warmup/"):
             is_ours = text == _WARMUP_PROMPT
+        elif path.endswith(".json"):
+            # Adapters come and go; nothing here reads these files.
+            is_ours = True
         else:
             is_ours = "lmi_backend.triton.model import TritonPythonModel" in text
         if not is_ours:

@@ -54,6 +54,8 @@ class AdapterDesk:
         self._roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled = is_enabled
         self._changing: set[str] = set()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the adapters are others."""
         self._lock = threading.Lock()
 
     def handle(self, body: Mapping[str, Any], service: Service, sink: Sink) -> None:
@@ -113,6 +115,8 @@ class AdapterDesk:
                 self._changing.discard(name)
                 if is_done:
                     self._set(name, None if kind == _REMOVE else card)
+            if is_done:
+                self.on_change()
 
         words = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
         answer = {"status": f"Adapter {name} {words[kind]}"}

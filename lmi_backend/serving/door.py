@@ -38,6 +38,7 @@ class Door:
         self._address = door_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._guests: set[_Guest] = set()
+        desk.on_change = self._greet_all
 
     def open(self) -> None:
         """Start to listen."""
@@ -71,7 +72,7 @@ class Door:
             case msg.Manage(id=number, body=body):
                 self._try(guest, number, lambda sink: self._desk.handle(body, self._service, sink))
 
-    def greet_all(self) -> None:
+    def _greet_all(self) -> None:
         """Tell every guest what has changed."""
         for guest in list(self._guests):
             guest.put(self._welcome())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.generation import Chunk
@@ -33,12 +32,23 @@ async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk,
     Raises:
         Exception: what the application raised before it answered.
     """
-    sent: asyncio.Queue[Message | None] = asyncio.Queue(_AHEAD)
+    # The end must always find room; only the application waits for it.
+    sent: asyncio.Queue[Message | None] = asyncio.Queue()
+    room = asyncio.Semaphore(_AHEAD)
     has_gone = asyncio.Event()
-    task = asyncio.create_task(_run(application, call, sent, has_gone))
+
+    async def send(message: Message) -> None:
+        await room.acquire()
+        if has_gone.is_set():
+            raise OSError("the client has gone")
+        sent.put_nowait(message)
+
+    task = asyncio.create_task(_run(application, call, send, has_gone))
+    task.add_done_callback(lambda _: sent.put_nowait(None))
     head = Chunk()
     try:
         while (message := await sent.get()) is not None:
+            room.release()
             if message["type"] == "http.response.start":
                 head = Chunk(status=message["status"], headers=_headers(message))
                 continue
@@ -52,13 +62,14 @@ async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk,
         await task
     finally:
         has_gone.set()
+        room.release()
         await _end(task)
 
 
 async def _run(
     application: Application,
     call: Call,
-    sent: asyncio.Queue[Message | None],
+    send: Callable[[Message], Awaitable[None]],
     has_gone: asyncio.Event,
 ) -> None:
     bodies = iter([call.body])
@@ -69,16 +80,7 @@ async def _run(
         await has_gone.wait()
         return {"type": "http.disconnect"}
 
-    async def send(message: Message) -> None:
-        if has_gone.is_set():
-            raise OSError("the client has gone")
-        await sent.put(message)
-
-    try:
-        await application(_scope(call), receive, send)
-    finally:
-        with suppress(asyncio.QueueFull):
-            sent.put_nowait(None)
+    await application(_scope(call), receive, send)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

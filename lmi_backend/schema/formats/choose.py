@@ -31,6 +31,8 @@ def make_format(name: str, asked: Asked) -> Format:
     if not name:
         streamed = "sse" if asked.tgi_compat else "jsonlines"
         name = streamed if asked.stream else "json"
+    # LMI's names for chat; chat bodies have OpenAI's form, and others the same as without.
+    name = name.removesuffix("_chat")
     if name not in _FORMS:
         accepted = ", ".join(NAMES)
         field = "output_formatter"

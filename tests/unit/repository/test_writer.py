@@ -1,5 +1,6 @@
 """Every written config.pbtxt is read by Triton's own proto, so a misspelt field cannot pass."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,16 @@ from tritonclient.grpc import model_config_pb2
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
+from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
 from lmi_backend.repository.record import option_changes, options_record
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
-from lmi_backend.repository.writer import MODEL_PY, render_config, write_backend, write_model
+from lmi_backend.repository.writer import (
+    MODEL_PY,
+    render_config,
+    write_backend,
+    write_door,
+    write_model,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
@@ -170,3 +178,38 @@ def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> Non
         folder = write(source, tmp_path, "m", warmup=True)
     data = (folder / "warmup" / "prompt").read_bytes()
     assert int.from_bytes(data[:4], "little") == len(data[4:])
+
+
+@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
+def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Entry) -> None:
+    if entry is MAIN:
+        return
+    write_door(tmp_path, "m", entry.clients, load_options(source, {}))
+    folder = tmp_path / f"m_{entry.clients}"
+    config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
+    assert config.name == folder.name
+    assert config.model_transaction_policy.decoupled is entry.is_decoupled
+    assert config.max_batch_size == entry.max_batch_size
+    assert config.parameters["shares"].string_value == "m"
+    assert config.parameters["clients"].string_value == entry.clients
+    assert [(t.name, list(t.dims)) for t in config.input] == [
+        (tensor.name, tensor.shape) for tensor in entry.inputs
+    ]
+    # Once more changes nothing, and an edit by hand is kept.
+    assert write_door(tmp_path, "m", entry.clients, load_options(source, {})) == []
+    with (folder / "config.pbtxt").open("a", encoding="utf-8") as file:
+        file.write("# mine\nversion_policy: { latest: { num_versions: 1 } }\n")
+    with pytest.raises(ConfigurationError, match="edited by hand"):
+        write_door(tmp_path, "m", entry.clients, load_options(source, {}))
+
+
+def test_adapters_are_written_for_tritons_openai_front_end(source: Path, tmp_path: Path) -> None:
+    (source / "adapters" / "french").mkdir(parents=True)
+    (source / "adapters" / "french" / "adapter_config.json").write_text("{}")
+    with (source / "serving.properties").open("a") as file:
+        file.write("option.enable_lora=true\noption.rolling_batch=vllm\n")
+    folder = write(source, tmp_path / "models", "m")
+    adapters = json.loads((folder / "1" / "multi_lora.json").read_text())
+    assert adapters == {"french": str(source / "adapters" / "french")}
+    assert json.loads((folder / "1" / "model.json").read_text()) == {"enable_lora": "true"}
+    write(source, tmp_path / "models", "m")

@@ -1,0 +1,89 @@
+"""Answers to whole bodies."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.generation import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.generation import Piece
+    from lmi_backend.schema.reply import Response
+
+_ERROR: Final = 400
+
+
+def as_lmi(error: LmiError) -> HttpError:
+    """Return an error in LMI's words: 424 for whatever is wrong with a body or a step."""
+    status = {"UNAVAILABLE": 503, "NOT_FOUND": 404}.get(error.code, 424)
+    body = {"code": status, "error": str(error)}
+    return HttpError(status, json.dumps(body, ensure_ascii=False))
+
+
+@dataclass
+class LmiBodyReply:
+    """An LMI answer whose errors are bodies too."""
+
+    inner: Any
+    _has_written: bool = False
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Outputs the client named."""
+        return frozenset(self.inner.outputs)
+
+    @outputs.setter
+    def outputs(self, names: frozenset[str]) -> None:
+        self.inner.outputs = names
+
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """See `Reply`."""
+        responses: list[Response] = self.inner.responses(pieces, is_last=is_last)
+        if responses and not self._has_written and "headers" in self.outputs:
+            head = {"status": 200, "content-type": self.inner.content_type}
+            responses[0] |= {"headers": json.dumps(head)}
+        self._has_written |= bool(responses)
+        return responses
+
+    def failure(self, error: LmiError) -> LmiError:
+        """See `Reply`."""
+        return as_lmi(self.inner.failure(error))
+
+
+@dataclass
+class BodyReply:
+    """Bytes as they come; an HTTP error becomes an error whose text is the body."""
+
+    outputs: frozenset[str] = frozenset()
+    _first: Chunk | None = None
+    _held: list[bytes] = field(default_factory=list)
+
+    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+        """See `Reply`."""
+        responses = []
+        for piece in pieces:
+            if isinstance(piece, Chunk):
+                responses += self._chunk(piece, is_last=is_last)
+        return responses
+
+    def failure(self, error: LmiError) -> LmiError:
+        """See `Reply`."""
+        return error if isinstance(error, HttpError) else as_lmi(error)
+
+    def _chunk(self, chunk: Chunk, *, is_last: bool) -> list[Response]:
+        is_first = self._first is None
+        self._first = self._first or chunk
+        if self._first.status >= _ERROR:
+            self._held.append(chunk.data)
+            if not is_last:
+                return []
+            raise HttpError(self._first.status, b"".join(self._held).decode("utf-8", "replace"))
+        response: Response = {"response": chunk.data}
+        if is_first and "headers" in self.outputs:
+            response["headers"] = json.dumps({"status": chunk.status} | chunk.headers)
+        return [response] if chunk.data or is_last or is_first else []
