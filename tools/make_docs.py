@@ -166,8 +166,8 @@ def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
 
 def _wire() -> Iterator[str]:
     yield "# Requests and answers\n"
-    yield "Made from `tests/wire/`, whose cases the tests run. Tensors and parameters are shown as a"
-    yield "body of `/generate`; an answer is shown with each of its responses.\n"
+    yield "Made from `tests/wire/`, whose cases the tests run. Tensors and parameters are shown as"
+    yield "a body of `/generate`; an answer is shown with each of its responses.\n"
     for file in sorted(WIRE.glob("*.json")):
         yield f"\n## {file.stem.replace('_', ' ')}\n"
         for case in json.loads(file.read_text(encoding="utf-8")):
