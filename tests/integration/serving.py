@@ -41,6 +41,7 @@ class Served:
     grpc_port: int
     metrics_port: int
     log_file: Path
+    sagemaker_port: int = 0
 
     @property
     def grpc(self) -> str:

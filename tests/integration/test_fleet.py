@@ -1,6 +1,8 @@
 """An existing fleet: plain `tritonserver --model-repository`, without `lmi-backend serve`."""
 
 import contextlib
+import http.client
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +15,8 @@ import tritonclient.http
 from serving import Served, free_ports, wait_for, write_properties
 
 from lmi_backend.cli.triton_server import find_server
-from lmi_backend.repository.writer import MODEL_PY
+from lmi_backend.options import load_options
+from lmi_backend.repository.writer import MODEL_PY, write_door
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
     """Run a server that keeps going when a model cannot be loaded."""
     server = find_server(tmp_path)
-    http, grpc, metrics = free_ports(3)
+    ports = free_ports(4)
     log_file = tmp_path / "triton.log"
     with log_file.open("wb") as log:
         process = subprocess.Popen(
@@ -31,18 +34,21 @@ def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
                 server.binary,
                 f"--backend-directory={server.backends}",
                 f"--model-repository={repository}",
-                f"--http-port={http}",
-                f"--grpc-port={grpc}",
-                f"--metrics-port={metrics}",
+                f"--http-port={ports[0]}",
+                f"--grpc-port={ports[1]}",
+                f"--metrics-port={ports[2]}",
+                "--allow-sagemaker=true",
+                f"--sagemaker-port={ports[3]}",
                 "--exit-on-error=false",
                 "--exit-timeout-secs=5",
             ],
-            env=server.environment(os.environ),
+            env=server.environment(os.environ)
+            | {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw"},
             stdout=log,
             stderr=log,
             text=True,
         )
-    served = Served(process, http, grpc, metrics, log_file)
+    served = Served(process, *ports[:3], log_file, ports[3])
     try:
         wait_for(lambda: b"Started Metrics Service" in log_file.read_bytes())
         yield served
@@ -63,6 +69,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     copies = 'backend: "python"\ninstance_group [{ kind: KIND_CPU, count: 2 }]\n'
     (models / "copies" / "config.pbtxt").write_text(copies, encoding="utf-8")
     shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
+    options = load_options(models / "lmi_echo", {})
+    write_door(models, "lmi_echo", "raw", options)
     with tritonserver(models, folder) as served:
         yield served
 
@@ -72,6 +80,19 @@ def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3, "stop_sequences": ["c"]}}
     status, said = fleet.generate(model, body)
     assert (status, said["generated_text"]) == (200, "a ba")
+
+
+def test_sagemakers_invocations_take_a_body_as_it_is(fleet: Served) -> None:
+    """Triton puts its own JSON header and four bytes of length before the answer."""
+    connection = http.client.HTTPConnection("127.0.0.1", fleet.sagemaker_port, timeout=30)
+    with contextlib.closing(connection):
+        body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 3}})
+        kind = "application/vnd.sagemaker-triton.binary+json;json-header-size=0"
+        connection.request("POST", "/invocations", body, {"Content-Type": kind})
+        response = connection.getresponse()
+        answer = response.read()
+    assert response.status == 200
+    assert answer.endswith(b'{"generated_text": "a ba"}')
 
 
 def test_a_completed_folder_is_decoupled_and_has_no_batcher(fleet: Served) -> None:

@@ -32,4 +32,5 @@ def _image(place: int, file: bytes) -> Any:
     try:
         return Image.open(io.BytesIO(file)).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise RequestError(f"number {place} cannot be read ({error})", field="image") from error
+        problem = f"number {place} is no image that can be read"
+        raise RequestError(problem, field="image") from error
