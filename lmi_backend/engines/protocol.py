@@ -33,6 +33,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
     """All options as text, for the user's handler."""
     dialect: Literal["legacy", "async"] = "async"
+    output_formatter: str = ""
+    tgi_compat: bool = False
+    """How LMI bodies are answered, where the user's code stands before the engine."""
     adapters: dict[str, str] = {}
     """LoRA adapter name to folder."""
 

@@ -49,7 +49,12 @@ class CustomEngine:
         self._code = CustomCode()
         self._of_adapters: dict[str, CustomCode] = {}
         self._runner: HandlerRunner | None = None
-        self._context = Context(dialect=config.dialect, adapters=config.adapters.keys())
+        self._context = Context(
+            dialect=config.dialect,
+            output_formatter=config.output_formatter,
+            tgi_compat=config.tgi_compat,
+            adapters=config.adapters.keys(),
+        )
 
     async def start(self) -> Capabilities:
         """See `Engine`. The user's code comes first: its mistakes show at once."""
@@ -149,7 +154,8 @@ class CustomEngine:
         async for delta in self._deltas(taken):
             left -= delta.is_last
             for response in taken.reply.responses([delta], is_last=left == 0):
-                yield Chunk(str(response["response"]).encode(), is_last=left == 0)
+                text = str(response["response"])
+                yield Chunk(text.encode(), is_last=left == 0, num_tokens=delta.num_tokens)
 
     async def _format_steps(
         self, taken: Taken, body: Mapping[str, Any], write: Function
@@ -157,7 +163,8 @@ class CustomEngine:
         """Let a formatter of the older form write each step."""
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
         async for delta in self._deltas(taken):
-            yield Chunk(older.write([delta]).encode(), is_last=delta.is_last)
+            text = older.write([delta])
+            yield Chunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
 
     async def _deltas(self, taken: Taken) -> AsyncGenerator[Delta, None]:
         if not isinstance(taken.work, tuple):

@@ -51,9 +51,8 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
     """
     text = str(inputs["request"][0])
     path = str(inputs.get("path", [""])[0])
-    headers = _headers(inputs)
     try:
-        return _read(text, path, headers, context)
+        return _read(text, path, _headers(inputs), context)
     except RequestError as error:
         raise as_lmi(error) from error
 
@@ -67,7 +66,7 @@ def make_body(inputs: Any, named: Mapping[str, Any]) -> Taken:
 
 
 def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Taken:
-    if context.is_custom and path in _LMI_PATHS:
+    if context.is_custom and path in _LMI_PATHS and not _is_management(text):
         return Taken(Call(LMI_PATH, text.encode(), headers), BodyReply())
     if path not in _LMI_PATHS:
         if path not in _SERVED:
@@ -87,6 +86,11 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Ta
             return Taken(Call(address, text.encode(), headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
     raise RequestError("holds no prompt", field="request", accepted=accepted)
+
+
+def _is_management(text: str) -> bool:
+    """Tell a request about adapters, which is not for the user's code."""
+    return "_ADAPTER" in text and "_ADAPTER" in str(read_json("request", text).get("requestType"))
 
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> Taken:

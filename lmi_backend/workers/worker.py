@@ -153,6 +153,8 @@ def _engine_config(plan: EnginePlan) -> EngineConfig:
         custom_handler=plan.custom_handler,
         properties=dict(plan.properties),
         dialect=plan.dialect,
+        output_formatter=plan.output_formatter,
+        tgi_compat=plan.tgi_compat,
         adapters=dict(plan.adapters),
     )
 
