@@ -1,5 +1,6 @@
 """One real tritonserver with the real vLLM, for the whole session."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,16 @@ def served(
 ) -> Iterator[Served]:
     """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
     folder = tmp_path_factory.mktemp("models")
-    lora = {"option.adapter_roots": TINY_LORA.parent}
-    tiny = write_properties(folder / "tiny", tiny_properties | lora)
+    more = {
+        "option.adapter_roots": TINY_LORA.parent,
+        "option.enable_auto_tool_choice": "true",
+        "option.tool_call_parser": "hermes",
+        # The model is so small that it writes white space without end where a grammar lets it.
+        "option.structured_outputs_config": json.dumps(
+            {"backend": "xgrammar", "disable_any_whitespace": True}
+        ),
+    }
+    tiny = write_properties(folder / "tiny", tiny_properties | more)
     (tiny / "adapters").mkdir()
     (tiny / "adapters" / "wrong").symlink_to(TINY_LORA)
     echo = write_properties(
