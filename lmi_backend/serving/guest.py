@@ -100,6 +100,10 @@ class SharedWorkers:
         """See `Workers`; the model tells its own."""
         return []
 
+    def taken(self) -> list[int]:
+        """See `Workers`."""
+        return []
+
     def restarts(self) -> list[int]:
         """See `Workers`."""
         return []

@@ -56,6 +56,7 @@ class Snapshot:
     prompt_tokens: int
     generation_tokens: int
     workers: list[EngineStats]
+    taken: list[int]
     restarts: list[int]
 
 
@@ -159,6 +160,7 @@ class Service:
                 prompt_tokens=self._prompt_tokens,
                 generation_tokens=self._generation_tokens,
                 workers=self._pool.stats(),
+                taken=self._pool.taken(),
                 restarts=self._pool.restarts(),
             )
 

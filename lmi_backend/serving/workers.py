@@ -36,6 +36,10 @@ class Workers(Protocol):
         """Return what each worker last said of its load."""
         ...
 
+    def taken(self) -> list[int]:
+        """Return how many answers each worker has been asked for."""
+        ...
+
     def restarts(self) -> list[int]:
         """Return how often each worker has died."""
         ...

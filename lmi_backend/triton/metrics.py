@@ -31,6 +31,7 @@ FAMILIES = {
     "lmi_engine_requests_running": ("GAUGE", "Requests the engine generates for"),
     "lmi_engine_requests_waiting": ("GAUGE", "Requests the engine holds back"),
     "lmi_engine_kv_cache_usage_ratio": ("GAUGE", "Share of KV-cache blocks in use, 0 to 1"),
+    "lmi_worker_requests_total": ("COUNTER", "Answers a worker was asked for"),
     "lmi_worker_deaths_total": ("COUNTER", "Times a worker died"),
 }
 """Name to kind and help of every metric."""
@@ -97,11 +98,13 @@ class MetricsPublisher:
         }
         for outcome, count in now.ended.items():
             values["lmi_requests_total", (*model, ("outcome", outcome))] = count
-        for index, (stats, deaths) in enumerate(zip(now.workers, now.restarts, strict=True)):
+        workers = zip(now.workers, now.taken, now.restarts, strict=True)
+        for index, (stats, taken, deaths) in enumerate(workers):
             worker = (*model, ("worker", str(index)))
             values["lmi_engine_requests_running", worker] = stats.running
             values["lmi_engine_requests_waiting", worker] = stats.waiting
             values["lmi_engine_kv_cache_usage_ratio", worker] = stats.kv_cache_usage
+            values["lmi_worker_requests_total", worker] = taken
             values["lmi_worker_deaths_total", worker] = deaths
         return values
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.plan import EnginePlan
 
+CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
+"""Cores of vLLM's ranks on the CPU."""
 TOKEN_VARIABLE: Final = "LMI_BACKEND_TOKEN"  # noqa: S105  the name of a variable
 LIBRARY_PATH_VARIABLE: Final = "LMI_BACKEND_LD_LIBRARY_PATH"
 """What LD_LIBRARY_PATH was before the server's own libraries were put on it."""
@@ -76,6 +78,7 @@ def _environment(
             # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
             "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
         }
+        | _cores(plan, index)
         | kept
         | {
             "PATH": _join(str(Path(plan.python).parent), kept.get("PATH", "")),
@@ -89,6 +92,23 @@ def _environment(
         }
         | dict(plan.environment)
     )
+
+
+def _cores(plan: EnginePlan, index: int) -> dict[str, str]:
+    """Return the cores of a worker on the CPU, where several would otherwise fight for all.
+
+    vLLM binds the threads of each of its ranks to a list of cores; lists are divided by "|".
+    """
+    ranks = plan.workers * plan.world_size
+    cores = sorted(os.sched_getaffinity(0))
+    if plan.workers == 1 or any(plan.device_groups) or len(cores) < ranks:
+        return {}
+    each = len(cores) // ranks
+    first = index * plan.world_size
+    lists = (
+        cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
+    )
+    return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
 
 
 def _is_mpi_job(name: str) -> bool:

@@ -54,6 +54,7 @@ class _Slot:
     name: str
     worker: Worker | None = None
     outstanding: int = 0
+    taken: int = 0
     deaths: int = 0
     trouble: str = "it is not started"
     stats: EngineStats = field(default_factory=EngineStats)
@@ -113,15 +114,18 @@ class Pool:
         """
         with self._lock:
             ready = [
-                (slot.outstanding, slot.index, slot.worker)
+                # Of two with as much to do, the one that has had less: also a client that asks one
+                # after the other uses all workers.
+                (slot.outstanding, slot.taken, slot.index, slot.worker)
                 for slot in self._slots
                 if slot.worker is not None
             ]
             if not ready:
                 troubles = "; ".join(f"worker {s.name}: {s.trouble}" for s in self._slots)
                 raise UnavailableError(troubles)
-            _, index, worker = min(ready, key=lambda item: item[:2])
+            *_, index, worker = min(ready, key=lambda item: item[:3])
             self._slots[index].outstanding += width
+            self._slots[index].taken += width
             return index, worker
 
     def abort(self, index: int, numbers: list[int]) -> None:
@@ -146,6 +150,10 @@ class Pool:
     def stats(self) -> list[EngineStats]:
         """Return what each worker last said of its load."""
         return [slot.stats for slot in self._slots]
+
+    def taken(self) -> list[int]:
+        """Return how many answers each worker has been asked for."""
+        return [slot.taken for slot in self._slots]
 
     def restarts(self) -> list[int]:
         """Return how often each worker has died."""

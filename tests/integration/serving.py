@@ -81,14 +81,15 @@ class Served:
             # http.client keeps the socket open while the response lives.
             response.close()
 
-    def metric(self, name: str, model: str) -> float:
-        """Return the sum of a metric over its other labels."""
+    def metric(self, name: str, model: str, worker: str = "") -> float:
+        """Return the sum of a metric over its other labels, or of one worker."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
             text = connection.getresponse().read().decode()
-        found = re.findall(rf'^{name}{{[^}}]*model="{model}"[^}}]*}} (\S+)$', text, re.MULTILINE)
-        return sum(map(float, found))
+        found = re.findall(rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$', text, re.MULTILINE)
+        label = f'worker="{worker}"' if worker else ""
+        return sum(float(value) for labels, value in found if label in labels)
 
     def workers(self, model: str) -> list[psutil.Process]:
         """Return the worker processes of a model, found by the log line that names their pid."""

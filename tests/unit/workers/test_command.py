@@ -2,9 +2,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import lmi_backend
 from lmi_backend.plan import EnginePlan
-from lmi_backend.workers.command import link_package, worker_command
+from lmi_backend.workers.command import CORES_VARIABLE, link_package, worker_command
 
 SOCKET = Path("/run/x/0.sock")
 
@@ -80,3 +82,17 @@ def test_only_this_package_becomes_importable(tmp_path: Path) -> None:
         link_package(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["lmi_backend"]
     assert (tmp_path / "lmi_backend").resolve() == Path(lmi_backend.__file__).parent
+
+
+def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(8)))
+    two = {"device_groups": ((), ())}
+    assert environment(index=0, **two)[CORES_VARIABLE] == "0,1,2,3"
+    assert environment(index=1, **two)[CORES_VARIABLE] == "4,5,6,7"
+    assert environment(index=1, tensor_parallel_degree=2, **two)[CORES_VARIABLE] == "4,5|6,7"
+    # What the user says stands; one worker, or one on a device, has all cores.
+    assert environment({CORES_VARIABLE: "0"}, **two)[CORES_VARIABLE] == "0"
+    assert CORES_VARIABLE not in environment()
+    assert CORES_VARIABLE not in environment(device_groups=(("0",), ("1",)))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
+    assert CORES_VARIABLE not in environment(**two)
