@@ -27,6 +27,8 @@ def engine_args(config: EngineConfig) -> Any:
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
     typed = _read_texts(config.passthrough) | config.arguments
+    if plugin := typed.get("reasoning_parser_plugin"):
+        compat.import_reasoning_parser(plugin)
     try:
         return compat.AsyncEngineArgs(
             model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed

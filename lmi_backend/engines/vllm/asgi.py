@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import Chunk
 
 if TYPE_CHECKING:
@@ -27,21 +28,28 @@ _LEAVE_SECONDS: Final = 1.0
 async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk, None]:
     """Yield the answer as it comes; the first chunk has status and headers.
 
-    Closing the generator tells the application that its client has gone.
+    Closing the generator tells the application that its client has gone, and waits for its end.
 
     Raises:
-        Exception: what the application raised before it answered.
+        EngineError: the application ended without the end of an answer.
+        Exception: what the application raised before that end.
     """
     # The end must always find room; only the application waits for it.
     sent: asyncio.Queue[Message | None] = asyncio.Queue()
     room = asyncio.Semaphore(_AHEAD)
     has_gone = asyncio.Event()
+    spare = iter(range(_AHEAD))
 
     async def send(message: Message) -> None:
-        await room.acquire()
-        if has_gone.is_set():
+        if not has_gone.is_set():
+            await room.acquire()
+        if not has_gone.is_set():
+            sent.put_nowait(message)
+        elif next(spare, None) is None:
             raise OSError("the client has gone")
-        sent.put_nowait(message)
+        # Else it is dropped, without a wait. An application streams from a generator: to raise or
+        # be cancelled here would leave that open, and the engine would generate to the end. It
+        # shall be cancelled where it waits for the engine.
 
     task = asyncio.create_task(_run(application, call, send, has_gone))
     task.add_done_callback(lambda _: sent.put_nowait(None))
@@ -58,11 +66,11 @@ async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk,
                 yield Chunk(data, is_last=is_last, status=head.status, headers=head.headers)
             if is_last:
                 return
-        # It ended without an end of its answer: then it raised.
-        await task
+        raise _why(task)
     finally:
-        has_gone.set()
+        # In this order: it leaves `send` before it hears that its client has gone.
         room.release()
+        has_gone.set()
         await _end(task)
 
 
@@ -83,10 +91,18 @@ async def _run(
     await application(_scope(call), receive, send)
 
 
+def _why(task: asyncio.Task[None]) -> BaseException:
+    """Return why an application ended before its answer did."""
+    error = None if task.cancelled() else task.exception()
+    return error or EngineError("the engine's server ended without an answer")
+
+
 async def _end(task: asyncio.Task[None]) -> None:
     """Let the application come to its end, and make it."""
-    await asyncio.wait({task}, timeout=_LEAVE_SECONDS)
-    task.cancel()
+    try:
+        await asyncio.wait({task}, timeout=_LEAVE_SECONDS)
+    finally:
+        task.cancel()
     (error,) = await asyncio.gather(task, return_exceptions=True)
     if isinstance(error, Exception) and not isinstance(error, OSError):
         _log.debug("the application raised after its answer: %s", error)
@@ -94,7 +110,8 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 def _scope(call: Call) -> dict[str, Any]:
     path, _, query = call.path.partition("?")
-    headers = {"content-type": "application/json"} | call.headers
+    given = {name.lower(): value for name, value in call.headers.items()}
+    headers = {"content-type": "application/json"} | given
     # HTTP/2's name for the method, which a gateway may hand on.
     method = headers.pop(":method", "POST" if call.body else "GET")
     return {

@@ -55,6 +55,7 @@ __all__ = [
     "default_sampling",
     "engine_argument_names",
     "http_server",
+    "import_reasoning_parser",
     "tokens_input",
     "vllm_version",
 ]
@@ -74,7 +75,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def http_server() -> SimpleNamespace:
-    """Return the parts of vLLM's HTTP server; importing them costs seconds."""
+    """Return the parts of vLLM's HTTP server."""
     try:  # 0.30: moved
         from vllm.entrypoints.launchers.api_server.app_state import init_app_state  # noqa: PLC0415
         from vllm.entrypoints.launchers.app import build_app  # noqa: PLC0415
@@ -93,6 +94,13 @@ def http_server() -> SimpleNamespace:
         argument_parser=lambda: make_arg_parser(FlexibleArgumentParser()),
         import_tool_parser=ToolParserManager.import_tool_parser,
     )
+
+
+def import_reasoning_parser(plugin: str) -> None:
+    """Make the parsers of a user's file known, which vLLM does only in its own server."""
+    from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415
+
+    ReasoningParserManager.import_reasoning_parser(plugin)
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

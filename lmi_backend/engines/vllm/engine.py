@@ -11,6 +11,7 @@ from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.prompts import image_prompt
 from lmi_backend.engines.vllm.sampling import sampling_params
@@ -27,8 +28,6 @@ from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.engines.vllm.http_app import HttpApp
-
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
 
@@ -40,6 +39,7 @@ class VllmEngine:
         self._config = config
         self._engine: Any = None
         self._tokenizer: Any = None
+        self._http: Any = None
         self._max_model_len = self._vocabulary = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
@@ -63,24 +63,18 @@ class VllmEngine:
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
         self._max_model_len = self._engine.model_config.max_model_len
-        # Built while the first requests may already run.
-        self._http = asyncio.create_task(self._make_http(arguments))
+        self._http = await HttpApp.create(
+            self._engine, arguments, self._adapters, self._config.front_end
+        )
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
         return Capabilities(
             "vllm", compat.vllm_version, self._max_model_len, calls=True, adapters=True
         )
 
-    async def _make_http(self, arguments: Any) -> HttpApp:
-        from lmi_backend.engines.vllm.http_app import HttpApp  # noqa: PLC0415  costs seconds
-
-        options = self._config.front_end
-        return await HttpApp.create(self._engine, arguments, self._adapters, options)
-
     async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
         """See `BodyEngine`."""
-        application = await asyncio.shield(self._http)
-        async with aclosing(application.call(call)) as chunks:
+        async with aclosing(self._http.call(call)) as chunks:
             async for chunk in chunks:
                 yield chunk
 

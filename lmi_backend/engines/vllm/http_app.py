@@ -1,26 +1,37 @@
 """vLLM's own HTTP application around our engine: OpenAI's bodies are read where they are defined.
 
 Chat templates, tools, reasoning, structured output, log probabilities, usage: all of it is vLLM's.
-Importing this module costs seconds; it is done when the engine is up.
 """
 
 from __future__ import annotations
 
 import contextvars
+import logging
+import os
+from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
-from lmi_backend.errors import EngineDeadError, OptionError
+from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Mapping
+    from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from lmi_backend.engines.vllm.adapters import Adapters
     from lmi_backend.generation import Call, Chunk
 
+_log = logging.getLogger(__name__)
+
 DEFAULT_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""
+
+_HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
+"""What the environment must not say to vLLM's server.
+
+Its key would guard some clients' way to the model and not the others'. The file, model.py where it
+is not named, is run when the server is built, and LMI's users keep a handler of LMI's there.
+"""
 
 _counts: contextvars.ContextVar[list[int]] = contextvars.ContextVar("counts")
 
@@ -39,13 +50,19 @@ class HttpApp:
 
         Raises:
             OptionError: an option is not one of vLLM's server.
+            ConfigurationError: vLLM's server refuses an option's value.
         """
         server = compat.http_server()
         arguments = _arguments(server, engine_args, options)
         client = _CountingClient(engine)
         tasks = await engine.get_supported_tasks()
-        app = server.build_app(arguments, tasks, engine.model_config)
-        await server.init_app_state(client, app.state, arguments, tasks)
+        with _hidden():
+            app = server.build_app(arguments, tasks, engine.model_config)
+        try:
+            await server.init_app_state(client, app.state, arguments, tasks)
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"vLLM's server refuses its options: {error}"
+            raise ConfigurationError(message) from error
         # An error handler of vLLM's would stop the server through it; a worker stops itself.
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.
@@ -61,13 +78,27 @@ class HttpApp:
         counts = [0, 0]
         _counts.set(counts)
         generated = 0
-        async for chunk in respond(self._app, call):
-            chunk.num_tokens, generated = counts[1] - generated, counts[1]
-            chunk.num_prompt_tokens = counts[0]
-            if chunk.is_last and self._engine.errored:
-                message = f"vLLM's engine core died: {self._engine.dead_error}"
-                raise EngineDeadError(message)
-            yield chunk
+        try:
+            async with aclosing(respond(self._app, call)) as chunks:
+                async for chunk in chunks:
+                    chunk.num_tokens, generated = counts[1] - generated, counts[1]
+                    chunk.num_prompt_tokens = counts[0]
+                    self._check(chunk)
+                    yield chunk
+        except EngineDeadError:
+            raise
+        except Exception as error:
+            if self._engine.errored:
+                raise self._death() from error
+            raise
+
+    def _check(self, chunk: Chunk) -> None:
+        """Let the engine's death come in place of the end, whatever the application made of it."""
+        if chunk.is_last and self._engine.errored:
+            raise self._death()
+
+    def _death(self) -> EngineDeadError:
+        return EngineDeadError(f"vLLM's engine core died: {self._engine.dead_error}")
 
 
 class _NoServer:
@@ -89,13 +120,15 @@ class _CountingClient:
         counts = _counts.get([0, 0])
         seen: dict[int, int] = {}
         prompt_tokens = 0
-        async for output in self._engine.generate(*args, **kwargs):
-            if not prompt_tokens:
-                prompt_tokens = len(output.prompt_token_ids or ())
-                counts[0] += prompt_tokens
-            for answer in output.outputs:
-                _count(counts, seen, answer, args, kwargs)
-            yield output
+        # Closed with this one: closing is the abort.
+        async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
+            async for output in outputs:
+                if not prompt_tokens:
+                    prompt_tokens = len(output.prompt_token_ids or ())
+                    counts[0] += prompt_tokens
+                for answer in output.outputs:
+                    _count(counts, seen, answer, args, kwargs)
+                yield output
 
 
 def _count(
@@ -114,8 +147,6 @@ def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any
     arguments = server.argument_parser().parse_args([])
     for name, value in vars(engine_args).items():
         setattr(arguments, name, value)
-    names = arguments.served_model_name or [DEFAULT_NAME]
-    arguments.served_model_name = [names] if isinstance(names, str) else list(names)
     arguments.disable_fastapi_docs = True
     for name, value in options.items():
         if not hasattr(arguments, name):
@@ -123,6 +154,25 @@ def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
         setattr(arguments, name, value)
+    names = arguments.served_model_name or [DEFAULT_NAME]
+    arguments.served_model_name = [names] if isinstance(names, str) else list(names)
     if plugin := getattr(arguments, "tool_parser_plugin", ""):
         server.import_tool_parser(plugin)
     return arguments
+
+
+@contextmanager
+def _hidden() -> Iterator[None]:
+    """Hide from vLLM what it must not see."""
+    before = {name: os.environ.get(name) for name in _HIDDEN}
+    if before["VLLM_API_KEY"]:
+        _log.warning("VLLM_API_KEY is ignored: who may ask is for Triton, or what is before it")
+    # Empty, not absent: that is a file of no name.
+    os.environ.update(dict.fromkeys(_HIDDEN, ""))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value

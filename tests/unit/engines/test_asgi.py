@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.vllm.asgi import respond
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import Call, Chunk
 
 CALL = Call("/v1/x?a=1", b"body", {"x-request-id": "7"})
@@ -87,6 +88,93 @@ async def test_who_stops_reading_is_a_client_that_has_gone() -> None:
     assert ended == ["http.disconnect"]
 
 
+async def test_who_reads_slowly_and_leaves_closes_what_the_application_streams() -> None:
+    """Starlette's way: one task listens, one sends what a generator gives; vLLM aborts in it."""
+    ended = []
+    has_tokens = asyncio.Event()
+    has_tokens.set()
+
+    async def tokens() -> Any:
+        try:
+            while True:
+                await has_tokens.wait()
+                yield b"x"
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        finally:
+            ended.append("closed")
+
+    # Kept, so that no garbage collection closes it in the application's stead.
+    stream = tokens()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        async def forward() -> None:
+            await start(send)
+            async for data in stream:
+                await part(send, data)
+
+        await receive()
+        forwarding = asyncio.create_task(forward())
+        await receive()
+        forwarding.cancel()
+        await asyncio.gather(forwarding, return_exceptions=True)
+
+    async with aclosing(respond(application, CALL)) as chunks:
+        await anext(chunks)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        # The application waits for its reader now, and will next wait for a token.
+        has_tokens.clear()
+    assert ended == ["cancelled", "closed"]
+
+
+async def test_an_application_that_sends_on_to_nobody_is_stopped() -> None:
+    sent = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        while True:
+            await part(send, b"x")
+            sent.append(1)
+
+    async with aclosing(respond(application, CALL)) as chunks:
+        await anext(chunks)
+    assert len(sent) < 50
+
+
+async def test_closing_waits_for_the_application() -> None:
+    before = asyncio.all_tasks()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await start(send)
+        await part(send, b"one")
+        await receive()
+        await asyncio.sleep(0.01)
+
+    async with aclosing(respond(application, CALL)) as chunks:
+        await anext(chunks)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_reader_that_is_cancelled_is_a_client_that_has_gone() -> None:
+    ended = []
+    has_begun = asyncio.Event()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        has_begun.set()
+        ended.append((await receive())["type"])
+
+    reader = asyncio.create_task(answer(application))
+    await has_begun.wait()
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert ended == ["http.disconnect"]
+
+
 async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmi_backend.engines.vllm.asgi._LEAVE_SECONDS", 0.01)
     ended = []
@@ -127,6 +215,42 @@ async def test_what_it_raises_before_it_answers_is_raised() -> None:
 
     with pytest.raises(KeyError, match="lost"):
         await answer(application)
+
+
+async def test_what_it_raises_amid_its_answer_is_raised() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        await part(send, b"one")
+        raise KeyError("lost")
+
+    async with aclosing(respond(application, CALL)) as chunks:
+        assert (await anext(chunks)).data == b"one"
+        with pytest.raises(KeyError, match="lost"):
+            await anext(chunks)
+
+
+@pytest.mark.parametrize("how", ["returns", "is cancelled"])
+async def test_an_application_without_the_end_of_an_answer_is_an_error(how: str) -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await start(send)
+        await part(send, b"one")
+        if how == "is cancelled":
+            raise asyncio.CancelledError
+
+    with pytest.raises(EngineError, match="without an answer"):
+        await answer(application)
+
+
+async def test_names_of_headers_are_in_lower_case() -> None:
+    seen = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend(scope["headers"])
+        await start(send)
+        await part(send, b"", more=False)
+
+    await answer(application, Call("/", b"{}", {"Content-Type": "text/plain", "X-Id": "A"}))
+    assert seen == [(b"content-type", b"text/plain"), (b"x-id", b"A")]
 
 
 async def test_what_it_raises_after_its_answer_changes_nothing() -> None:
