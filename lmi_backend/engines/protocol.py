@@ -64,8 +64,11 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     """Share of KV-cache blocks in use, 0 to 1."""
 
 
-class Engine(Protocol):
-    """An engine. Built from an `EngineConfig`; nothing heavy happens before `start`."""
+class Rank(Protocol):
+    """A process of an engine. Built from an `EngineConfig`; nothing heavy before `start`.
+
+    Rank 0 is an `Engine`; others work for it, in ways the engine's library has.
+    """
 
     async def start(self) -> Capabilities:
         """Load the model.
@@ -75,6 +78,22 @@ class Engine(Protocol):
         """
         ...
 
+    def stats(self) -> EngineStats:
+        """Return the load now; cheap."""
+        ...
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError if it cannot serve any more."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything; may be called twice."""
+        ...
+
+
+class Engine(Rank, Protocol):
+    """An engine that takes requests."""
+
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """Generate; closing the generator aborts the request.
 
@@ -83,18 +102,6 @@ class Engine(Protocol):
             EngineError: the engine failed on this request.
             EngineDeadError: the engine is dead.
         """
-        ...
-
-    def stats(self) -> EngineStats:
-        """Return the load now; cheap."""
-        ...
-
-    async def check_health(self) -> None:
-        """Raise EngineDeadError if the engine cannot serve any more."""
-        ...
-
-    async def close(self) -> None:
-        """Free everything; may be called twice."""
         ...
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final, cast
 from lmi_backend.errors import ConfigurationError, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from lmi_backend.engines.protocol import AdapterEngine, BodyEngine, Engine, EngineConfig
+    from lmi_backend.engines.protocol import AdapterEngine, BodyEngine, Engine, EngineConfig, Rank
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
@@ -19,6 +19,11 @@ ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
 }
+FOLLOWERS = {
+    "echo": "lmi_backend.engines.follower:Follower",
+    "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
+}
+"""What the ranks after the first run."""
 
 
 def refuse_unserved(plan: EnginePlan) -> None:
@@ -31,13 +36,8 @@ def refuse_unserved(plan: EnginePlan) -> None:
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
         raise ConfigurationError(message)
-    if plan.mode == "mpi":
-        message = (
-            "MPI mode: this release cannot start MPI ranks; use engine=Python without mpi_mode"
-        )
-        raise ConfigurationError(message)
-    if plan.nodes > 1:
-        message = f"{plan.nodes} nodes: this release starts workers on one node only"
+    if plan.nodes > 1 and plan.mode == "python" and plan.engine != "vllm":
+        message = f"{plan.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
         raise ConfigurationError(message)
 
 
@@ -47,8 +47,17 @@ def create_engine(name: str, config: EngineConfig) -> Engine:
     Raises:
         ConfigurationError: the name is unknown, or the engine's library cannot be imported.
     """
+    return cast("Engine", _create(ENGINES, name, config))
+
+
+def create_follower(name: str, config: EngineConfig) -> Rank:
+    """Build what the ranks after the first run; raises like `create_engine`."""
+    return cast("Rank", _create(FOLLOWERS, name, config))
+
+
+def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object:
     try:
-        module_name, _, class_name = ENGINES[name].partition(":")
+        module_name, _, class_name = table[name].partition(":")
     except KeyError:
         message = f"engine {name!r} is unknown; known: {', '.join(ENGINES)}"
         raise ConfigurationError(message) from None
@@ -60,7 +69,7 @@ def create_engine(name: str, config: EngineConfig) -> Engine:
             "it with option.pythonExecutable"
         )
         raise ConfigurationError(message) from error
-    factory = cast("Callable[[EngineConfig], Engine]", getattr(module, class_name))
+    factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)
 
 

@@ -105,8 +105,9 @@ def _mode(options: LmiOptions, engine: str) -> tuple[Mode, str]:
         return ("mpi" if options[opt.MPI_MODE] else "python"), f"mpi_mode is {word}"
     if engine == "deepspeed":
         return "mpi", "DeepSpeed shares a model between MPI ranks"
-    if options[opt.ROLLING_BATCH] == "trtllm":
-        return "mpi", "LMI's default for rolling_batch=trtllm"
+    asked = options[opt.ROLLING_BATCH]
+    if asked in ("trtllm", "lmi-dist"):
+        return "mpi", f"LMI's default for rolling_batch={asked}"
     return "python", "nothing asks for MPI"
 
 

@@ -30,6 +30,12 @@ class EnginePlan:
     pipeline_parallel_degree: int = 1
     nodes: int = 1
     """Machines one worker spans."""
+    hosts: tuple[str, ...] = ()
+    """The names of these machines, this one first; none where one is enough."""
+    mpirun: str = ""
+    """Open MPI's launcher; empty in Python mode."""
+    mpi_options: tuple[str, ...] = ()
+    """Further words for it."""
     device_groups: tuple[tuple[str, ...], ...] = ((),)
     """One group a worker, as CUDA_VISIBLE_DEVICES spells them on each of its nodes; an empty one
     runs on the CPU."""
@@ -90,6 +96,17 @@ class EnginePlan:
     def world_size(self) -> int:
         """Devices, or processes on a CPU, that one replica takes."""
         return self.tensor_parallel_degree * self.pipeline_parallel_degree
+
+    @property
+    def processes(self) -> int:
+        """Processes that one replica is started as."""
+        return self.world_size if self.mode == "mpi" else 1
+
+    @property
+    def what(self) -> str:
+        """What a worker is, in a few words."""
+        ranks = f", {self.processes} MPI ranks" if self.mode == "mpi" else ""
+        return f"engine {self.engine}{ranks}"
 
     @property
     def max_requests(self) -> int:

@@ -18,6 +18,7 @@ from lmi_backend.plan.clients import GENERATION, client_fields
 from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
+from lmi_backend.plan.ranks import find_hosts, rank_fields
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.verdict import fate_of
@@ -49,12 +50,13 @@ def make_plan(
     _refuse_what_is_not_served(options)
     custom = find_custom(options)
     if custom is not None and custom.replaces_engine:
-        return _handler_plan(options, environment, _allowed(options, hardware), custom)
+        allowed = _allowed(options, environment, hardware)
+        return _handler_plan(options, environment, allowed, custom)
     python = find_interpreter(options, environment)
     passthrough = _passthrough(options, python, notes)
     max_running = _max_running(options, reasons)
     added = _worker_environment(options)
-    hardware = _allowed(options, hardware)
+    hardware = _allowed(options, environment, hardware)
     around = {**environment, **added}
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
@@ -68,7 +70,7 @@ def make_plan(
         mode=options.choice.mode,
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
-        nodes=hardware.nodes_for(degrees.size * copies),
+        **rank_fields(options, environment, hardware, degrees.size * copies),
         device_groups=cut_devices(options, hardware, degrees.size * copies, reasons, notes),
         memory=degrees.memory,
         max_running=max_running,
@@ -177,7 +179,7 @@ def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str
     return path
 
 
-def _allowed(options: LmiOptions, hardware: Hardware) -> Hardware:
+def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:
     """Return the part of the hardware that the options allow."""
     check_memory(options, hardware)
     devices = usable_devices(options, hardware.devices)
@@ -187,7 +189,7 @@ def _allowed(options: LmiOptions, hardware: Hardware) -> Hardware:
     return replace(
         hardware,
         devices=devices,
-        nodes=max(hardware.nodes, options[opt.CLUSTER_SIZE]),
+        nodes=max(hardware.nodes, options[opt.CLUSTER_SIZE], len(find_hosts(options, environment))),
     )
 
 

@@ -1,4 +1,4 @@
-"""Command line and environment of a worker, as pure functions of the plan."""
+"""Command line and environment of a worker, as pure functions of the plan and its place."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import lmi_backend
+from lmi_backend.workers.mpi import is_job_variable, meeting_place, mpirun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,8 +22,20 @@ TOKEN_VARIABLE: Final = "LMI_BACKEND_TOKEN"  # noqa: S105  the name of a variabl
 LIBRARY_PATH_VARIABLE: Final = "LMI_BACKEND_LD_LIBRARY_PATH"
 """What LD_LIBRARY_PATH was before the server's own libraries were put on it."""
 
-_MPI_JOB = ("OMPI_", "PMIX_", "PMI_")
-_MPI_SETTINGS = ("OMPI_MCA_", "PMIX_MCA_")
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is started."""
+
+    index: int
+    """Its number among the workers of the plan."""
+    folder: Path
+    """Private folder; the worker imports lmi_backend from there."""
+    address: str
+    """Where its ranks connect to: a Unix socket, or host:port."""
+    token: str
+    master_port: int = 0
+    """Where its ranks meet, if it has several."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +46,22 @@ class WorkerCommand:
     environment: Mapping[str, str]
 
 
-def worker_command(
-    plan: EnginePlan,
-    *,
-    index: int,
-    address: Path,
-    token: str,
-    environment: Mapping[str, str],
-) -> WorkerCommand:
-    """Return how to start worker `index`, which is to connect to the socket at `address`.
+def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str]) -> WorkerCommand:
+    """Return how to start a worker.
 
     `environment` is the stub's; the worker's is a changed copy.
     """
-    argv = (plan.python, "-m", "lmi_backend.workers.main", "--connect", str(address))
-    return WorkerCommand(argv, _environment(plan, index, address.parent, token, environment))
+    argv: tuple[str, ...] = (
+        plan.python,
+        "-m",
+        "lmi_backend.workers.main",
+        "--connect",
+        place.address,
+    )
+    own = _own_environment(plan, place, environment)
+    if plan.mode == "mpi":
+        argv = (*mpirun(plan, sorted(own)), *argv)
+    return WorkerCommand(argv, _inherited(environment) | own)
 
 
 def link_package(folder: Path) -> None:
@@ -55,53 +70,59 @@ def link_package(folder: Path) -> None:
     So the worker's interpreter needs no installed lmi-backend, both ends are the same version,
     and the stub's site-packages stay out of the engine's.
     """
-    link = folder / "lmi_backend"
-    if not link.is_symlink():
-        link.symlink_to(Path(lmi_backend.__file__).resolve().parent)
+    (folder / "lmi_backend").symlink_to(Path(lmi_backend.__file__).resolve().parent)
 
 
-def _environment(
-    plan: EnginePlan, index: int, folder: Path, token: str, inherited: Mapping[str, str]
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in environment.items() if not is_job_variable(name)}
+    kept.pop(LIBRARY_PATH_VARIABLE, None)
+    return kept
+
+
+def _own_environment(
+    plan: EnginePlan, place: Place, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    kept = {name: value for name, value in inherited.items() if not _is_mpi_job(name)}
-    library_path = kept.pop(LIBRARY_PATH_VARIABLE, kept.get("LD_LIBRARY_PATH", ""))
-    devices = plan.device_groups[index]
+    """Return what differs from the stub's environment; ranks on other nodes get it too."""
+    library_path = inherited.get("LD_LIBRARY_PATH", "")
+    defaults = {
+        # The stub's locale is C; libraries read their own sources as UTF-8.
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUTF8": "1",
+        "PYTHONUNBUFFERED": "1",
+        # A forked child would share CUDA and threads with the worker.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
+        "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
+    }
     return (
-        {
-            # The stub's locale is C; libraries read their own sources as UTF-8.
-            "LC_ALL": "C.UTF-8",
-            "PYTHONUTF8": "1",
-            "PYTHONUNBUFFERED": "1",
-            # A forked child would share CUDA and threads with the worker.
-            "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
-            "VLLM_NO_USAGE_STATS": "1",
-            # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
-            "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
-        }
-        | _cores(plan, index)
-        | kept
+        {name: inherited.get(name, value) for name, value in defaults.items()}
+        | _cores(plan, place.index, inherited)
         | {
-            "PATH": _join(str(Path(plan.python).parent), kept.get("PATH", "")),
-            "PYTHONPATH": _join(str(folder), kept.get("PYTHONPATH", "")),
-            "LD_LIBRARY_PATH": library_path,
+            "PATH": _join(str(Path(plan.python).parent), inherited.get("PATH", "")),
+            "PYTHONPATH": _join(str(place.folder), inherited.get("PYTHONPATH", "")),
+            "LD_LIBRARY_PATH": inherited.get(LIBRARY_PATH_VARIABLE, library_path),
             # vLLM leaves sockets there when it is killed; the folder goes with the pool.
-            "TMPDIR": str(folder),
+            "TMPDIR": str(place.folder),
             # Empty for a worker on the CPU: the devices of the server are not its own.
-            "CUDA_VISIBLE_DEVICES": ",".join(devices),
-            TOKEN_VARIABLE: token,
+            "CUDA_VISIBLE_DEVICES": ",".join(plan.device_groups[place.index]),
+            TOKEN_VARIABLE: place.token,
         }
+        | meeting_place(plan, place.master_port)
         | dict(plan.environment)
     )
 
 
-def _cores(plan: EnginePlan, index: int) -> dict[str, str]:
-    """Return the cores of a worker on the CPU, where several would otherwise fight for all.
+def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the cores of each rank on the CPU; several would otherwise fight for all.
 
     vLLM binds the threads of each of its ranks to a list of cores; lists are divided by "|".
     """
     ranks = plan.workers * plan.world_size
     cores = sorted(os.sched_getaffinity(0))
-    if plan.workers == 1 or any(plan.device_groups) or len(cores) < ranks:
+    if CORES_VARIABLE in inherited:
+        return {CORES_VARIABLE: inherited[CORES_VARIABLE]}
+    if ranks == 1 or any(plan.device_groups) or len(cores) < ranks:
         return {}
     each = len(cores) // ranks
     first = index * plan.world_size
@@ -109,11 +130,6 @@ def _cores(plan: EnginePlan, index: int) -> dict[str, str]:
         cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
     )
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
-
-
-def _is_mpi_job(name: str) -> bool:
-    """Tell variables that would make the worker think it is a rank of the server's MPI job."""
-    return name.startswith(_MPI_JOB) and not name.startswith(_MPI_SETTINGS)
 
 
 def _join(first: str, rest: str) -> str:

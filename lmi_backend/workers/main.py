@@ -1,7 +1,7 @@
-"""The worker process: one engine, spoken to over a Unix socket.
+"""The worker process: one engine, or one rank of it, spoken to over a socket.
 
-Started as `python -m lmi_backend.workers.main --connect SOCKET` by the stub. Its log is its
-standard error, which the stub copies into Triton's.
+Started as `python -m lmi_backend.workers.main --connect SOCKET` by the stub, or by mpirun for the
+stub. Its log is its standard error, which the stub copies into Triton's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import sys
 
 from lmi_backend.workers.command import TOKEN_VARIABLE
+from lmi_backend.workers.mpi import torch_variables
 from lmi_backend.workers.session import WorkerSession
 
 # Engines may hang in their own shutdown; the worker must be gone soon all the same.
@@ -24,20 +25,22 @@ def main() -> None:
     """Serve until told to stop or until the stub is gone."""
     parser = argparse.ArgumentParser(description="Worker process of lmi-backend.")
     parser.add_argument(
-        "--connect", required=True, metavar="SOCKET", help="Unix socket of the stub"
+        "--connect", required=True, metavar="ADDRESS", help="the stub's: a Unix socket or host:port"
     )
     arguments = parser.parse_args()
     token = os.environ.pop(TOKEN_VARIABLE, "")
+    place = torch_variables(os.environ)
+    os.environ.update(place)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
-    status = asyncio.run(_serve(arguments.connect, token))
+    status = asyncio.run(_serve(arguments.connect, token, int(place.get("RANK", 0))))
     _leave(status)
 
 
-async def _serve(address: str, token: str) -> int:
-    reader, writer = await asyncio.open_unix_connection(address)
-    session = WorkerSession(reader, writer)
+async def _serve(address: str, token: str, rank: int) -> int:
+    reader, writer = await _connect(address)
+    session = WorkerSession(reader, writer, rank)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, session.stop)
@@ -48,10 +51,18 @@ async def _serve(address: str, token: str) -> int:
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
 
 
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.startswith("/"):
+        return await asyncio.open_unix_connection(address)
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
 def _leave(status: int) -> None:
     """End, with every process the engine may have left behind.
 
-    The stub starts a worker as leader of its own group, so the group is the engine's processes.
+    The stub and mpirun start each process as leader of its own group, so the group is the
+    engine's processes.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -3,7 +3,8 @@
 A conversation: the worker connects and says `Hello`; the stub answers `Start`; the worker says
 `Ready` or `StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
 `Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or the
-end of the socket ends the worker.
+end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all but
+rank 0 only beat.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Hello(_Message, frozen=True):
     protocol: int
     token: str
     pid: int
+    rank: int = 0
+    """Its place in a group of MPI ranks, all of which connect."""
 
 
 class Ready(_Message, frozen=True):

@@ -22,12 +22,14 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.workers import messages as msg
-from lmi_backend.workers.worker import Worker, start_worker
+from lmi_backend.workers.command import link_package
+from lmi_backend.workers.start import start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.workers.worker import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ class Pool:
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
+        link_package(self._folder)
         self._watchers: list[threading.Thread] = []
 
     def start(self, listener: Listener) -> Capabilities:
@@ -99,7 +102,7 @@ class Pool:
             watcher.start()
             self._watchers.append(watcher)
         first = self._slots[0].worker
-        if first is None or first.capabilities is None:
+        if first is None:
             message = "the pool was closed while it started"
             raise UnavailableError(message)
         return first.capabilities
@@ -183,7 +186,7 @@ class Pool:
 
     def _start_slot(self, slot: _Slot) -> None:
         began = time.monotonic()
-        _log.info("worker %s starts: engine %s", slot.name, self._plan.engine)
+        _log.info("worker %s starts: %s", slot.name, self._plan.what)
         worker = start_worker(
             replace(self._plan, adapters=dict(self.adapters)),
             slot.index,
@@ -222,8 +225,7 @@ class Pool:
                 # The requests of a worker that was told to stop have been failed by itself.
                 listener.on_death(slot.index, self._bury(slot, worker, "was stopped"))
                 return
-            cause = "" if isinstance(error, ConnectionLostError) else f": {error}"
-            listener.on_death(slot.index, self._bury(slot, worker, f"{worker.bury()}{cause}"))
+            listener.on_death(slot.index, self._bury(slot, worker, worker.bury(error)))
 
     def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
         """Take what a message says about the worker itself."""

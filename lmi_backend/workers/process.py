@@ -8,7 +8,8 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
-from lmi_backend.workers.group import kill_group
+from lmi_backend.workers.mpi import readable
+from lmi_backend.workers.process_session import kill_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End the process and everything the engine started, at once."""
-        kill_group(self.pid)
+        kill_session(self.pid)
         self._process.wait()
 
     def last_lines(self) -> str:
@@ -69,7 +70,7 @@ class WorkerProcess:
         with pipe:
             for raw in pipe:
                 # A progress bar draws over its line; only the last drawing counts.
-                line = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
+                line = readable(raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2])
                 if line:
                     self._tail.append(line)
                     self._on_line(line)

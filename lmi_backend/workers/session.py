@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.protocol import EngineStats
-from lmi_backend.engines.registry import CUSTOM, adapts, calls, create_engine
+from lmi_backend.engines.registry import CUSTOM, adapts, calls, create_engine, create_follower
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -26,7 +26,7 @@ from lmi_backend.workers.frames import FrameDecoder, encode
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from lmi_backend.engines.protocol import AdapterEngine, Engine
+    from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank
     from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
@@ -40,10 +40,13 @@ _STATS_SECONDS = 0.05
 class WorkerSession:
     """Serves one connection with one engine."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int = 0
+    ) -> None:
+        self._reader, self._writer, self._rank = reader, writer, rank
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
         self._engine: Engine | None = None
+        self._follower: Rank | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._beats: asyncio.Task[None] | None = None
         self._outgoing: list[msg.FromWorker] = []
@@ -52,7 +55,7 @@ class WorkerSession:
 
     async def run(self, token: str) -> int:
         """Serve until stopped; return the process's exit status."""
-        self._send(msg.Hello(msg.PROTOCOL, token, os.getpid()))
+        self._send(msg.Hello(msg.PROTOCOL, token, os.getpid(), self._rank))
         incoming = asyncio.create_task(self._receive())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,8 +72,9 @@ class WorkerSession:
 
     async def close(self) -> None:
         """Free the engine and the socket."""
-        if self._engine is not None:
-            await self._engine.close()
+        for each in (self._engine, self._follower):
+            if each is not None:
+                await each.close()
         self._writer.close()
 
     async def _receive(self) -> None:
@@ -103,8 +107,11 @@ class WorkerSession:
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
         try:
-            self._engine = _make_engine(start)
-            capabilities = await self._engine.start()
+            if self._rank:
+                own = self._follower = create_follower(start.engine, start.config)
+            else:
+                own = self._engine = _make_engine(start)
+            capabilities = await own.start()
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:
@@ -114,13 +121,13 @@ class WorkerSession:
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
             self._send(msg.Ready(capabilities))
-            await self._beat(self._engine)
+            await self._beat(own)
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._send(msg.StartFailed(message, option))
         self.stop(1)
 
-    async def _beat(self, engine: Engine) -> None:
+    async def _beat(self, engine: Rank) -> None:
         """Say that the loop turns each second, and what changed at most every 50 ms."""
         said, quiet = EngineStats(), 0.0
         while True:

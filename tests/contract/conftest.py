@@ -109,11 +109,19 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     return lambda properties: started(properties, folder)
 
 
-@pytest.fixture(scope="module", params=["echo", "vllm"])
+MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
+ENGINES: dict[str, dict[str, Any]] = {
+    "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
+    "vllm": {},
+}
+
+
+@pytest.fixture(scope="module", params=["echo", "echo mpi", "vllm", "vllm mpi"])
 def engine(
     request: pytest.FixtureRequest, start: Callable[..., Any], tiny_properties: dict[str, Any]
 ) -> Iterator[Harness]:
-    """Each engine in a worker, started once."""
-    echo = {"option.rolling_batch": "echo", "option.token_seconds": 0.005}
-    with start(echo if request.param == "echo" else tiny_properties) as harness:
+    """Each engine in each mode, started once."""
+    name, _, mode = request.param.partition(" ")
+    base = {} if name == "echo" else tiny_properties
+    with start(base | ENGINES[name] | (MPI if mode else {})) as harness:
         yield harness

@@ -54,6 +54,7 @@ __all__ = [
     "argument_parser",
     "default_sampling",
     "engine_argument_names",
+    "headless_executor",
     "http_server",
     "import_reasoning_parser",
     "tokens_input",
@@ -101,6 +102,13 @@ def import_reasoning_parser(plugin: str) -> None:
     from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415
 
     ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def headless_executor(arguments: AsyncEngineArgs) -> Any:
+    """Return the executor of a node that only computes, as `vllm serve --headless` does."""
+    from vllm.v1.executor.multiproc_executor import MultiprocExecutor  # noqa: PLC0415
+
+    return MultiprocExecutor(arguments.create_engine_config(headless=True))
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

@@ -24,6 +24,20 @@ MPI_MODE: Final = Option(
     plan_field="mode",
     help="Start each worker as MPI ranks.",
 )
+MPI_HOSTFILE: Final = Option(
+    name="option.mpi_hostfile",
+    kind=TEXT,
+    default="",
+    plan_field="hosts",
+    help="Open MPI's hostfile: a line for each machine that shares the model, this one first.",
+)
+MPI_OPTIONS: Final = Option(
+    name="option.mpi_options",
+    kind=TEXT,
+    default="",
+    plan_field="mpi_options",
+    help="Further words for mpirun, as in a shell.",
+)
 ASYNC_MODE: Final = Option(
     name="option.async_mode",
     kind=BOOL,

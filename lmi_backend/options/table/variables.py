@@ -9,7 +9,7 @@ from lmi_backend.options.option import Fate
 _WORKER = Fate("mapped", "environment of the worker")
 _NO_JVM = Fate("ignored", "there is no Java server here")
 _NO_CACHE = Fate("ignored", "results are not cached")
-_NODES = Fate("ignored", "ranks on other nodes are not started yet")
+_NODES = Fate("mapped", "plan hosts, in MPI mode")
 _SAGEMAKER_SIZE = Fate("ignored", "Triton's own HTTP server is used")
 _NEURON = Fate("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Fate("refused", "secure mode's controls are not enforced yet")

@@ -1,4 +1,4 @@
-"""A process group: who is in it, and its end."""
+"""A session of processes: who is in it, and its end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _TRACKER_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
-def kill_group(leader: int) -> None:
-    """End every process of a group, and let their shared memory be freed.
+def kill_session(leader: int) -> None:
+    """End every process of a session, and let their shared memory be freed.
 
+    The session, not the process group: mpirun gives each rank a group of its own.
     Python's resource trackers are left for last: one removes the shared memory of the processes it
     serves as soon as they are gone, and then ends by itself. Killed with them, it would leave it.
     """
@@ -30,7 +31,7 @@ def kill_group(leader: int) -> None:
 
 
 def _members(leader: int) -> list[int]:
-    """Return the living processes of a group."""
+    """Return the living processes of a session."""
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
@@ -41,12 +42,12 @@ def _members(leader: int) -> list[int]:
 def _is_alive_in(entry: Path, leader: int) -> bool:
     try:
         # The name, in parentheses, may hold blanks: fields count from the last one.
-        state, _, group = (
-            (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:3]
+        state, _, _, session = (
+            (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:4]
         )
     except (OSError, ValueError):
         return False
-    return int(group) == leader and state not in "ZX"
+    return int(session) == leader and state not in "ZX"
 
 
 def _is_tracker(pid: int) -> bool:

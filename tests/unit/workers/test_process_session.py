@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from lmi_backend.workers.group import kill_group
+from lmi_backend.workers.process_session import kill_session
 
 # Makes shared memory, says its name, and starts a child that outlives it.
 PROGRAM = """
@@ -24,7 +24,7 @@ def test_the_whole_group_ends_and_its_shared_memory_is_freed() -> None:
         assert process.stdout is not None
         name, number = process.stdout.readline().split()
         child = psutil.Process(int(number))
-        kill_group(process.pid)
+        kill_session(process.pid)
         process.wait()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     assert not Path("/dev/shm", name).exists()
@@ -33,4 +33,4 @@ def test_the_whole_group_ends_and_its_shared_memory_is_freed() -> None:
 def test_a_group_that_is_gone_is_no_error() -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     process.wait()
-    kill_group(process.pid)
+    kill_session(process.pid)

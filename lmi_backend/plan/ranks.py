@@ -1,0 +1,103 @@
+"""MPI mode: which launcher, and which machines the ranks of a worker run on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import vllm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.hardware import Hardware
+
+_LEADER: Final = "DJL_LEADER_ADDR"
+_WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
+
+
+def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the machines that may share a worker, this one first; none if only this one may.
+
+    They are in option.mpi_hostfile, or in the variables of LMI's own clusters.
+
+    Raises:
+        OptionError: the file cannot be read, or contradicts the number of machines.
+    """
+    size = options[opt.CLUSTER_SIZE]
+    if options[opt.MPI_HOSTFILE]:
+        hosts = _read_hostfile(options)
+        if options.is_set(opt.CLUSTER_SIZE) and size != len(hosts):
+            problem = f"names {len(hosts)} machines, but {opt.CLUSTER_SIZE.name} is {size}"
+            raise options.error(opt.MPI_HOSTFILE, problem)
+    elif size > 1 and environment.get(_LEADER) and environment.get(_WORKERS):
+        others = (environment[_WORKERS] % number for number in range(1, size))
+        hosts = (environment[_LEADER], *others)
+    else:
+        return ()
+    return hosts if len(hosts) > 1 else ()
+
+
+def rank_fields(
+    options: LmiOptions, environment: Mapping[str, str], hardware: Hardware, size: int
+) -> dict[str, Any]:
+    """Return what the plan says of the machines and the ranks of a worker of `size` devices.
+
+    Raises:
+        ConfigurationError: there is no mpirun, or the ranks cannot be spread over the machines.
+    """
+    nodes = hardware.nodes_for(size)
+    if options.choice.mode != "mpi":
+        return {"nodes": nodes}
+    if options[vllm.DATA_PARALLEL_SIZE] > 1:
+        raise options.error(vllm.DATA_PARALLEL_SIZE, "is not served in MPI mode; use engine=Python")
+    hosts = find_hosts(options, environment)
+    if not hardware.devices and hosts and size % len(hosts) == 0:
+        # Without devices nothing says how many machines are wanted but their list.
+        nodes = len(hosts)
+    if nodes > max(1, len(hosts)):
+        message = (
+            f"MPI mode over {nodes} nodes needs their names: {opt.MPI_HOSTFILE.name}, or "
+            f"{_LEADER} and {_WORKERS} with {opt.CLUSTER_SIZE.name}"
+        )
+        raise PlanError(message)
+    return {
+        "nodes": nodes,
+        "hosts": hosts[:nodes] if nodes > 1 else (),
+        "mpirun": find_mpirun(environment),
+        "mpi_options": tuple(shlex.split(options[opt.MPI_OPTIONS])),
+    }
+
+
+def find_mpirun(environment: Mapping[str, str]) -> str:
+    """Return the path of Open MPI's launcher: the one on PATH, else the one beside Python.
+
+    Raises:
+        PlanError: there is none.
+    """
+    folders = (environment.get("PATH", ""), str(Path(sys.executable).parent))
+    path = shutil.which("mpirun", path=os.pathsep.join(folders))
+    if path is None:
+        message = (
+            "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
+            "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
+        )
+        raise PlanError(message)
+    return path
+
+
+def _read_hostfile(options: LmiOptions) -> tuple[str, ...]:
+    path = options.folder / options[opt.MPI_HOSTFILE]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise options.error(opt.MPI_HOSTFILE, f"cannot be read: {error}") from error
+    words = (line.partition("#")[0].split() for line in lines)
+    return tuple(each[0] for each in words if each)

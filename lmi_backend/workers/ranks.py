@@ -1,0 +1,99 @@
+"""The ranks of one worker, as the stub sees them: one that speaks, others that only beat."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from typing import TYPE_CHECKING
+
+from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.workers.connection import SILENCE_SECONDS, Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.workers import messages as msg
+
+
+class Ranks:
+    """The connections of a worker; rank 0 gets the requests and gives the answers.
+
+    Args:
+        connections: by rank.
+        launcher: process id of what started the ranks.
+    """
+
+    def __init__(self, connections: Sequence[Connection], launcher: int) -> None:
+        self._connections = connections
+        self.leader = connections[0]
+        self._by_file = {each.fileno(): rank for rank, each in enumerate(connections)}
+        self._heard: dict[int, float] = {}
+        self._poll = select.poll()
+        self._launcher = -1
+        if len(connections) > 1:
+            self._launcher = os.pidfd_open(launcher)
+            for file in (*self._by_file, self._launcher):
+                self._poll.register(file, select.POLLIN)
+
+    def send_all(self, frame: bytes) -> None:
+        """Send a frame to every rank."""
+        for connection in self._connections:
+            connection.send(frame)
+
+    def expect_beats(self) -> None:
+        """From now on silence of any rank is a fault."""
+        now = time.monotonic()
+        for rank, connection in enumerate(self._connections):
+            connection.expect_beats()
+            self._heard[rank] = now
+
+    def read(self) -> list[msg.FromWorker]:
+        """Block for the next messages of rank 0.
+
+        Raises:
+            WorkerError: a rank is gone, silent, or cannot be understood.
+        """
+        if len(self._connections) == 1:
+            return self.leader.read()
+        while True:
+            ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
+            messages = self._hear([self._by_file[f] for f in ready if f in self._by_file])
+            if self._launcher in ready:
+                message = "its launcher, mpirun, ended"
+                raise WorkerError(message)
+            if messages:
+                return messages
+
+    def close(self) -> None:
+        """Close every connection; the ranks end."""
+        for connection in self._connections:
+            connection.close()
+        if self._launcher >= 0:
+            os.close(self._launcher)
+            self._launcher = -1
+
+    def _hear(self, ready: list[int]) -> list[msg.FromWorker]:
+        """Read from some ranks; return what rank 0 said."""
+        lost, said, now = [], [], time.monotonic()
+        for rank in ready:
+            try:
+                messages = self._connections[rank].read()
+            except ConnectionLostError:
+                lost.append(rank)
+            else:
+                self._heard[rank] = now
+                said += messages if rank == 0 else []
+        if lost:
+            message = f"lost {_names(lost)}"
+            raise WorkerError(message)
+        silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
+        if silent:
+            message = f"{_names(silent)} said nothing for {SILENCE_SECONDS} s"
+            raise WorkerError(message)
+        return said
+
+
+def _names(ranks: Sequence[int]) -> str:
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"

@@ -1,0 +1,199 @@
+"""Start a worker: launch its ranks, let them connect, give them the engine, wait."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import socket
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lmi_backend.engines.protocol import Capabilities, EngineConfig
+from lmi_backend.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    OptionError,
+    WorkerError,
+    WorkerStartError,
+)
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.command import Place, worker_command
+from lmi_backend.workers.connection import POLL_SECONDS, Connection
+from lmi_backend.workers.frames import encode
+from lmi_backend.workers.process import WorkerProcess, describe_exit
+from lmi_backend.workers.ranks import Ranks
+from lmi_backend.workers.worker import Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from lmi_backend.plan import EnginePlan
+
+
+def start_worker(
+    plan: EnginePlan,
+    index: int,
+    *,
+    name: str,
+    folder: Path,
+    on_line: Callable[[str], None],
+    is_cancelled: Callable[[], bool] = lambda: False,
+) -> Worker:
+    """Start worker `index` of a plan and return it once its engine is ready.
+
+    Args:
+        folder: private folder for its socket, with the package in it (`link_package`).
+        on_line: gets each line it prints.
+        is_cancelled: polled; True ends the start.
+
+    Raises:
+        ConfigurationError: the engine refuses an option.
+        WorkerStartError: the worker ended or was not ready in time; quotes its last lines.
+    """
+    token = secrets.token_hex(16)
+    with _listen(plan, folder / f"{index}.sock") as (listener, address):
+        port = _free_port() if plan.processes > 1 else 0
+        place = Place(index, folder, address, token, port)
+        process = WorkerProcess(worker_command(plan, place, os.environ), on_line)
+        start = _Start(plan, process, time.monotonic() + plan.load_timeout, is_cancelled)
+        try:
+            connections = start.accept(listener, token)
+        except BaseException:
+            process.kill()
+            raise
+    ranks = Ranks(connections, process.pid)
+    try:
+        ranks.send_all(encode([msg.Start(plan.engine, _engine_config(plan))]))
+        capabilities = start.await_ready(connections)
+    except BaseException:
+        process.kill()
+        ranks.close()
+        raise
+    ranks.expect_beats()
+    return Worker(name, process, ranks, capabilities)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """A worker that is being started."""
+
+    plan: EnginePlan
+    process: WorkerProcess
+    end: float
+    is_cancelled: Callable[[], bool]
+
+    def accept(self, listener: socket.socket, token: str) -> list[Connection]:
+        """Return the connections of all ranks, in their order."""
+        connections: dict[int, Connection] = {}
+        listener.settimeout(POLL_SECONDS)
+        while len(connections) < self.plan.processes:
+            try:
+                sock, _ = listener.accept()
+            except TimeoutError:
+                self._check()
+                continue
+            connection = Connection(sock, self.plan.max_message_size)
+            match _first_words(connection):
+                case msg.Hello(msg.PROTOCOL, said, _, rank) if hmac.compare_digest(said, token):
+                    connections[rank] = connection
+                case _:
+                    # Somebody else's; on a network anybody may knock.
+                    connection.close()
+        return [connections[rank] for rank in range(self.plan.processes)]
+
+    def await_ready(self, connections: list[Connection]) -> Capabilities:
+        """Wait until every rank is ready; return what rank 0 says of the engine."""
+        ready: dict[int, Capabilities] = {}
+        while len(ready) < len(connections):
+            for rank, connection in enumerate(connections):
+                if rank not in ready and (said := self._hear(connection)):
+                    ready[rank] = said
+            self._check()
+        return ready[0]
+
+    def _hear(self, connection: Connection) -> Capabilities | None:
+        try:
+            messages = connection.read()
+        except ConnectionLostError:
+            self.process.wait(POLL_SECONDS)
+            self._check()
+            raise
+        for message in messages:
+            match message:
+                case msg.Ready(capabilities=capabilities):
+                    return capabilities
+                case msg.StartFailed(message=text, option=option) if option:
+                    raise OptionError(text, option=option, origin="engine")
+                case msg.StartFailed(message=text):
+                    raise ConfigurationError(text)
+                case _:
+                    pass
+        return None
+
+    def _check(self) -> None:
+        """Raise WorkerStartError if there is nothing to wait for any more."""
+        if (status := self.process.poll()) is not None:
+            problem = f"the worker {describe_exit(status)} before it was ready"
+        elif time.monotonic() > self.end:
+            seconds = self.plan.load_timeout
+            problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
+        elif self.is_cancelled():
+            message = "the start was given up: the server is stopping"
+            raise WorkerStartError(message)
+        else:
+            return
+        message = f"{problem}. Its last lines:\n{self.process.last_lines()}"
+        raise WorkerStartError(message)
+
+
+@contextmanager
+def _listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
+    """Listen where all ranks can connect; give the address as `--connect` takes it."""
+    if plan.hosts:
+        with socket.create_server((plan.hosts[0], 0), backlog=plan.processes) as listener:
+            host, port = listener.getsockname()[:2]
+            yield listener, f"{host}:{port}"
+        return
+    path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen(plan.processes)
+        try:
+            yield listener, str(path)
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _first_words(connection: Connection) -> msg.FromWorker | None:
+    try:
+        return connection.read_first()
+    except WorkerError:
+        return None
+
+
+def _free_port() -> int:
+    """Return a port for the ranks to find each other; taken only a moment later."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _engine_config(plan: EnginePlan) -> EngineConfig:
+    return EngineConfig(
+        model=plan.model,
+        arguments=dict(plan.engine_arguments),
+        passthrough=dict(plan.passthrough),
+        front_end=dict(plan.front_end),
+        custom_file=plan.custom_file,
+        custom_handler=plan.custom_handler,
+        properties=dict(plan.properties),
+        dialect=plan.dialect,
+        output_formatter=plan.output_formatter,
+        tgi_compat=plan.tgi_compat,
+        adapters=dict(plan.adapters),
+    )
