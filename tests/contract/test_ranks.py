@@ -1,0 +1,150 @@
+"""A worker that is a group of MPI ranks: what happens when one of its processes dies."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from lmi_backend.errors import EngineDeadError, OptionError
+
+ECHO = {
+    "engine": "MPI",
+    "option.rolling_batch": "echo",
+    "option.tensor_parallel_degree": 2,
+    "option.token_seconds": 0.01,
+}
+
+
+def _rank(process: psutil.Process) -> int | None:
+    """Return the rank of a process that is one; engines' own children are none."""
+    try:
+        is_main = "lmi_backend.workers.main" in process.cmdline()
+        rank = process.environ().get("OMPI_COMM_WORLD_RANK")
+    except psutil.Error:
+        return None
+    return int(rank) if is_main and rank is not None else None
+
+
+def _members() -> tuple[psutil.Process, list[psutil.Process], list[psutil.Process]]:
+    """Return mpirun, its ranks in their order, and every process of the group."""
+    all_of_them = psutil.Process().children(recursive=True)
+    ranks = {rank: each for each in all_of_them if (rank := _rank(each)) is not None}
+    (launcher,) = psutil.Process().children()
+    return launcher, [ranks[number] for number in sorted(ranks)], all_of_them
+
+
+def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not is_true():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def group(start: Any) -> Iterator[Any]:
+    with start(ECHO) as harness:
+        yield harness
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: int) -> None:
+    streams = [group.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
+    _, ranks, members = _members()
+    assert len(ranks) == 2
+    began = time.monotonic()
+    ranks[killed].kill()
+    for stream in streams:
+        error = stream.wait().error
+        assert isinstance(error, EngineDeadError)
+        assert f"rank {killed}" in str(error)
+        assert stream.endings == 1
+    assert time.monotonic() - began < 2
+    _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    _wait_for(group.service.is_ready)
+    assert group.ask("a", max_tokens=2).text == "aa"
+    assert group.service.snapshot().restarts == [1]
+
+
+def test_a_killed_launcher_ends_the_group(group: Any) -> None:
+    stream = group.start("a b c", max_tokens=4000).wait_first()
+    launcher, _, members = _members()
+    launcher.kill()
+    error = stream.wait().error
+    assert isinstance(error, EngineDeadError)
+    assert "mpirun" in str(error)
+    _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    _wait_for(group.service.is_ready)
+
+
+def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_backend.workers.ranks.SILENCE_SECONDS", 3)
+    with start(ECHO) as group:
+        stream = group.start("a b c", max_tokens=4000).wait_first()
+        _, ranks, _ = _members()
+        ranks[1].send_signal(signal.SIGSTOP)
+        assert "rank 1 said nothing" in str(stream.wait().error)
+
+
+def test_closing_leaves_no_process(start: Any) -> None:
+    with start(ECHO):
+        *_, members = _members()
+    assert all(map(_is_gone, members))
+
+
+def test_two_groups_share_the_requests(start: Any) -> None:
+    with start(ECHO | {"minWorkers": 2}) as groups:
+        streams = [groups.start("a", max_tokens=100) for _ in range(8)]
+        _wait_for(lambda: [s.running for s in groups.service.snapshot().workers] == [4, 4])
+        assert all(stream.wait().error is None for stream in streams)
+
+
+# Starts a service as the stub does, says so, and waits to be killed.
+_STUB = """
+import sys, time
+sys.path[:0] = {path!r}
+from pathlib import Path
+from conftest import started
+with started({properties!r}, Path({folder!r})) as harness:
+    harness.start("a b c", max_tokens=100000).wait_first()
+    print("ready", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
+    here = str(Path(__file__).parent)
+    program = _STUB.format(path=[here], properties=ECHO, folder=str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=os.environ
+    ) as stub:
+        assert stub.stdout is not None
+        assert stub.stdout.readline() == "ready\n"
+        members = psutil.Process(stub.pid).children(recursive=True)
+        assert len([each for each in members if _rank(each) is not None]) == 2
+        stub.kill()
+        stub.wait()
+        _wait_for(lambda: all(map(_is_gone, members)), seconds=10)
+
+
+def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict[str, Any]) -> None:
+    properties = tiny_properties | {"engine": "MPI", "option.tensor_parallel_degree": 2}
+    with (
+        pytest.raises(OptionError, match="is refused by vLLM") as refusal,
+        start(properties | {"option.seed": "many"}),
+    ):
+        pass
+    assert refusal.value.option == "option.seed"
