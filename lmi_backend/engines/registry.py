@@ -17,10 +17,12 @@ CUSTOM: Final = "custom"
 """A model whose own handler replaces the engine."""
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
+    "transformers": "lmi_backend.engines.transformers.engine:TransformersEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
 }
 FOLLOWERS = {
     "echo": "lmi_backend.engines.follower:Follower",
+    "transformers": "lmi_backend.engines.transformers.follower:TransformersFollower",
     "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
 }
 """What the ranks after the first run."""

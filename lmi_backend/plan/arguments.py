@@ -59,6 +59,10 @@ def engine_arguments(
         _finish_vllm(options, arguments.tree, reasons, notes)
     elif adapter == "trtllm":
         _finish_trtllm(options, arguments.tree, notes)
+    elif adapter == "transformers" and degrees.memory and not degrees.memory.overhead:
+        # On the CPU the library would take most of the host's memory.
+        arguments.tree["page_size"] = degrees.memory.block_size
+        arguments.tree["num_blocks"] = degrees.memory.num_blocks
     return arguments.tree
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Ranks:
-    """The connections of a worker; rank 0 gets the requests and gives the answers.
+    """The connections of a worker that is ready; rank 0 gets requests and gives answers.
 
     Args:
         connections: by rank.
@@ -28,7 +28,10 @@ class Ranks:
         self._connections = connections
         self.leader = connections[0]
         self._by_file = {each.fileno(): rank for rank, each in enumerate(connections)}
-        self._heard: dict[int, float] = {}
+        now = time.monotonic()
+        self._heard = dict.fromkeys(range(len(connections)), now)
+        for connection in connections:
+            connection.expect_beats()
         self._poll = select.poll()
         self._launcher = -1
         if len(connections) > 1:
@@ -40,13 +43,6 @@ class Ranks:
         """Send a frame to every rank."""
         for connection in self._connections:
             connection.send(frame)
-
-    def expect_beats(self) -> None:
-        """From now on silence of any rank is a fault."""
-        now = time.monotonic()
-        for rank, connection in enumerate(self._connections):
-            connection.expect_beats()
-            self._heard[rank] = now
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages of rank 0.

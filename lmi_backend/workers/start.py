@@ -28,7 +28,7 @@ from lmi_backend.workers.ranks import Ranks
 from lmi_backend.workers.worker import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from lmi_backend.plan import EnginePlan
@@ -60,20 +60,19 @@ def start_worker(
         place = Place(index, folder, address, token, port)
         process = WorkerProcess(worker_command(plan, place, os.environ), on_line)
         start = _Start(plan, process, time.monotonic() + plan.load_timeout, is_cancelled)
+        connections: dict[int, Connection] = {}
         try:
-            connections = start.accept(listener, token)
+            start.accept(listener, token, connections)
+            frame = encode([msg.Start(plan.engine, _engine_config(plan))])
+            for connection in connections.values():
+                connection.send(frame)
+            capabilities = start.await_ready(connections)
         except BaseException:
             process.kill()
+            for connection in connections.values():
+                connection.close()
             raise
-    ranks = Ranks(connections, process.pid)
-    try:
-        ranks.send_all(encode([msg.Start(plan.engine, _engine_config(plan))]))
-        capabilities = start.await_ready(connections)
-    except BaseException:
-        process.kill()
-        ranks.close()
-        raise
-    ranks.expect_beats()
+    ranks = Ranks([connections[rank] for rank in range(plan.processes)], process.pid)
     return Worker(name, process, ranks, capabilities)
 
 
@@ -86,9 +85,10 @@ class _Start:
     end: float
     is_cancelled: Callable[[], bool]
 
-    def accept(self, listener: socket.socket, token: str) -> list[Connection]:
-        """Return the connections of all ranks, in their order."""
-        connections: dict[int, Connection] = {}
+    def accept(
+        self, listener: socket.socket, token: str, connections: dict[int, Connection]
+    ) -> None:
+        """Wait until every rank has connected; `connections` gets them by rank."""
         listener.settimeout(POLL_SECONDS)
         while len(connections) < self.plan.processes:
             try:
@@ -103,13 +103,12 @@ class _Start:
                 case _:
                     # Somebody else's; on a network anybody may knock.
                     connection.close()
-        return [connections[rank] for rank in range(self.plan.processes)]
 
-    def await_ready(self, connections: list[Connection]) -> Capabilities:
+    def await_ready(self, connections: Mapping[int, Connection]) -> Capabilities:
         """Wait until every rank is ready; return what rank 0 says of the engine."""
         ready: dict[int, Capabilities] = {}
         while len(ready) < len(connections):
-            for rank, connection in enumerate(connections):
+            for rank, connection in connections.items():
                 if rank not in ready and (said := self._hear(connection)):
                     ready[rank] = said
             self._check()

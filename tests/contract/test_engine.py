@@ -30,8 +30,8 @@ def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
 
 
 def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
-    """The estimate of blocks against what vLLM reports when it has started."""
-    if engine.plan.engine != "vllm":
+    """The estimate of blocks against what the engine reports when it has started."""
+    if engine.plan.engine == "echo":
         assert engine.plan.memory is None
         return
     lines = "\n".join(engine.output)
@@ -97,6 +97,10 @@ def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None
         PROMPT, Sampling(8, temperature=0.0), stream=stream, logprobs=1, prompt_logprobs=0
     )
     sink = engine.submit([request]).wait()
+    if engine.plan.engine == "transformers" and engine.plan.mode == "mpi":
+        assert isinstance(sink.error, RequestError)
+        assert "option.tensor_parallel_degree" in str(sink.error)
+        return
     tokens = [token for delta in sink.deltas for token in delta.tokens]
     assert len(tokens) == 8
     assert sink.deltas[-1].cumulative_logprob == pytest.approx(sum(t.logprob for t in tokens))
@@ -116,6 +120,10 @@ def test_token_ids_are_a_prompt(engine: Any) -> None:
 def test_a_body_is_answered_whole(engine: Any) -> None:
     body = b'{"prompt": "The capital of Italy is", "max_tokens": 2, "temperature": 0}'
     sink = engine.submit(Call("/v1/completions", body)).wait()
+    if engine.plan.engine == "transformers":
+        assert isinstance(sink.error, RequestError)
+        assert "this model's engine does not read" in str(sink.error)
+        return
     said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
     assert {"prompt", "choices"} & said.keys()

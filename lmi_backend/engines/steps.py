@@ -1,0 +1,161 @@
+"""From token ids to deltas, for engines that give ids only: text, stop strings, finish reasons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lmi_backend.generation import Delta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.generation import GenerateRequest, Token
+
+_UNFINISHED = "\N{REPLACEMENT CHARACTER}"
+
+
+class Step(NamedTuple):
+    """What an engine's step, or several, brought to one answer."""
+
+    ids: Sequence[int] = ()
+    """New tokens, with the one that ended it."""
+    tokens: tuple[Token, ...] = ()
+    """The same with their log probabilities, where they were asked for."""
+    prompt_tokens: tuple[Token, ...] = ()
+    is_over: bool = False
+    """Whether the engine stopped by itself."""
+    error: Exception | None = None
+
+
+class Answer:
+    """Makes the deltas of one answer.
+
+    Args:
+        num_prompt_tokens: length of the prompt.
+        ends: the model's end-of-text tokens; none where they are ignored.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        request: GenerateRequest,
+        num_prompt_tokens: int,
+        ends: frozenset[int],
+    ) -> None:
+        self._sampling = request.sampling
+        self._num_prompt_tokens = num_prompt_tokens
+        self._ends = ends
+        self._text = Detokenizer(
+            tokenizer,
+            skip_special_tokens=request.sampling.skip_special_tokens,
+            spaces_between_special_tokens=request.sampling.spaces_between_special_tokens,
+        )
+        self._stops = StopStrings(request.sampling.stop, include=request.sampling.include_stop)
+        self._count = 0
+        self._logprob: float | None = None
+        self.is_over = False
+
+    def add(self, step: Step) -> Delta:
+        """Return what a step adds to the answer."""
+        delta = Delta(
+            num_prompt_tokens=self._num_prompt_tokens,
+            tokens=step.tokens,
+            prompt_tokens=step.prompt_tokens,
+        )
+        for number in step.ids:
+            self._take(number, delta)
+            if delta.is_last:
+                break
+        if step.is_over and not delta.is_last:
+            delta.finish_reason = "length"
+        if delta.is_last and delta.stop_reason is None:
+            # Nothing more can make the held-back text a stop string.
+            delta.text += self._stops.rest()
+        delta.tokens = delta.tokens[: delta.num_tokens]
+        if step.tokens:
+            added = sum(token.logprob or 0.0 for token in delta.tokens)
+            self._logprob = (self._logprob or 0.0) + added
+        delta.cumulative_logprob = self._logprob
+        self.is_over = delta.is_last
+        return delta
+
+    def _take(self, number: int, delta: Delta) -> None:
+        """Add one token."""
+        self._count += 1
+        delta.num_tokens += 1
+        is_early = self._count < self._sampling.min_tokens
+        is_stop = number in self._sampling.stop_token_ids and not is_early
+        if is_stop or number in self._ends:
+            delta.finish_reason = "stop"
+            if is_stop:
+                delta.stop_reason = number
+                delta.text += self._stops.rest()
+        if is_stop and not self._sampling.include_stop:
+            return
+        text, stop = self._stops.feed(self._text.add(number))
+        delta.text += text
+        if stop and not is_early:
+            delta.finish_reason, delta.stop_reason = "stop", stop
+        elif self._count >= self._sampling.max_tokens and not delta.is_last:
+            delta.finish_reason = "length"
+
+
+class Detokenizer:
+    """Turns ids into text as they come.
+
+    A token's text depends on those before it, and a character may take several tokens: a short
+    window is decoded again with each, and text that ends within a character waits.
+    """
+
+    _WINDOW = 6
+
+    def __init__(self, tokenizer: Any, **options: bool) -> None:
+        self._tokenizer, self._options = tokenizer, options
+        self._ids: list[int] = []
+        self._start = self._read = 0
+
+    def add(self, number: int) -> str:
+        """Return the text that a token adds; empty while it is within a character."""
+        self._ids.append(number)
+        before = self._decode(self._ids[self._start : self._read])
+        now = self._decode(self._ids[self._start :])
+        if len(now) <= len(before) or now.endswith(_UNFINISHED):
+            return ""
+        self._start = max(0, self._read - self._WINDOW) if self._read else 0
+        self._read = len(self._ids)
+        return now[len(before) :]
+
+    def _decode(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(ids, **self._options)
+        return text
+
+
+class StopStrings:
+    """Looks for stop strings in text that comes in pieces."""
+
+    def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
+        self._stops, self._include = stops, include
+        self._held = ""
+
+    def feed(self, text: str) -> tuple[str, str]:
+        """Return the text that can be shown, and the stop string that was found, or empty."""
+        text = self._held + text
+        found = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
+        if found:
+            place, stop = min(found)
+            self._held = ""
+            return text[: place + len(stop) * self._include], stop
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep], ""
+
+    def rest(self) -> str:
+        """Return what was held back, once no more text comes."""
+        rest, self._held = self._held, ""
+        return rest
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return how much of the end of a text may be the beginning of a stop string."""
+    longest = min(len(text), len(stop) - 1)
+    return next((size for size in range(longest, 0, -1) if stop.startswith(text[-size:])), 0)

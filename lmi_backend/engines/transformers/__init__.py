@@ -1,0 +1,1 @@
+"""Hugging Face Transformers, LMI's Accelerate backend."""

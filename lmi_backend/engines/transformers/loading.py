@@ -1,0 +1,135 @@
+"""Load a model and its tokenizer: the right class, type, quantisation, devices, and ranks."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BitsAndBytesConfig,
+)
+
+from lmi_backend.errors import ConfigurationError, OptionError
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import EngineConfig
+
+_DTYPES: Final = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+_PASSED: Final = ("trust_remote_code", "low_cpu_mem_usage", "attn_implementation")
+
+
+class Loaded(NamedTuple):
+    """A model that is ready to generate."""
+
+    model: Any
+    tokenizer: Any
+    is_seq2seq: bool
+    max_model_len: int
+    """Longest prompt plus answer, in tokens."""
+
+
+def load(config: EngineConfig) -> Loaded:
+    """Load what the arguments name, on this rank's devices.
+
+    Raises:
+        ConfigurationError: the library refuses the model or an argument.
+    """
+    source: dict[str, Any] = {
+        "revision": config.arguments.get("revision") or "main",
+        "trust_remote_code": config.arguments.get("trust_remote_code", False),
+    }
+    try:
+        model_config = AutoConfig.from_pretrained(_base(config.model), **source)
+        is_seq2seq = bool(model_config.is_encoder_decoder)
+        cls = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
+        model = cls.from_pretrained(config.model, **source | _arguments(config, is_seq2seq))
+        tokenizer = AutoTokenizer.from_pretrained(config.model, **source)
+    except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
+        message = f"Transformers cannot load {config.model}: {error}"
+        raise ConfigurationError(message) from error
+    return Loaded(model.eval(), tokenizer, is_seq2seq, _max_length(model.config, tokenizer))
+
+
+def ranks() -> int:
+    """Return how many MPI ranks share the model."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _base(model: str) -> str:
+    """Return where the base model's config is: a folder of an adapter only names it."""
+    adapter = Path(model, "adapter_config.json")
+    if not adapter.is_file() or Path(model, "config.json").is_file():
+        return model
+    if importlib.util.find_spec("peft") is None:
+        message = f"{model} is a PEFT adapter, and this interpreter has no peft"
+        raise ConfigurationError(message)
+    from peft import PeftConfig  # noqa: PLC0415
+
+    base: str = PeftConfig.from_pretrained(model).base_model_name_or_path
+    return base
+
+
+def _arguments(config: EngineConfig, is_seq2seq: bool) -> dict[str, Any]:
+    asked = config.arguments
+    made: dict[str, Any] = {name: asked[name] for name in _PASSED if name in asked}
+    dtype = asked.get("dtype", "auto")
+    made["dtype"] = _DTYPES.get(dtype, "auto")
+    quantize = asked.get("quantize") or ("bitsandbytes8" if dtype == "int8" else "")
+    if quantize:
+        made["quantization_config"] = _quantization(quantize)
+    if ranks() > 1:
+        # Each rank holds its part of each layer; device_map would place whole layers.
+        made["distributed_config"] = _tensor_parallel(is_seq2seq)
+    elif device_map := asked.get("device_map") or _device_map(asked):
+        made["device_map"] = device_map
+    kwargs: dict[str, Any] = asked.get("kwargs", {})
+    return made | kwargs
+
+
+def _quantization(word: str) -> Any:
+    if importlib.util.find_spec("bitsandbytes") is None:
+        problem = "needs the package bitsandbytes, which this interpreter has not"
+        raise OptionError(problem, option="option.quantize", value=word, origin="transformers")
+    bits = word.removeprefix("bitsandbytes")
+    return BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
+
+
+def _tensor_parallel(is_seq2seq: bool) -> Any:
+    if is_seq2seq:
+        problem = "must be 1: Transformers' continuous batching, by which ranks agree, has no"
+        raise OptionError(
+            f"{problem} encoder-decoder models",
+            option="option.tensor_parallel_degree",
+            value=str(ranks()),
+            origin="transformers",
+        )
+    from transformers.distributed import DistributedConfig  # noqa: PLC0415
+
+    return DistributedConfig(tp_size=ranks(), tp_plan="auto")
+
+
+def _device_map(asked: dict[str, Any]) -> Any:
+    if not torch.cuda.is_available():
+        return None
+    return "auto" if asked.get("tensor_parallel_size", 1) > 1 else {"": 0}
+
+
+def _max_length(config: Any, tokenizer: Any) -> int:
+    text = config.get_text_config(decoder=True)
+    for name in ("max_position_embeddings", "n_positions", "max_sequence_length"):
+        if isinstance(length := getattr(text, name, None), int):
+            return length
+    # T5 has no bound of its own; its tokenizer names what it was trained with.
+    named = getattr(tokenizer, "model_max_length", 0)
+    return int(named) if 0 < named < 1_000_000 else 2048

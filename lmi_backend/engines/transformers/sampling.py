@@ -1,0 +1,93 @@
+"""Turn our Sampling into a GenerationConfig, or into what a continuous batch takes."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import RequestError
+
+if TYPE_CHECKING:
+    from lmi_backend.generation import GenerateRequest, Sampling
+
+_ONE_BY_ONE: Final = {
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_p": 0.0,
+}
+"""What the library's continuous batch cannot do, with the value that asks for nothing."""
+
+
+def is_sampled(sampling: Sampling, by_default: bool) -> bool:
+    """Tell whether tokens are drawn, or the best is always taken."""
+    if sampling.temperature is not None:
+        return sampling.temperature > 0 and sampling.top_k != 1
+    if sampling.top_k == 1:
+        return False
+    return by_default or any(value is not None for value in (sampling.top_k, sampling.top_p))
+
+
+def can_be_batched(request: GenerateRequest, *, is_drawn: bool) -> bool:
+    """Tell whether the library's continuous batch gives what is asked."""
+    asked = request.sampling
+    return (
+        request.logprobs is None
+        and request.prompt_logprobs is None
+        and not request.adapter
+        and not asked.extra
+        and not asked.bad_words
+        and not asked.min_tokens
+        and not (is_drawn and asked.seed is not None)
+        and all(getattr(asked, name) in (None, off) for name, off in _ONE_BY_ONE.items())
+    )
+
+
+def batch_arguments(sampling: Sampling, defaults: Any, *, is_drawn: bool) -> dict[str, Any]:
+    """Return the arguments of one request in a batch that samples; its types are exact."""
+    if not is_drawn:
+        return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
+    size = defaults.vocabulary
+    return {
+        "temperature": float(_first(sampling.temperature, defaults.temperature, 1.0)),
+        "top_k": min(int(_first(sampling.top_k, defaults.top_k, 0)) or size, size),
+        "top_p": float(_first(sampling.top_p, defaults.top_p, 1.0)),
+    }
+
+
+def generation_config(
+    request: GenerateRequest, base: Any, ends: list[int], *, is_drawn: bool
+) -> Any:
+    """Return the GenerationConfig of a request that is generated alone.
+
+    Raises:
+        RequestError: it asks for something the library does not know.
+    """
+    asked = request.sampling
+    made = copy.deepcopy(base)
+    unknown = [name for name in asked.extra if not hasattr(made, name)]
+    if unknown:
+        problem = "is not a parameter of Transformers' generate"
+        raise RequestError(problem, field=unknown[0])
+    values: dict[str, Any] = {
+        "max_new_tokens": asked.max_tokens,
+        "max_length": None,
+        "min_new_tokens": asked.min_tokens or None,
+        "do_sample": is_drawn,
+        "eos_token_id": ends or None,
+        "repetition_penalty": asked.repetition_penalty or base.repetition_penalty,
+        "num_return_sequences": 1,
+        **asked.extra,
+    }
+    names = ("temperature", "top_p", "top_k", "min_p")
+    if is_drawn:
+        values |= {name: v for name in names if (v := getattr(asked, name)) is not None}
+    else:
+        values |= dict.fromkeys(names)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def _first(*values: Any) -> Any:
+    return next(value for value in values if value is not None)
