@@ -1,106 +1,10 @@
 """Engines behind the real worker process, without Triton."""
 
-import os
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from lmi_backend.errors import LmiError
-from lmi_backend.generation import Call, GenerateRequest, Sampling
-from lmi_backend.options import resolve_options
-from lmi_backend.options.properties import Property
-from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.service import Service
-from lmi_backend.workers.pool import Pool
-
-
-class RecordingSink:
-    """Keeps an answer; `is_gone` plays a client that left."""
-
-    def __init__(self) -> None:
-        self.request_id = ""
-        self.deltas: list[Any] = []
-        self.error: LmiError | None = None
-        self.endings = 0
-        self.is_gone = False
-        self._ended = threading.Event()
-        self._began = threading.Event()
-
-    @property
-    def text(self) -> str:
-        return "".join(delta.text for delta in self.deltas)
-
-    def send(self, pieces: list[Any], *, is_last: bool) -> None:
-        self.deltas += pieces
-        self._began.set()
-        if is_last:
-            self._end()
-
-    def fail(self, error: LmiError) -> None:
-        self.error = error
-        self._end()
-
-    def is_cancelled(self) -> bool:
-        return self.is_gone
-
-    def _end(self) -> None:
-        self.endings += 1
-        self._ended.set()
-
-    def wait(self) -> "RecordingSink":
-        assert self._ended.wait(60), "the answer never ended"
-        return self
-
-    def wait_first(self) -> "RecordingSink":
-        assert self._began.wait(60), "the answer never began"
-        return self
-
-
-class Harness:
-    """A started service, and short words for asking it."""
-
-    def __init__(self, service: Service, plan: EnginePlan, output: list[str]) -> None:
-        self.service = service
-        self.plan = plan
-        self.output = output
-        """What the workers wrote."""
-
-    def submit(self, work: Any) -> RecordingSink:
-        """Start whole requests, or a call."""
-        sink = RecordingSink()
-        self.service.submit(work if isinstance(work, Call) else tuple(work), sink)
-        return sink
-
-    def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
-        sink = RecordingSink()
-        chosen = Sampling(**{"max_tokens": 32, "temperature": 0.0} | sampling)
-        self.service.submit((GenerateRequest(prompt, chosen, stream=stream),), sink)
-        return sink
-
-    def ask(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:
-        return self.start(prompt, stream=stream, **sampling).wait()
-
-    def running(self) -> int:
-        return sum(stats.running for stats in self.service.snapshot().workers)
-
-
-@contextmanager
-def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
-    lines = [Property(key, str(value), 0) for key, value in properties.items()]
-    plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
-    output: list[str] = []
-    pool = Pool(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
-    service = Service(pool, Limits(plan.max_requests, plan.queue_size, plan.request_timeout))
-    service.start()
-    try:
-        yield Harness(service, plan, output)
-    finally:
-        service.close()
+from harness import Harness, started
 
 
 @pytest.fixture(scope="session")

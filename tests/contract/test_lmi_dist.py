@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import RecordingSink
+from harness import RecordingSink
 
 from lmi_backend.errors import CancelledError, EngineDeadError
 from lmi_backend.generation import Call, GenerateRequest, Sampling

@@ -117,7 +117,7 @@ _STUB = """
 import sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
-from conftest import started
+from harness import started
 with started({properties!r}, Path({folder!r})) as harness:
     harness.start("a b c", max_tokens=100000).wait_first()
     print("ready", flush=True)

@@ -1,0 +1,177 @@
+"""Transformers, LMI's Accelerate: its batch, what it does one by one, T5, adapters, two ranks."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness import RecordingSink
+
+from lmi_backend.errors import CancelledError, OptionError, RequestError
+from lmi_backend.generation import GenerateRequest, Sampling
+
+TINY = Path(__file__).resolve().parents[2] / ".cache" / "tiny"
+LONG = "Count to one hundred:"
+PROMPT = "The capital of France is"
+
+
+def _properties(tiny_properties: dict[str, Any], **more: Any) -> dict[str, Any]:
+    names = ("option.model_id", "option.pythonExecutable", "option.dtype", "option.env")
+    base = {name: tiny_properties[name] for name in names}
+    return base | {"option.rolling_batch": "disable"} | more
+
+
+@pytest.fixture(scope="module")
+def engine(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
+    lora = {"option.enable_lora": "true"}
+    with start(_properties(tiny_properties, **lora)) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def two_ranks(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
+    mpi = {"engine": "MPI", "option.tensor_parallel_degree": 2}
+    with start(_properties(tiny_properties, **mpi)) as harness:
+        yield harness
+
+
+@pytest.fixture(scope="module")
+def t5(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
+    with start(_properties(tiny_properties) | {"option.model_id": TINY / "t5"}) as harness:
+        yield harness
+
+
+def _ask(engine: Any, prompt: str, *, adapter: str = "", **sampling: Any) -> RecordingSink:
+    request = GenerateRequest(prompt, Sampling(**{"max_tokens": 16} | sampling), adapter=adapter)
+    sink: RecordingSink = engine.submit([request])
+    return sink
+
+
+@pytest.mark.parametrize("name", ["engine", "two_ranks"])
+def test_all_answers_at_once_are_those_of_vllm(
+    name: str,
+    request: pytest.FixtureRequest,
+    questions: dict[str, str],
+    long_questions: dict[str, str],
+) -> None:
+    engine = request.getfixturevalue(name)
+    asked = questions | long_questions
+    streams = {prompt: engine.start(prompt, max_tokens=300) for prompt in asked}
+    assert {prompt: stream.wait().text for prompt, stream in streams.items()} == asked
+
+
+def test_an_encoder_decoder_model_answers(t5: Any) -> None:
+    known = json.loads((TINY / "t5" / "questions.json").read_text("utf-8"))
+    streams = [(t5.start(each["prompt"], max_tokens=40), each["answer"]) for each in known]
+    assert all(stream.wait().text.strip() == answer.strip() for stream, answer in streams)
+    assert {stream.deltas[-1].finish_reason for stream, _ in streams} == {"stop"}
+
+
+def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict[str, Any]) -> None:
+    mpi = {"engine": "MPI", "option.tensor_parallel_degree": 2}
+    properties = _properties(tiny_properties, **mpi) | {"option.model_id": TINY / "t5"}
+    with pytest.raises(OptionError, match="encoder-decoder") as refusal, start(properties):
+        pass
+    assert refusal.value.option == "option.tensor_parallel_degree"
+
+
+def test_what_a_batch_cannot_do_is_done_beside_it(engine: Any) -> None:
+    batched = [engine.start(LONG, max_tokens=200) for _ in range(4)]
+    batched[0].wait_first()
+    alone = _ask(engine, LONG, temperature=0.0, repetition_penalty=1.0001, max_tokens=60).wait()
+    assert alone.error is None
+    assert len({stream.wait().text for stream in batched}) == 1
+    assert batched[0].text.startswith(alone.text)
+
+
+def test_a_seed_gives_the_same_answer_again_whatever_runs_beside_it(engine: Any) -> None:
+    drawn = {"temperature": 5.0, "seed": 3}
+    first = _ask(engine, PROMPT, **drawn).wait().text
+    noise = [_ask(engine, LONG, temperature=5.0, max_tokens=100) for _ in range(4)]
+    assert _ask(engine, PROMPT, **drawn).wait().text == first
+    assert _ask(engine, PROMPT, **drawn | {"seed": 4}).wait().text != first
+    assert len({each.wait().text for each in noise}) == 4
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"repetition_penalty": 50.0},
+        {"presence_penalty": 50.0},
+        {"frequency_penalty": 50.0},
+        {"bad_words": (" one",)},
+        {"min_tokens": 80},
+    ],
+)
+def test_each_parameter_changes_the_answer(engine: Any, sampling: dict[str, Any]) -> None:
+    asked = {"temperature": 0.0, "max_tokens": 90}
+    prompt = PROMPT if "min_tokens" in sampling else LONG
+    plain = _ask(engine, prompt, **asked).wait()
+    changed = _ask(engine, prompt, **asked | sampling).wait()
+    assert changed.error is None
+    assert changed.text != plain.text
+    if "min_tokens" in sampling:
+        assert sum(delta.num_tokens for delta in changed.deltas) >= 80
+
+
+def test_beams_answer_at_the_end(engine: Any) -> None:
+    sink = _ask(engine, PROMPT, temperature=0.0, extra={"num_beams": 3}).wait()
+    assert (sink.error, sink.text, len(sink.deltas)) == (None, " Paris.", 1)
+
+
+def test_a_parameter_nobody_knows_is_named(engine: Any) -> None:
+    sink = _ask(engine, PROMPT, extra={"structured_outputs": {"regex": "a"}}).wait()
+    assert isinstance(sink.error, RequestError)
+    assert sink.error.field == "structured_outputs"
+
+
+def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
+    sinks = [
+        _ask(engine, LONG, repetition_penalty=1.1, max_tokens=1500, ignore_eos=True)
+        for _ in range(3)
+    ]
+    sinks[0].wait_first()
+    for sink in sinks:
+        sink.is_gone = True
+    for sink in sinks:
+        assert isinstance(sink.wait().error, CancelledError)
+    assert _ask(engine, PROMPT, temperature=0.0, min_tokens=1).wait().text == " Paris."
+
+
+def test_adapters_come_and_go(engine: Any) -> None:
+    known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
+    loading = RecordingSink()
+    engine.service.adapt("wrong", str(TINY / "lora"), loading, preload=True, pin=False)
+    assert loading.wait().error is None
+    prompt = known["prompt"]
+    base = [engine.start(prompt) for _ in range(4)]
+    wrong = _ask(engine, prompt, adapter="wrong", temperature=0.0).wait()
+    assert wrong.text == known["adapted"]
+    assert all(sink.wait().text != known["adapted"] for sink in base)
+    leaving = RecordingSink()
+    engine.service.adapt("wrong", "", leaving, preload=True, pin=False)
+    assert leaving.wait().error is None
+    gone = _ask(engine, prompt, adapter="wrong").wait()
+    assert isinstance(gone.error, RequestError)
+    assert gone.error.field == "adapter"
+
+
+def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
+    sink = RecordingSink()
+    engine.service.adapt("t5", str(TINY / "t5"), sink, preload=True, pin=False)
+    assert isinstance(sink.wait().error, RequestError)
+    assert engine.ask(PROMPT).text == " Paris."
+
+
+def test_bitsandbytes_is_missed_by_name(start: Any, tiny_properties: dict[str, Any]) -> None:
+    properties = _properties(tiny_properties) | {"option.quantize": "bitsandbytes8"}
+    with pytest.raises(OptionError, match="bitsandbytes") as refusal, start(properties):
+        pass
+    assert refusal.value.option == "option.quantize"
+
+
+def test_a_batch_works_on_all_at_once(engine: Any) -> None:
+    together = [engine.start(LONG, max_tokens=100).wait_first() for _ in range(8)]
+    assert not any(stream.deltas[-1].is_last for stream in together)
+    assert all(stream.wait().error is None for stream in together)

@@ -1,0 +1,84 @@
+"""Text, stop strings and finish reasons, made from token ids."""
+
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.steps import Answer, Detokenizer, Step, StopStrings
+from lmi_backend.generation import GenerateRequest, Sampling
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes; 0 ends the text."""
+
+    def decode(self, ids: Any, **_: Any) -> str:
+        return bytes(number for number in ids if number).decode("utf-8", "replace")
+
+
+def _answer(text: str, ids: Any = None, **sampling: Any) -> tuple[str, list[Any]]:
+    request = GenerateRequest("p", Sampling(**{"max_tokens": 100} | sampling))
+    answer = Answer(Bytes(), request, 3, frozenset({0}))
+    deltas = []
+    for number in ids or [*text.encode(), 0]:
+        deltas.append(answer.add(Step((number,))))
+        if answer.is_over:
+            break
+    return "".join(delta.text for delta in deltas), deltas
+
+
+@pytest.mark.parametrize("text", ["plain", "naïve café", "日本語 🙂 text", "a\nb\t"])
+def test_text_comes_out_whole_whatever_its_characters(text: str) -> None:
+    said, deltas = _answer(text)
+    assert said == text
+    assert deltas[-1].finish_reason == "stop"
+    assert not any("\N{REPLACEMENT CHARACTER}" in delta.text for delta in deltas)
+    assert sum(delta.num_tokens for delta in deltas) == len(text.encode()) + 1
+
+
+def test_a_character_that_is_never_finished_is_not_shown() -> None:
+    words = Detokenizer(Bytes())
+    assert [words.add(number) for number in "é".encode()[:1]] == [""]
+
+
+@pytest.mark.parametrize(
+    ("stops", "include", "said"),
+    [
+        (("stop",), False, "go on "),
+        (("stop",), True, "go on stop"),
+        (("on", "o"), False, "g"),
+        (("xyz",), False, "go on stop it"),
+        (("its",), False, "go on stop it"),
+    ],
+)
+def test_a_stop_string_ends_the_text_before_it(
+    stops: tuple[str, ...], include: bool, said: str
+) -> None:
+    text, deltas = _answer("go on stop it", stop=stops, include_stop=include)
+    assert text == said
+    assert deltas[-1].finish_reason == "stop"
+
+
+def test_text_that_may_become_a_stop_string_waits() -> None:
+    stops = StopStrings(["END"])
+    assert stops.feed("the E") == ("the ", "")
+    assert stops.feed("N") == ("", "")
+    assert stops.feed("d") == ("ENd", "")
+    assert stops.feed("EN") == ("", "")
+    assert stops.rest() == "EN"
+
+
+def test_the_limit_is_a_length_and_gives_what_was_held_back() -> None:
+    text, deltas = _answer("abc", stop=("cd",), max_tokens=3)
+    assert (text, deltas[-1].finish_reason) == ("abc", "length")
+
+
+def test_a_stop_token_is_named_and_not_shown() -> None:
+    text, deltas = _answer("abc", stop_token_ids=(ord("b"),))
+    assert (text, deltas[-1].finish_reason, deltas[-1].stop_reason) == ("a", "stop", ord("b"))
+    assert _answer("abc", stop_token_ids=(ord("b"),), include_stop=True)[0] == "ab"
+
+
+def test_an_engine_that_stops_by_itself_ends_the_answer() -> None:
+    answer = Answer(Bytes(), GenerateRequest("p", Sampling(9)), 3, frozenset())
+    delta = answer.add(Step((65,), is_over=True))
+    assert (delta.text, delta.finish_reason, delta.num_prompt_tokens) == ("A", "length", 3)
