@@ -18,11 +18,13 @@ CUSTOM: Final = "custom"
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
     "transformers": "lmi_backend.engines.transformers.engine:TransformersEngine",
+    "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
 }
 FOLLOWERS = {
     "echo": "lmi_backend.engines.follower:Follower",
     "transformers": "lmi_backend.engines.transformers.follower:TransformersFollower",
+    "trtllm": "lmi_backend.engines.trtllm.follower:TrtllmFollower",
     "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
 }
 """What the ranks after the first run."""

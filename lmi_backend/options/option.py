@@ -41,7 +41,7 @@ ENGINES: Final = ("vllm", "lmi-dist", "trtllm", "transformers", "deepspeed", "ne
 _VLLM = ("vllm", "lmi-dist")
 _ENGINES_OF: Final[Mapping[Scope, tuple[str, ...]]] = {
     "vllm": _VLLM,
-    "adapters": (*_VLLM, "transformers"),
+    "adapters": (*_VLLM, "trtllm", "transformers"),
     "speculative": _VLLM,
     "chat": _VLLM,
     "embedding": _VLLM,

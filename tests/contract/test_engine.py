@@ -31,6 +31,8 @@ def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
 
 def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
     """The estimate of blocks against what the engine reports when it has started."""
+    if engine.plan.engine == "trtllm":
+        return  # the double has no cache
     if engine.plan.engine == "echo":
         assert engine.plan.memory is None
         return
@@ -120,7 +122,7 @@ def test_token_ids_are_a_prompt(engine: Any) -> None:
 def test_a_body_is_answered_whole(engine: Any) -> None:
     body = b'{"prompt": "The capital of Italy is", "max_tokens": 2, "temperature": 0}'
     sink = engine.submit(Call("/v1/completions", body)).wait()
-    if engine.plan.engine == "transformers":
+    if engine.plan.engine in ("transformers", "trtllm"):
         assert isinstance(sink.error, RequestError)
         assert "this model's engine does not read" in str(sink.error)
         return

@@ -220,7 +220,8 @@ ENABLE_LORA: Final = Option(
     kind=BOOL,
     default=False,
     scope="adapters",
-    engine_args={"vllm": "enable_lora"},
+    engine_args={"vllm": "enable_lora", "trtllm": "enable_lora"},
+    plan_field="adapters",
     help="Serve LoRA adapters from the model's adapters/ folder.",
 )
 MAX_LORAS: Final = Option(
@@ -228,7 +229,7 @@ MAX_LORAS: Final = Option(
     kind=whole(1),
     default=4,
     scope="adapters",
-    engine_args={"vllm": "max_loras"},
+    engine_args={"vllm": "max_loras", "trtllm": "lora_config.max_loras"},
     help="Adapters one engine step may mix.",
 )
 MAX_LORA_RANK: Final = Option(
@@ -236,7 +237,7 @@ MAX_LORA_RANK: Final = Option(
     kind=whole(1),
     default=16,
     scope="adapters",
-    engine_args={"vllm": "max_lora_rank"},
+    engine_args={"vllm": "max_lora_rank", "trtllm": "lora_config.max_lora_rank"},
     help="Largest rank of an adapter.",
 )
 MAX_CPU_LORAS: Final = Option(
@@ -244,7 +245,7 @@ MAX_CPU_LORAS: Final = Option(
     kind=whole(1),
     default=0,
     scope="adapters",
-    engine_args={"vllm": "max_cpu_loras"},
+    engine_args={"vllm": "max_cpu_loras", "trtllm": "lora_config.max_cpu_loras"},
     help="Adapters cached on the host.",
 )
 FULLY_SHARDED_LORAS: Final = Option(

@@ -25,7 +25,7 @@ def test_an_engine_is_built_from_its_configuration() -> None:
 
 
 def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ConfigurationError, match="engine 'tnx' is unknown; known: echo, vllm"):
+    with pytest.raises(ConfigurationError, match=r"engine .tnx. is unknown; known: .*echo.*vllm"):
         create_engine("tnx", CONFIG)
 
 

@@ -1,0 +1,53 @@
+"""Every TensorRT-LLM name this project uses, in one place.
+
+Source: the pages of TensorRT-LLM 1.2.1's API; tests/data/signatures/trtllm.json records them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tensorrt_llm import LLM, SamplingParams
+from tensorrt_llm import __version__ as trtllm_version
+from tensorrt_llm.executor.request import LoRARequest
+from tensorrt_llm.executor.utils import RequestError as TrtllmRequestError
+from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
+from tensorrt_llm.sampling_params import GuidedDecodingParams
+
+__all__ = [
+    "GuidedDecodingParams",
+    "LoRARequest",
+    "SamplingParams",
+    "TrtllmRequestError",
+    "follow",
+    "llm_class",
+    "mpi_session",
+    "trtllm_version",
+    "update_llm_args_with_extra_dict",
+]
+
+
+def llm_class(backend: str) -> Any:
+    """Return the LLM class of a backend; TensorRT engines have their own since 1.0."""
+    if backend != "tensorrt":
+        return LLM
+    from tensorrt_llm._tensorrt_engine import LLM as EngineLLM  # noqa: PLC0415
+
+    return EngineLLM
+
+
+def mpi_session(num_ranks: int) -> Any:
+    """Return the session in which rank 0 gives the other ranks their work."""
+    from mpi4py import MPI  # noqa: PLC0415
+    from tensorrt_llm.llmapi import MpiCommSession  # noqa: PLC0415
+
+    return MpiCommSession(comm=MPI.COMM_WORLD, n_workers=num_ranks)
+
+
+def follow() -> None:
+    """Do what rank 0 gives, as the library's own launcher has the other ranks do; until told."""
+    from mpi4py import MPI  # noqa: PLC0415
+    from mpi4py.futures import MPICommExecutor  # noqa: PLC0415
+
+    with MPICommExecutor(MPI.COMM_WORLD):
+        pass

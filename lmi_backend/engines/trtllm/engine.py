@@ -1,0 +1,175 @@
+"""The TensorRT-LLM adapter."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
+from lmi_backend.engines.trtllm import compat
+from lmi_backend.engines.trtllm.arguments import llm_arguments
+from lmi_backend.engines.trtllm.outputs import OutputReader
+from lmi_backend.engines.trtllm.sampling import sampling_params
+from lmi_backend.errors import (
+    ConfigurationError,
+    EngineDeadError,
+    EngineError,
+    LmiError,
+    RequestError,
+)
+from lmi_backend.generation import Delta, GenerateRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+# A killed rank leaves the library waiting for ever, and it has no health check of its own.
+_STALL_SECONDS: Final = 300.0
+# `shutdown` waits for ranks that may be dead.
+_SHUTDOWN_SECONDS: Final = 5.0
+
+
+class TrtllmEngine:
+    """One LLM. In MPI mode it leads the other ranks; else the library starts what it needs."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._llm: Any = None
+        self._death: EngineDeadError | None = None
+        self._open = 0
+        self._heard = time.monotonic()
+        self._numbers = itertools.count(1)
+        self._adapters: dict[str, Any] = {}
+
+    async def start(self) -> Capabilities:
+        """See `Engine`."""
+        for name, folder in self._config.adapters.items():
+            self._know(name, folder)
+        backend, arguments = llm_arguments(self._config, self._config.adapters.values())
+        try:
+            self._llm = await asyncio.to_thread(self._create, backend, arguments)
+        except (ValueError, TypeError) as error:
+            message = f"TensorRT-LLM refuses to start: {error}"
+            raise ConfigurationError(message) from error
+        longest = getattr(self._llm.args, "max_seq_len", None) or 0
+        return Capabilities("trtllm", compat.trtllm_version, longest, adapters=True)
+
+    def _create(self, backend: str, arguments: dict[str, Any]) -> Any:
+        if "RANK" in os.environ:
+            arguments["_mpi_session"] = compat.mpi_session(int(os.environ["WORLD_SIZE"]))
+        return compat.llm_class(backend)(**arguments)
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """See `Engine`."""
+        await self.check_health()
+        ids = await self._prompt(request)
+        read = OutputReader(self._llm.tokenizer, request, len(ids))
+        result = self._submit(ids, request)
+        self._begin()
+        try:
+            async for output in self._outputs(result):
+                for delta in read.deltas(output):
+                    yield delta
+        finally:
+            self._open -= 1
+            if not result.finished:
+                result.abort()
+
+    async def _outputs(self, result: Any) -> AsyncGenerator[Any, None]:
+        """Yield what the library yields, with its errors as ours."""
+        try:
+            async for output in result:
+                self._heard = time.monotonic()
+                yield output
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._heard = time.monotonic()
+        self._open += 1
+
+    def _submit(self, ids: list[int], request: GenerateRequest) -> Any:
+        try:
+            return self._llm.generate_async(
+                ids,
+                sampling_params=sampling_params(request),
+                lora_request=self._adapter(request.adapter),
+                streaming=request.stream,
+                trace_headers=request.trace_headers or None,
+            )
+        except (ValueError, TypeError) as error:
+            raise RequestError(f"is refused by TensorRT-LLM: {error}", field="request") from error
+        except RuntimeError as error:
+            raise self._failure(error) from error
+
+    async def _prompt(self, request: GenerateRequest) -> list[int]:
+        if request.images:
+            raise RequestError("is given, but this engine takes text only", field="image")
+        # The library would tokenise on the event loop.
+        ids = (
+            list(request.prompt)
+            if isinstance(request.prompt, tuple)
+            else list(await asyncio.to_thread(self._llm.tokenizer.encode, request.prompt))
+        )
+        if (keep := request.sampling.truncate_prompt_tokens) is not None:
+            ids = ids[-keep:]
+        longest = getattr(self._llm.args, "max_seq_len", None)
+        if not ids or (longest and len(ids) >= longest):
+            accepted = f"at least one, fewer than {longest}, to leave room for an answer"
+            raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
+        return ids
+
+    def _adapter(self, name: str) -> Any:
+        if not name:
+            return None
+        if name not in self._adapters:
+            known = ", ".join(self._adapters) or "none: option.enable_lora is off"
+            raise RequestError("is unknown", field="adapter", value=name, accepted=known)
+        return self._adapters[name]
+
+    def _know(self, name: str, folder: str) -> None:
+        try:
+            self._adapters[name] = compat.LoRARequest(name, next(self._numbers), folder)
+        except ValueError as error:
+            problem = f"cannot be loaded by TensorRT-LLM: {error}"
+            raise RequestError(problem, field="adapter", value=name) from error
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """See `AdapterEngine`; the library loads an adapter with its first request."""
+        if not self._config.arguments.get("enable_lora"):
+            raise RequestError("needs option.enable_lora", field="adapter", value=name)
+        self._know(name, folder)
+
+    async def unload_adapter(self, name: str) -> None:
+        """See `AdapterEngine`."""
+        self._adapters.pop(name, None)
+
+    def _failure(self, error: Exception) -> LmiError:
+        if isinstance(error, compat.TrtllmRequestError):
+            return EngineError(f"TensorRT-LLM failed on this request: {error}")
+        # Anything else comes after the library has shut itself down.
+        self._death = EngineDeadError(f"TensorRT-LLM died: {type(error).__name__}: {error}")
+        return self._death
+
+    def stats(self) -> EngineStats:
+        """See `Engine`."""
+        running = min(self._open, self._config.arguments.get("max_batch_size", self._open))
+        return EngineStats(running=running, waiting=self._open - running)
+
+    async def check_health(self) -> None:
+        """See `Engine`."""
+        if self._death is not None:
+            raise self._death
+        if self._open and time.monotonic() - self._heard > _STALL_SECONDS:
+            message = f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s"
+            raise EngineDeadError(message)
+
+    async def close(self) -> None:
+        """See `Engine`."""
+        llm, self._llm = self._llm, None
+        if llm is not None and self._death is None:
+            closing = asyncio.ensure_future(asyncio.to_thread(llm.shutdown))
+            await asyncio.wait({closing}, timeout=_SHUTDOWN_SECONDS)

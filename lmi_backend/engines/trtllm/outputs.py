@@ -1,0 +1,94 @@
+"""Turn TensorRT-LLM's RequestOutput into Deltas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.generation import Delta, Token
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from lmi_backend.generation import FinishReason, GenerateRequest
+
+_REASONS: Final[dict[str, FinishReason]] = {
+    "stop": "stop",
+    "length": "length",
+    "timeout": "length",
+    "cancelled": "abort",
+}
+
+
+class OutputReader:
+    """Reads the outputs of one request, of which each holds everything so far.
+
+    What an output calls its difference speaks of one answer only; lengths speak of all.
+    """
+
+    def __init__(self, tokenizer: Any, request: GenerateRequest, num_prompt_tokens: int) -> None:
+        self._tokenizer, self._request = tokenizer, request
+        self._num_prompt_tokens = num_prompt_tokens
+        self._seen = [(0, 0)] * request.n
+        self._ended = [False] * request.n
+        self._has_prompt = request.prompt_logprobs is None
+
+    def deltas(self, output: Any) -> Iterator[Delta]:
+        """Return what an output adds, a delta for each answer that it changed."""
+        for index, answer in enumerate(output.outputs[: self._request.n]):
+            if self._ended[index]:
+                continue
+            text, tokens = self._seen[index]
+            reason = _REASONS.get(answer.finish_reason or "")
+            if len(answer.text) == text and len(answer.token_ids) == tokens and not reason:
+                continue
+            yield self._delta(index, answer, output)
+            self._seen[index] = (len(answer.text), len(answer.token_ids))
+            self._ended[index] = reason is not None
+
+    def _delta(self, index: int, answer: Any, output: Any) -> Delta:
+        text, tokens = self._seen[index]
+        delta = Delta(
+            text=answer.text[text:],
+            num_tokens=len(answer.token_ids) - tokens,
+            finish_reason=_REASONS.get(answer.finish_reason or ""),
+            stop_reason=answer.stop_reason,
+            num_prompt_tokens=self._num_prompt_tokens,
+            index=index,
+        )
+        if self._request.logprobs is not None and answer.logprobs:
+            delta.tokens = self._tokens(
+                answer.token_ids[tokens:], answer.logprobs[tokens:], self._request.logprobs
+            )
+            delta.cumulative_logprob = answer.cumulative_logprob
+        if not self._has_prompt and answer.prompt_logprobs:
+            self._has_prompt = True
+            delta.prompt_tokens = self._prompt_tokens(output.prompt_token_ids, answer)
+        return delta
+
+    def _prompt_tokens(self, ids: Sequence[int], answer: Any) -> tuple[Token, ...]:
+        first = Token(ids[0], self._text(ids[0]))
+        wanted = self._request.prompt_logprobs or 0
+        return (first, *self._tokens(ids[1:], answer.prompt_logprobs, wanted))
+
+    def _tokens(
+        self, ids: Sequence[int], places: Sequence[Any], alternatives: int
+    ) -> tuple[Token, ...]:
+        pairs = zip(ids, places, strict=False)
+        return tuple(self._token(number, place, alternatives) for number, place in pairs)
+
+    def _token(self, number: int, place: Mapping[int, Any] | float, alternatives: int) -> Token:
+        if isinstance(place, float):
+            return Token(number, self._text(number), place)
+        own = place.get(number)
+        best = sorted(place.items(), key=lambda item: item[1].rank or 0)[:alternatives]
+        return Token(
+            number,
+            self._text(number),
+            own.logprob if own else None,
+            own.rank if own else None,
+            top=tuple(Token(n, self._text(n), p.logprob, p.rank) for n, p in best),
+        )
+
+    def _text(self, number: int) -> str:
+        text: str = self._tokenizer.decode([number])
+        return text

@@ -1,0 +1,98 @@
+"""TensorRT-LLM's adapter on the library's double, under the real mpirun."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from harness import RecordingSink
+
+from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
+from lmi_backend.generation import GenerateRequest, Sampling
+
+MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model"}
+TWO = {"option.tensor_parallel_degree": 2}
+
+
+@pytest.fixture(scope="module")
+def engine(start: Any, trtllm_double: None) -> Iterator[Any]:
+    with start(MODEL | TWO | {"option.enable_lora": "true"}) as harness:
+        assert (harness.plan.mode, harness.plan.processes) == ("mpi", 2)
+        yield harness
+
+
+@pytest.mark.parametrize("prompt", ["an unlucky one", "x unlucky"])
+def test_one_request_that_fails_harms_no_other(engine: Any, prompt: str) -> None:
+    other = engine.start("a b c", max_tokens=200)
+    assert isinstance(engine.ask(prompt).error, EngineError)
+    assert other.wait().error is None
+
+
+def test_an_adapter_is_named_with_the_request(engine: Any, tmp_path: Path) -> None:
+    loading = RecordingSink()
+    engine.service.adapt("mine", str(tmp_path), loading, preload=True, pin=False)
+    assert loading.wait().error is None
+    request = GenerateRequest("a", Sampling(2), adapter="mine")
+    assert engine.submit([request]).wait().text == " mine mine"
+    unknown = engine.submit([GenerateRequest("a", Sampling(2), adapter="other")]).wait()
+    assert isinstance(unknown.error, RequestError)
+
+
+def test_a_value_the_library_refuses_is_the_clients(engine: Any) -> None:
+    refused = engine.ask("a", temperature=-1.0)
+    assert isinstance(refused.error, RequestError)
+    assert "temperature" in str(refused.error)
+
+
+def test_two_guides_are_refused(engine: Any) -> None:
+    both = {"structured_outputs": {"regex": "a", "json_object": True}}
+    assert isinstance(engine.ask("a", extra=both).error, RequestError)
+
+
+def test_closing_is_quick_and_leaves_nothing(start: Any, trtllm_double: None) -> None:
+    with start(MODEL | TWO) as harness:
+        harness.ask("a b")
+        (launcher,) = (each for each in psutil.Process().children() if _is_newest(each))
+        members = launcher.children(recursive=True)
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+    _, alive = psutil.wait_procs(members, timeout=2)
+    assert not alive
+
+
+def _is_newest(process: psutil.Process) -> bool:
+    newest = max(psutil.Process().children(), key=lambda each: each.create_time())
+    return bool(process.pid == newest.pid)
+
+
+def test_an_argument_the_library_does_not_know_fails_the_load(
+    start: Any, trtllm_double: None
+) -> None:
+    unknown = MODEL | {"option.mpi_mode": "false", "option.quite_new_argument": "1"}
+    with pytest.raises(ConfigurationError, match="quite_new_argument"), start(unknown):
+        pass
+
+
+@pytest.mark.parametrize("how", ["the library dies", "a rank is killed"])
+def test_a_dead_engine_ends_every_stream_and_comes_back(
+    start: Any, trtllm_double: None, how: str
+) -> None:
+    """The real library waits for ever for a killed rank, and so does the double."""
+    with start(MODEL | TWO) as harness:
+        streams = [harness.start("a b c", max_tokens=4000).wait_first() for _ in range(4)]
+        if how == "the library dies":
+            streams.append(harness.start("deadly"))
+        else:
+            launcher = max(psutil.Process().children(), key=lambda each: each.create_time())
+            ranks = {each.environ()["OMPI_COMM_WORLD_RANK"]: each for each in launcher.children()}
+            ranks["1"].kill()
+        began = time.monotonic()
+        for stream in streams:
+            assert isinstance(stream.wait().error, EngineDeadError)
+        assert time.monotonic() - began < 2
+        while not harness.service.is_ready():
+            assert time.monotonic() - began < 30
+            time.sleep(0.05)
+        assert harness.ask("a", max_tokens=2).text == "aa"

@@ -1,0 +1,3 @@
+from ..llmapi.llm import LLM
+
+__all__ = ["LLM"]

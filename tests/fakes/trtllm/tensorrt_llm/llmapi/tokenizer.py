@@ -1,0 +1,20 @@
+"""A tokenizer whose tokens are words with the blank before them; it learns them as they come."""
+
+import re
+from collections.abc import Sequence
+
+_WORD = re.compile(r"\s*\S+|\s+")
+
+
+class WordTokenizer:
+    eos_token_id = 2
+
+    def __init__(self) -> None:
+        self._words: dict[str, int] = {}
+
+    def encode(self, text: str) -> list[int]:
+        return [self._words.setdefault(w, len(self._words) + 100) for w in _WORD.findall(text)]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        names = {number: word for word, number in self._words.items()}
+        return "".join(names.get(number, f"<{number}>") for number in ids)
