@@ -18,7 +18,7 @@ from lmi_backend.plan.clients import GENERATION, client_fields
 from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
-from lmi_backend.plan.ranks import find_hosts, rank_fields
+from lmi_backend.plan.ranks import executor, find_hosts, rank_fields
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.verdict import fate_of
@@ -63,6 +63,9 @@ def make_plan(
     degrees = Strategy(options, hardware.share(copies), capacity, reasons, notes).choose()
     if capacity and degrees.memory:
         reasons += capacity.describe(degrees.memory)
+    ranks = rank_fields(options, environment, hardware, degrees.size * copies)
+    arguments = engine_arguments(options, degrees, max_running, reasons, notes)
+    arguments |= executor(options, ranks["nodes"], reasons)
     return EnginePlan(
         engine=adapter_of(options.choice.engine),
         model=find_model(options),
@@ -70,13 +73,13 @@ def make_plan(
         mode=options.choice.mode,
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
-        **rank_fields(options, environment, hardware, degrees.size * copies),
+        **ranks,
         device_groups=cut_devices(options, hardware, degrees.size * copies, reasons, notes),
         memory=degrees.memory,
         max_running=max_running,
         **_limits(options),
         **client_fields(options, custom, reasons),
-        engine_arguments=engine_arguments(options, degrees, max_running, reasons, notes),
+        engine_arguments=arguments,
         passthrough=passthrough,
         environment=added,
         notes=tuple(notes),

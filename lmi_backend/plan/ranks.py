@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _LEADER: Final = "DJL_LEADER_ADDR"
 _WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
+_EXECUTOR: Final = "distributed_executor_backend"
 
 
 def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -74,6 +76,20 @@ def rank_fields(
         "mpirun": find_mpirun(environment),
         "mpi_options": tuple(shlex.split(options[opt.MPI_OPTIONS])),
     }
+
+
+def executor(options: LmiOptions, nodes: int, reasons: list[str]) -> dict[str, str]:
+    """Return the argument by which vLLM in Python mode spans several nodes: over Ray."""
+    is_vllm = adapter_of(options.choice.engine) == "vllm"
+    if (
+        nodes == 1
+        or not is_vllm
+        or options.choice.mode == "mpi"
+        or _EXECUTOR in options.passthrough
+    ):
+        return {}
+    reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
+    return {_EXECUTOR: "ray"}
 
 
 def find_mpirun(environment: Mapping[str, str]) -> str:

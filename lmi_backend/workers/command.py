@@ -122,7 +122,7 @@ def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[s
     cores = sorted(os.sched_getaffinity(0))
     if CORES_VARIABLE in inherited:
         return {CORES_VARIABLE: inherited[CORES_VARIABLE]}
-    if ranks == 1 or any(plan.device_groups) or len(cores) < ranks:
+    if ranks == 1 or plan.hosts or any(plan.device_groups) or len(cores) < ranks:
         return {}
     each = len(cores) // ranks
     first = index * plan.world_size

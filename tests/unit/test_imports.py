@@ -9,7 +9,14 @@ import pytest
 import lmi_backend
 
 # These need the interpreter they are made for.
-ELSEWHERE = ("lmi_backend.triton", "lmi_backend.engines.vllm")
+ELSEWHERE = (
+    "lmi_backend.triton",
+    "lmi_backend.engines.vllm",
+    "lmi_backend.engines.hf.",
+    "lmi_backend.engines.neuronx.",
+    "lmi_backend.engines.transformers.",
+    "lmi_backend.engines.trtllm.",
+)
 LIGHT = ("lmi_backend.options", "lmi_backend.plan", "lmi_backend.repository")
 MODULES = [
     module.name

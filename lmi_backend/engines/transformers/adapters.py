@@ -6,13 +6,14 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
+from lmi_backend.engines.hf.loaded import NoAdapters
 from lmi_backend.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Adapters:
+class PeftAdapters(NoAdapters):
     """The adapters of one model."""
 
     def __init__(self, model: Any, folders: Mapping[str, str]) -> None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from lmi_backend.engines.steps import Step
+from lmi_backend.engines.hf.steps import Step
 from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.transformers.loading import Loaded
+    from lmi_backend.engines.hf.loaded import Loaded
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _GROUP_SECONDS: Final = 24 * 3600.0
 _STOP_SECONDS: Final = 5.0
 
 
-class Batch:
+class ContinuousBatch:
     """The library's manager: one thread that steps all requests together.
 
     Under MPI every rank has one; only rank 0's takes requests, the others follow it.

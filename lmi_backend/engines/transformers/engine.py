@@ -1,209 +1,38 @@
-"""The Transformers adapter: a continuous batch, and `generate` for what it cannot do."""
+"""The Transformers adapter."""
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
 import transformers
 
-from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
-from lmi_backend.engines.steps import Answer, Step
-from lmi_backend.engines.transformers.adapters import Adapters
-from lmi_backend.engines.transformers.batched import Batch
-from lmi_backend.engines.transformers.loading import Loaded, load, ranks
-from lmi_backend.engines.transformers.sampling import (
-    batch_arguments,
-    can_be_batched,
-    generation_config,
-    is_sampled,
-)
-from lmi_backend.engines.transformers.solo import Solo
+from lmi_backend.engines.hf.engine import GenerateEngine
+from lmi_backend.engines.hf.loaded import Loaded
+from lmi_backend.engines.transformers.adapters import PeftAdapters
+from lmi_backend.engines.transformers.batched import ContinuousBatch
+from lmi_backend.engines.transformers.loading import load, ranks
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-# Characters above which a prompt is tokenised in a thread; below, the hop costs more.
-_LONG_PROMPT = 4096
 
 
-@dataclass(frozen=True)
-class _Defaults:
-    """What the model's generation_config.json says, for requests that do not."""
+class TransformersEngine(GenerateEngine):
+    """One model, or rank 0's part of it."""
 
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    vocabulary: int
+    NAME = "transformers"
+    VERSION = transformers.__version__
 
+    def load(self) -> Loaded:
+        """See `GenerateEngine`."""
+        loaded = load(self._config)
+        self._adapters = PeftAdapters(loaded.model, self._config.adapters)
+        if not loaded.is_seq2seq:
+            self._batch = ContinuousBatch(loaded, self._config.arguments)
+        return loaded
 
-class TransformersEngine:
-    """One model, or this rank's part of it."""
-
-    def __init__(self, config: EngineConfig) -> None:
-        self._config = config
-        self._max_running: int = config.arguments["max_batch_size"]
-        self._open = 0
-
-    async def start(self) -> Capabilities:
-        """See `Engine`."""
-        await asyncio.to_thread(self._load)
-        return Capabilities(
-            "transformers", transformers.__version__, self._loaded.max_model_len, adapters=True
-        )
-
-    def _load(self) -> None:
-        self._loaded: Loaded = load(self._config)
-        model = self._loaded.model
-        self._base = model.generation_config
-        self._is_drawn: bool = self._config.arguments.get("do_sample", bool(self._base.do_sample))
-        self._defaults = _Defaults(
-            self._base.temperature,
-            self._base.top_k,
-            self._base.top_p,
-            model.config.get_text_config(decoder=True).vocab_size,
-        )
-        ends = self._base.eos_token_id
-        self._ends = frozenset([ends] if isinstance(ends, int) else ends or ())
-        self._adapters = Adapters(model, self._config.adapters)
-        is_batched = not self._loaded.is_seq2seq
-        self._batch = Batch(self._loaded, self._config.arguments) if is_batched else None
-        self._solo = Solo(self._loaded, self._batch, self._adapters)
-
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
-        await self.check_health()
-        ids = await self._prompt(request)
-        steps: asyncio.Queue[tuple[int, Step]] = asyncio.Queue()
-        cancels: list[Callable[[], None]] = []
-        self._open += request.n
-        try:
-            for index in range(request.n):
-                cancels.append(self._submit(ids, request, index, steps))
-            async for delta in self._deltas(request, len(ids), steps, cancels):
-                yield delta
-        finally:
-            self._open -= request.n
-            for cancel in cancels:
-                cancel()
-
-    async def _deltas(
-        self,
-        request: GenerateRequest,
-        num_prompt_tokens: int,
-        steps: asyncio.Queue[tuple[int, Step]],
-        cancels: list[Callable[[], None]],
-    ) -> AsyncGenerator[Delta, None]:
-        ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
-        answers = [
-            Answer(self._loaded.tokenizer, request, num_prompt_tokens, ends)
-            for _ in range(request.n)
-        ]
-        whole = [Delta(index=index) for index in range(request.n)]
-        while not all(answer.is_over for answer in answers):
-            index, step = await steps.get()
-            if step.error is not None:
-                raise step.error
-            if answers[index].is_over:
-                continue
-            delta = answers[index].add(step)
-            delta.index = index
-            if delta.is_last:
-                cancels[index]()
-            if not request.stream:
-                whole[index].merge(delta)
-                delta = whole[index]
-            if request.stream or delta.is_last:
-                yield delta
-
-    def _submit(
-        self,
-        ids: list[int],
-        request: GenerateRequest,
-        index: int,
-        steps: asyncio.Queue[tuple[int, Step]],
-    ) -> Callable[[], None]:
-        asked = request.sampling
-        is_drawn = is_sampled(asked, self._is_drawn)
-
-        def put(step: Step) -> None:
-            steps.put_nowait((index, step))
-
-        ends = [] if asked.ignore_eos else [*self._ends]
-        ends += asked.stop_token_ids
-        room = min(asked.max_tokens, self._loaded.max_model_len - len(ids))
-        if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
-            arguments = batch_arguments(asked, self._defaults, is_drawn=is_drawn)
-            arguments |= {"max_new_tokens": room, "eos_token_id": ends or -1}
-            is_streamed = request.stream or bool(asked.stop)
-            return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
-        if ranks() > 1:
-            problem = "ask for what Transformers' continuous batch cannot do, and nothing else can"
-            accepted = (
-                "temperature, top_k, top_p, max_new_tokens and stops where "
-                "option.tensor_parallel_degree is more than 1"
-            )
-            raise RequestError(problem, field="sampling parameters", accepted=accepted)
-        config = generation_config(request, self._base, ends, is_drawn=is_drawn)
-        if asked.bad_words:
-            encode = self._loaded.tokenizer.encode
-            config.bad_words_ids = [encode(w, add_special_tokens=False) for w in asked.bad_words]
-        if self._loaded.is_seq2seq:
-            config.max_new_tokens = min(asked.max_tokens, self._loaded.max_model_len)
-        else:
-            config.max_new_tokens = room
-        return self._solo.submit(ids, request, config, put, asyncio.get_running_loop())
-
-    async def _prompt(self, request: GenerateRequest) -> list[int]:
-        if request.images:
-            raise RequestError("is given, but this engine takes text only", field="image")
-        self._adapters.check(request.adapter)
-        ids = await self._tokenize(request.prompt)
-        if (keep := request.sampling.truncate_prompt_tokens) is not None:
-            ids = ids[-keep:]
-        longest = self._loaded.max_model_len
-        if not 0 < len(ids) < longest:
-            accepted = f"at least one, fewer than {longest}, to leave room for an answer"
-            raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
-        return ids
-
-    async def _tokenize(self, prompt: str | tuple[int, ...]) -> list[int]:
-        if isinstance(prompt, tuple):
-            size = self._defaults.vocabulary
-            if unknown := [number for number in prompt if not 0 <= number < size]:
-                problem = f"has token id {unknown[0]}"
-                raise RequestError(problem, field="prompt", accepted=f"0 to {size - 1}")
-            return list(prompt)
-        encode: Callable[[str], Any] = self._loaded.tokenizer.encode
-        if len(prompt) > _LONG_PROMPT:
-            return list(await asyncio.to_thread(encode, prompt))
-        return list(encode(prompt))
-
-    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`; an adapter is always loaded at once and kept."""
-        await asyncio.to_thread(self._solo.between, lambda: self._adapters.load(name, folder))
-
-    async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
-        await asyncio.to_thread(self._solo.between, lambda: self._adapters.unload(name))
-
-    def stats(self) -> EngineStats:
-        """See `Engine`."""
-        running = min(self._open, self._max_running if self._batch else 1)
-        return EngineStats(running=running, waiting=self._open - running)
-
-    async def check_health(self) -> None:
-        """See `Engine`."""
-        if self._batch is not None:
-            self._batch.check_health()
-
-    async def close(self) -> None:
-        """See `Engine`."""
-        if not hasattr(self, "_solo"):
+    def refuse_alone(self) -> None:
+        """See `GenerateEngine`: ranks agree through the batch only."""
+        if ranks() == 1:
             return
-        self._solo.close()
-        if self._batch is not None:
-            await asyncio.to_thread(self._batch.close)
+        problem = "ask for what Transformers' continuous batch cannot do, and nothing else can"
+        accepted = (
+            "temperature, top_k, top_p, max_new_tokens and stops where "
+            "option.tensor_parallel_degree is more than 1"
+        )
+        raise RequestError(problem, field="sampling parameters", accepted=accepted)

@@ -8,7 +8,7 @@ import transformers
 
 from lmi_backend.engines.follower import Follower
 from lmi_backend.engines.protocol import Capabilities, EngineConfig
-from lmi_backend.engines.transformers.batched import Batch
+from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import load
 
 
@@ -17,12 +17,12 @@ class TransformersFollower(Follower):
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self._batch: Batch | None = None
+        self._batch: ContinuousBatch | None = None
 
     async def start(self) -> Capabilities:
         """See `Rank`."""
         loaded = await asyncio.to_thread(load, self._config)
-        self._batch = Batch(loaded, self._config.arguments)
+        self._batch = ContinuousBatch(loaded, self._config.arguments)
         return Capabilities("transformers", transformers.__version__, loaded.max_model_len)
 
     async def check_health(self) -> None:

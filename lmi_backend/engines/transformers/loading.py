@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from transformers import (
@@ -16,6 +16,7 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
+from lmi_backend.engines.hf.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
 
 if TYPE_CHECKING:
@@ -27,16 +28,6 @@ _DTYPES: Final = {
     "bfloat16": torch.bfloat16,
 }
 _PASSED: Final = ("trust_remote_code", "low_cpu_mem_usage", "attn_implementation")
-
-
-class Loaded(NamedTuple):
-    """A model that is ready to generate."""
-
-    model: Any
-    tokenizer: Any
-    is_seq2seq: bool
-    max_model_len: int
-    """Longest prompt plus answer, in tokens."""
 
 
 def load(config: EngineConfig) -> Loaded:
@@ -58,7 +49,10 @@ def load(config: EngineConfig) -> Loaded:
     except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
         message = f"Transformers cannot load {config.model}: {error}"
         raise ConfigurationError(message) from error
-    return Loaded(model.eval(), tokenizer, is_seq2seq, _max_length(model.config, tokenizer))
+    longest = _max_length(model.config, tokenizer)
+    if asked := config.arguments.get("max_model_len"):
+        longest = min(longest, asked)
+    return Loaded(model.eval(), tokenizer, longest, is_seq2seq, str(model.device))
 
 
 def ranks() -> int:

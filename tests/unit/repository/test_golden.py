@@ -1,12 +1,14 @@
 """From an LMI folder, its environment and a machine to plan and config.pbtxt, reviewed as a diff.
 
 A case is a folder: what the user has (serving.properties, env.json, hardware.json, and config.json
-of the model where it is known), and what comes of it: plan.json and config.pbtxt, or error.txt.
+of the model where it is known), and what comes of it: plan.json, config.pbtxt and command.txt,
+how the first worker is started; or error.txt.
 UPDATE_GOLDEN=1 makes the expected files anew.
 """
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -19,21 +21,25 @@ from lmi_backend import __version__
 from lmi_backend.cli.planning import parse_size
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
+from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.model_facts import read_model_facts
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.repository.writer import render_config
+from lmi_backend.workers.command import Place, worker_command
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
-MADE = ("plan.json", "config.pbtxt", "error.txt")
+MADE = ("plan.json", "config.pbtxt", "command.txt", "error.txt")
+MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent))
+RUN = Path("/run/lmi")
 
 
 @pytest.fixture
 def folder(case: str, tmp_path: Path) -> Path:
     """The case as a user's folder."""
     folder = tmp_path / case
-    ignored = shutil.ignore_patterns("*.pbtxt", "plan.json", "error.txt", "env.json")
+    ignored = shutil.ignore_patterns("*.pbtxt", "plan.json", "*.txt", "env.json")
     shutil.copytree(GOLDEN / case, folder, ignore=ignored)
     return folder
 
@@ -60,12 +66,27 @@ def make(case: str, folder: Path) -> dict[str, str]:
     return {
         "plan.json": json.dumps(plan.as_dict(), indent=2) + "\n",
         "config.pbtxt": render_config(folder, options, case),
+        "command.txt": first_command(plan),
     }
+
+
+def first_command(plan: EnginePlan) -> str:
+    """Return the words that start worker 0, one a line where they begin with a dash."""
+    address = f"{plan.hosts[0]}:40000" if plan.hosts else str(RUN / "0.sock")
+    place = Place(0, RUN, address, "token", 29400 if plan.processes > 1 else 0)
+    words = shlex.join(worker_command(plan, place, {}).argv)
+    return words.replace(" -", "\n  -") + "\n"
 
 
 def portable(text: str, folder: Path) -> str:
     """Take the places of this machine out."""
-    for place, name in ((folder, "FOLDER"), (sys.executable, "PYTHON"), (__version__, "VERSION")):
+    places = (
+        (folder, "FOLDER"),
+        (sys.executable, "PYTHON"),
+        (MPIRUN, "MPIRUN"),
+        (__version__, "VERSION"),
+    )
+    for place, name in places:
         text = text.replace(str(place), f"<{name}>")
     # The digest is of the places too.
     lines = (line for line in text.splitlines(keepends=True) if "# digests:" not in line)

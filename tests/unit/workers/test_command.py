@@ -6,16 +6,16 @@ import pytest
 
 import lmi_backend
 from lmi_backend.plan import EnginePlan
-from lmi_backend.workers.command import CORES_VARIABLE, link_package, worker_command
+from lmi_backend.workers.command import CORES_VARIABLE, Place, link_package, worker_command
+from lmi_backend.workers.mpi import readable
 
 SOCKET = Path("/run/x/0.sock")
 
 
 def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) -> dict[str, str]:
     made = EnginePlan(**{"engine": "vllm", "model": "m", "python": "/e/bin/python"} | plan)
-    command = worker_command(
-        made, index=index, address=SOCKET, token="secret", environment=inherited
-    )
+    place = Place(index, SOCKET.parent, str(SOCKET), "secret")
+    command = worker_command(made, place, inherited)
     assert command.argv == (
         "/e/bin/python",
         "-m",
@@ -78,8 +78,7 @@ def test_the_token_and_the_workers_own_folder_are_set() -> None:
 
 
 def test_only_this_package_becomes_importable(tmp_path: Path) -> None:
-    for _ in range(2):
-        link_package(tmp_path)
+    link_package(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["lmi_backend"]
     assert (tmp_path / "lmi_backend").resolve() == Path(lmi_backend.__file__).parent
 
@@ -90,9 +89,51 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
     assert environment(index=0, **two)[CORES_VARIABLE] == "0,1,2,3"
     assert environment(index=1, **two)[CORES_VARIABLE] == "4,5,6,7"
     assert environment(index=1, tensor_parallel_degree=2, **two)[CORES_VARIABLE] == "4,5|6,7"
-    # What the user says stands; one worker, or one on a device, has all cores.
+    # Ranks of one worker fight for cores too.
+    assert environment(tensor_parallel_degree=2)[CORES_VARIABLE] == "0,1,2,3|4,5,6,7"
+    # What the user says stands; a single rank, or one on a device, has all cores.
     assert environment({CORES_VARIABLE: "0"}, **two)[CORES_VARIABLE] == "0"
     assert CORES_VARIABLE not in environment()
     assert CORES_VARIABLE not in environment(device_groups=(("0",), ("1",)))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     assert CORES_VARIABLE not in environment(**two)
+
+
+def test_ranks_learn_where_they_meet_and_others_nothing() -> None:
+    assert "MASTER_ADDR" not in environment()
+    made = EnginePlan(engine="vllm", model="m", python="/p", mode="mpi", mpirun="mpirun")
+    own = worker_command(made, Place(0, Path("/run"), "/run/0.sock", "t", 29400), {}).environment
+    assert (own["MASTER_ADDR"], own["MASTER_PORT"]) == ("127.0.0.1", "29400")
+
+
+def test_other_nodes_get_what_the_worker_adds_but_the_token_is_not_on_the_command_line() -> None:
+    made = EnginePlan(
+        engine="vllm",
+        model="m",
+        python="/p",
+        mode="mpi",
+        mpirun="mpirun",
+        tensor_parallel_degree=4,
+        hosts=("a", "b"),
+        environment={"HF_HOME": "/models"},
+    )
+    command = worker_command(made, Place(0, Path("/run"), "a:1", "secret", 29400), {"X": "1"})
+    words = " ".join(command.argv)
+    assert "--host a:2,b:2" in words
+    forwarded = {each.split()[0] for each in words.split(" -x ")[1:]}
+    assert {"LMI_BACKEND_TOKEN", "HF_HOME", "PYTHONPATH", "CUDA_VISIBLE_DEVICES"} <= forwarded
+    assert "X" not in forwarded
+    assert "secret" not in words
+    assert command.environment["X"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("[1,3]<stderr>: INFO ready", "rank 3: INFO ready"),
+        ("[1,0]<stdout>:x", "rank 0: x"),
+        ("INFO [1,3] as it is", "INFO [1,3] as it is"),
+    ],
+)
+def test_the_tag_of_mpirun_becomes_words(line: str, shown: str) -> None:
+    assert readable(line) == shown

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from lmi_backend.engines.steps import Step
+from lmi_backend.engines.hf.loaded import paused
+from lmi_backend.engines.hf.steps import Step
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import Token
 
@@ -21,16 +21,14 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lmi_backend.engines.transformers.adapters import Adapters
-    from lmi_backend.engines.transformers.batched import Batch
-    from lmi_backend.engines.transformers.loading import Loaded
+    from lmi_backend.engines.hf.loaded import Batch, Loaded, NoAdapters
     from lmi_backend.generation import GenerateRequest
 
 
 class Solo:
     """Generates for one request at a time, in a thread."""
 
-    def __init__(self, loaded: Loaded, batch: Batch | None, adapters: Adapters) -> None:
+    def __init__(self, loaded: Loaded, batch: Batch | None, adapters: NoAdapters) -> None:
         self._loaded, self._batch, self._adapters = loaded, batch, adapters
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lmi-solo")
 
@@ -72,7 +70,7 @@ class Solo:
         """Change the model while nobody uses it; blocks until it is done."""
 
         def work() -> None:
-            with self._batch.pause() if self._batch else nullcontext():
+            with paused(self._batch):
                 change()
 
         self._thread.submit(work).result()
@@ -90,7 +88,7 @@ class Solo:
         cancelled: threading.Event,
     ) -> None:
         turns = _Turns(self._batch, self._adapters, request.adapter)
-        inputs = torch.tensor([ids], device=self._loaded.model.device)
+        inputs = torch.tensor([ids], device=self._loaded.device)
         with turns, torch.inference_mode():
             if request.sampling.seed is not None:
                 torch.manual_seed(request.sampling.seed)
@@ -113,12 +111,12 @@ class Solo:
 class _Turns:
     """Holds the model, and lends it to the batch after each token."""
 
-    def __init__(self, batch: Batch | None, adapters: Adapters, adapter: str) -> None:
+    def __init__(self, batch: Batch | None, adapters: NoAdapters, adapter: str) -> None:
         self._batch, self._adapters, self._adapter = batch, adapters, adapter
         self._pause: Any = None
 
     def __enter__(self) -> None:
-        self._pause = self._batch.pause() if self._batch else nullcontext()
+        self._pause = paused(self._batch)
         self._pause.__enter__()
         self._adapters.use(self._adapter)
 

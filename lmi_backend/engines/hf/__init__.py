@@ -1,0 +1,1 @@
+"""What the engines share that generate through Hugging Face's `generate`."""
