@@ -17,6 +17,7 @@ CUSTOM: Final = "custom"
 """A model whose own handler replaces the engine."""
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
+    "neuronx": "lmi_backend.engines.neuronx.engine:NeuronxEngine",
     "transformers": "lmi_backend.engines.transformers.engine:TransformersEngine",
     "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",

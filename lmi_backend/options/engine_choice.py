@@ -35,6 +35,11 @@ _BY_HANDLER = {
     "djl_python.deepspeed": "deepspeed",
     "djl_python.transformers_neuronx": "neuronx",
 }
+_ELSEWHERE = {
+    "lmi-dist": "LMI-Dist was vLLM started by MPI",
+    "deepspeed": "LMI has retired DeepSpeed; Transformers splits a model between MPI ranks itself",
+}
+"""Why an engine runs on another adapter."""
 _ANY_ENGINE = "djl_python.huggingface"
 """LMI's handler that runs whichever engine rolling_batch names."""
 
@@ -56,9 +61,10 @@ def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> Engine
     """
     engine, why = _engine(options, environment)
     mode, how = _mode(options, engine)
-    runs_on = f", which runs on {adapter_of(engine)}" if adapter_of(engine) != engine else ""
-    reasons = (f"engine {engine}{runs_on}: {why}", f"{mode} mode: {how}")
-    return EngineChoice(engine, mode, reasons)
+    reasons = [f"engine {engine}: {why}", f"{mode} mode: {how}"]
+    if engine in _ELSEWHERE:
+        reasons.insert(1, f"it runs on {adapter_of(engine)}: {_ELSEWHERE[engine]}")
+    return EngineChoice(engine, mode, tuple(reasons))
 
 
 def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, str]:
@@ -96,6 +102,8 @@ def _by_handler(options: LmiOptions, handler: str) -> str:
 
 
 def _mode(options: LmiOptions, engine: str) -> tuple[Mode, str]:
+    if engine == "neuronx":
+        return "python", "one process drives all Neuron cores"
     if options[opt.ENGINE] == "MPI":
         if options.is_set(opt.MPI_MODE) and not options[opt.MPI_MODE]:
             raise _contradiction(options)

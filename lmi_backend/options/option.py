@@ -52,11 +52,15 @@ _ENGINES_OF: Final[Mapping[Scope, tuple[str, ...]]] = {
     "deepspeed": ("deepspeed",),
     "neuronx": ("neuronx",),
 }
-_ADAPTERS: Final = {"lmi-dist": "vllm"}
+_ADAPTERS: Final = {"lmi-dist": "vllm", "deepspeed": "transformers"}
 
 
 def adapter_of(engine: str) -> str:
-    """Return the adapter that runs an engine: LMI-Dist was vLLM started by MPI."""
+    """Return the adapter that runs an engine.
+
+    LMI-Dist was vLLM started by MPI. DeepSpeed, which LMI retired, split Transformers' models
+    between MPI ranks; Transformers does that itself now.
+    """
     return _ADAPTERS.get(engine, engine)
 
 

@@ -23,7 +23,6 @@ _SIZES = {
     "vllm": ("tensor_parallel_size", "pipeline_parallel_size", "max_num_seqs"),
     "trtllm": ("tensor_parallel_size", "pipeline_parallel_size", "max_batch_size"),
     "transformers": ("tensor_parallel_size", "pipeline_parallel_size", "max_batch_size"),
-    "deepspeed": ("tensor_parallel_size", "pipeline_parallel_size", "max_batch_size"),
     "neuronx": ("tensor_parallel_size", "pipeline_parallel_size", "batch_size"),
 }
 

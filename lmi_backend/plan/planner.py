@@ -61,20 +61,18 @@ def make_plan(
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
     degrees = Strategy(options, hardware.share(copies), capacity, reasons, notes).choose()
-    if capacity and degrees.memory:
-        reasons += capacity.describe(degrees.memory)
-    ranks = rank_fields(options, environment, hardware, degrees.size * copies)
+    size = degrees.size * copies
+    ranks = rank_fields(options, environment, hardware, size, notes)
     arguments = engine_arguments(options, degrees, max_running, reasons, notes)
     arguments |= executor(options, ranks["nodes"], reasons)
     return EnginePlan(
         engine=adapter_of(options.choice.engine),
         model=find_model(options),
         python=python,
-        mode=options.choice.mode,
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
         **ranks,
-        device_groups=cut_devices(options, hardware, degrees.size * copies, reasons, notes),
+        device_groups=cut_devices(options, hardware, size, reasons, notes),
         memory=degrees.memory,
         max_running=max_running,
         **_limits(options),
@@ -113,6 +111,7 @@ def _handler_plan(
         model=find_model(options),
         python=find_interpreter(options, environment),
         tensor_parallel_degree=degree,
+        **rank_fields(options, environment, hardware, degree, notes),
         device_groups=cut_devices(options, hardware, degree, reasons, notes),
         max_running=_max_running(options, reasons),
         **_limits(options),
@@ -124,9 +123,13 @@ def _handler_plan(
 
 
 def _refuse_what_is_not_served(options: LmiOptions) -> None:
-    is_vllm = adapter_of(options.choice.engine) == "vllm"
-    if options[opt.TASK] not in GENERATION and not is_vllm:
+    adapter = adapter_of(options.choice.engine)
+    if options[opt.TASK] not in GENERATION and adapter != "vllm":
         raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
+    is_split = adapter == "neuronx" or (adapter == "transformers" and options.choice.mode == "mpi")
+    if is_split and options[opt.PIPELINE_PARALLEL_DEGREE] > 1:
+        problem = f"is not served by {adapter}, which splits layers only"
+        raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
 
 
 def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:

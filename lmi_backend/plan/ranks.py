@@ -48,7 +48,11 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
 
 
 def rank_fields(
-    options: LmiOptions, environment: Mapping[str, str], hardware: Hardware, size: int
+    options: LmiOptions,
+    environment: Mapping[str, str],
+    hardware: Hardware,
+    size: int,
+    notes: list[str],
 ) -> dict[str, Any]:
     """Return what the plan says of the machines and the ranks of a worker of `size` devices.
 
@@ -57,6 +61,9 @@ def rank_fields(
     """
     nodes = hardware.nodes_for(size)
     if options.choice.mode != "mpi":
+        for option in (opt.MPI_HOSTFILE, opt.MPI_OPTIONS):
+            if options.is_set(option):
+                notes.append(f"{option.name} is ignored: Python mode starts no ranks")
         return {"nodes": nodes}
     if options[vllm.DATA_PARALLEL_SIZE] > 1:
         raise options.error(vllm.DATA_PARALLEL_SIZE, "is not served in MPI mode; use engine=Python")
@@ -71,6 +78,7 @@ def rank_fields(
         )
         raise PlanError(message)
     return {
+        "mode": "mpi",
         "nodes": nodes,
         "hosts": hosts[:nodes] if nodes > 1 else (),
         "mpirun": find_mpirun(environment),

@@ -51,6 +51,12 @@ class Strategy:
             OptionError: a degree cannot be used with this model, or on these devices.
             PlanError: the model does not fit.
         """
+        degrees = self._choose()
+        if self.capacity and degrees.memory:
+            self.reasons += self.capacity.describe(degrees.memory)
+        return degrees
+
+    def _choose(self) -> Degrees:
         if not self.hardware.devices:
             return self._on_cpu()
         if self._pipeline > self._total:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,16 @@ class Ranks:
     Args:
         connections: by rank.
         launcher: process id of what started the ranks.
+        shares_all: whether every rank gets every request, and only the answers of rank 0 count.
     """
 
-    def __init__(self, connections: Sequence[Connection], launcher: int) -> None:
+    def __init__(
+        self, connections: Sequence[Connection], launcher: int, *, shares_all: bool = False
+    ) -> None:
         self._connections = connections
-        self.leader = connections[0]
+        self._leader = connections[0]
+        self._shares_all = shares_all
+        self._order = threading.Lock()
         self._by_file = {each.fileno(): rank for rank, each in enumerate(connections)}
         now = time.monotonic()
         self._heard = dict.fromkeys(range(len(connections)), now)
@@ -39,10 +45,18 @@ class Ranks:
             for file in (*self._by_file, self._launcher):
                 self._poll.register(file, select.POLLIN)
 
+    def send(self, frame: bytes) -> None:
+        """Send a frame of requests, to whom they concern."""
+        if self._shares_all:
+            self.send_all(frame)
+        else:
+            self._leader.send(frame)
+
     def send_all(self, frame: bytes) -> None:
-        """Send a frame to every rank."""
-        for connection in self._connections:
-            connection.send(frame)
+        """Send a frame to every rank; all get all frames in the same order."""
+        with self._order:
+            for connection in self._connections:
+                connection.send(frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages of rank 0.
@@ -51,7 +65,7 @@ class Ranks:
             WorkerError: a rank is gone, silent, or cannot be understood.
         """
         if len(self._connections) == 1:
-            return self.leader.read()
+            return self._leader.read()
         while True:
             ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
             messages = self._hear([self._by_file[f] for f in ready if f in self._by_file])

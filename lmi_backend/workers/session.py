@@ -35,6 +35,8 @@ _READ_BYTES = 1 << 18
 # The stub's side sends prompts; it has checked their size.
 _FRAME_LIMIT = (1 << 32) - 1
 _STATS_SECONDS = 0.05
+_ANSWERS = (msg.Output, msg.Part, msg.Failure)
+"""Where every rank gets every request, those of rank 0 count."""
 
 
 class WorkerSession:
@@ -45,8 +47,8 @@ class WorkerSession:
     ) -> None:
         self._reader, self._writer, self._rank = reader, writer, rank
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
+        self._own: Rank | None = None
         self._engine: Engine | None = None
-        self._follower: Rank | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._beats: asyncio.Task[None] | None = None
         self._outgoing: list[msg.FromWorker] = []
@@ -72,9 +74,8 @@ class WorkerSession:
 
     async def close(self) -> None:
         """Free the engine and the socket."""
-        for each in (self._engine, self._follower):
-            if each is not None:
-                await each.close()
+        if self._own is not None:
+            await self._own.close()
         self._writer.close()
 
     async def _receive(self) -> None:
@@ -107,11 +108,11 @@ class WorkerSession:
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
         try:
-            if self._rank:
-                own = self._follower = create_follower(start.engine, start.config)
+            if self._rank and start.engine != CUSTOM:
+                self._own = create_follower(start.engine, start.config)
             else:
-                own = self._engine = _make_engine(start)
-            capabilities = await own.start()
+                self._own = self._engine = _make_engine(start)
+            capabilities = await self._own.start()
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:
@@ -121,7 +122,7 @@ class WorkerSession:
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
             self._send(msg.Ready(capabilities))
-            await self._beat(own)
+            await self._beat(self._own)
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._send(msg.StartFailed(message, option))
@@ -211,6 +212,8 @@ class WorkerSession:
 
     def _send(self, message: msg.FromWorker) -> None:
         """Queue a message; all that one turn of the loop queues travels in one frame."""
+        if self._rank and isinstance(message, _ANSWERS):
+            return
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self._flush)
         self._outgoing.append(message)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig
+from lmi_backend.engines.registry import CUSTOM
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -72,7 +73,9 @@ def start_worker(
             for connection in connections.values():
                 connection.close()
             raise
-    ranks = Ranks([connections[rank] for rank in range(plan.processes)], process.pid)
+    in_order = [connections[rank] for rank in range(plan.processes)]
+    # The user's own code has no other way to learn on every rank what is asked.
+    ranks = Ranks(in_order, process.pid, shares_all=plan.engine == CUSTOM)
     return Worker(name, process, ranks, capabilities)
 
 

@@ -36,11 +36,11 @@ class Worker:
         Raises:
             ConnectionLostError: the worker is gone or does not read.
         """
-        self._ranks.leader.send(encode(messages))
+        self._ranks.send(encode(messages))
 
     def send_frame(self, frame: bytes) -> None:
         """Send messages that `encode` has packed; otherwise like `send`."""
-        self._ranks.leader.send(frame)
+        self._ranks.send(frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages.

@@ -12,7 +12,7 @@ from harness import Harness, started
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     folder = tmp_path_factory.mktemp("contract")
-    return lambda properties: started(properties, folder)
+    return lambda properties, own=folder: started(properties, own)
 
 
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}

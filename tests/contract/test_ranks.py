@@ -1,5 +1,6 @@
 """A worker that is a group of MPI ranks: what happens when one of its processes dies."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import psutil
 import pytest
 
 from lmi_backend.errors import EngineDeadError, OptionError
+from lmi_backend.generation import Call
 
 ECHO = {
     "engine": "MPI",
@@ -148,3 +150,30 @@ def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict
     ):
         pass
     assert refusal.value.option == "option.seed"
+
+
+_HANDLER = """
+import os
+from mpi4py import MPI
+
+def handle(inputs):
+    # Hangs unless every rank gets every request, in the same order.
+    if inputs.is_empty():
+        return None
+    from djl_python import Output
+    said = MPI.COMM_WORLD.allgather((os.environ["RANK"], inputs.get_as_json()["inputs"]))
+    return Output().add_as_json(said)
+"""
+
+
+def test_a_handler_of_the_users_own_gets_every_request_on_every_rank(
+    start: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "model.py").write_text(_HANDLER)
+    properties = {"engine": "MPI", "option.tensor_parallel_degree": 2}
+    with start(properties, tmp_path) as group:
+        bodies = [b'{"inputs": "%d"}' % number for number in range(20)]
+        sinks = [group.submit(Call("/invocations", body)) for body in bodies]
+        for number, sink in enumerate(sinks):
+            said = json.loads(b"".join(chunk.data for chunk in sink.wait().deltas))
+            assert said == [["0", str(number)], ["1", str(number)]]

@@ -7,6 +7,7 @@ from typing import Final
 from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, float_type, whole
 from lmi_backend.options.option import NOTHING, Option
 
+_ONE_PROCESS = {"neuronx": "one process drives all Neuron cores"}
 _UNBUDGETED = "this engine has no token budget of a step"
 
 ENGINE: Final = Option(
@@ -15,6 +16,7 @@ ENGINE: Final = Option(
     kind=choice("Python", "MPI", "DeepSpeed"),
     default="Python",
     plan_field="mode",
+    unused_by=_ONE_PROCESS,
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
 )
 MPI_MODE: Final = Option(
@@ -22,6 +24,7 @@ MPI_MODE: Final = Option(
     kind=BOOL,
     default=False,
     plan_field="mode",
+    unused_by=_ONE_PROCESS,
     help="Start each worker as MPI ranks.",
 )
 MPI_HOSTFILE: Final = Option(
@@ -29,6 +32,7 @@ MPI_HOSTFILE: Final = Option(
     kind=TEXT,
     default="",
     plan_field="hosts",
+    unused_by=_ONE_PROCESS,
     help="Open MPI's hostfile: a line for each machine that shares the model, this one first.",
 )
 MPI_OPTIONS: Final = Option(
@@ -36,6 +40,7 @@ MPI_OPTIONS: Final = Option(
     kind=TEXT,
     default="",
     plan_field="mpi_options",
+    unused_by=_ONE_PROCESS,
     help="Further words for mpirun, as in a shell.",
 )
 ASYNC_MODE: Final = Option(
@@ -113,7 +118,6 @@ TRUST_REMOTE_CODE: Final = Option(
         "vllm": "trust_remote_code",
         "trtllm": "trust_remote_code",
         "transformers": "trust_remote_code",
-        "deepspeed": "trust_remote_code",
         "neuronx": "trust_remote_code",
     },
     help="Run Python code that comes with the model.",
@@ -123,7 +127,7 @@ DTYPE: Final = Option(
     kind=float_type("int8"),
     default="auto",
     aliases=("option.data_type",),
-    engine_args=dict.fromkeys(("vllm", "trtllm", "transformers", "deepspeed", "neuronx"), "dtype"),
+    engine_args=dict.fromkeys(("vllm", "trtllm", "transformers", "neuronx"), "dtype"),
     help="Type of weights and activations.",
 )
 TASK: Final = Option(

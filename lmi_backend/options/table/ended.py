@@ -145,6 +145,17 @@ _IGNORED: dict[Scope, dict[str, str]] = {
         "num_engine_workers": _CONVERSION,
         "load_by_shard": _CONVERSION,
     },
+    "deepspeed": dict.fromkeys(
+        (
+            "enable_cuda_graph",
+            "triangular_masking",
+            "return_tuple",
+            "training_mp_size",
+            "deepspeed_config_path",
+            "save_mp_checkpoint_path",
+        ),
+        "it tunes DeepSpeed's kernels; the model runs on Transformers",
+    ),
     "neuronx": {
         "unroll": _NEURON,
         "load_split_model": _NEURON,
@@ -217,7 +228,11 @@ _REFUSED: dict[Scope, dict[str, str]] = {
     "adapters": {"enable_lora_bias": "vLLM no longer loads biases of adapters"},
     "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
     "sessions": {"enable_stateful_sessions": _SESSIONS, "sessions_s3url": _SESSIONS},
-    "deepspeed": {"quantize": f"{_FORK}; vLLM quantises too", "smoothquant_alpha": _FORK},
+    "deepspeed": {
+        "quantize": f"{_FORK}; vLLM quantises too",
+        "smoothquant_alpha": _FORK,
+        "checkpoint": "DeepSpeed's own checkpoints are not read; use option.model_id",
+    },
     "neuronx": {
         "multi_node": "a model over several Neuron nodes is not served",
         "height": _IMAGES,

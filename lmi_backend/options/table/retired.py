@@ -8,24 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, float_type, whole
-from lmi_backend.options.option import Option, Scope, same
+from lmi_backend.options.option import Option, Scope, adapter_of, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Row = tuple[str, Kind[Any], str, str]
 
-_DEEPSPEED: tuple[_Row, ...] = (
-    ("max_tokens", whole(1), "max_out_tokens", "Longest prompt plus answer, in tokens."),
-    ("low_cpu_mem_usage", BOOL, "low_cpu_mem_usage", "Load without a copy in host memory."),
-    ("enable_cuda_graph", BOOL, "enable_cuda_graph", "Capture CUDA graphs."),
-    ("triangular_masking", BOOL, "triangular_masking", "Tokens see only those before them."),
-    ("return_tuple", BOOL, "return_tuple", "Layers return tuples."),
-    ("training_mp_size", whole(1), "training_mp_size", "Degree the checkpoint was trained with."),
-    ("checkpoint", TEXT, "checkpoint", "DeepSpeed checkpoint file."),
-    ("deepspeed_config_path", TEXT, "config", "The whole configuration, as a JSON file."),
-    ("save_mp_checkpoint_path", TEXT, "save_mp_checkpoint_path", "Where split weights are kept."),
-)
 _NEURONX: tuple[_Row, ...] = (
     ("n_positions", whole(1), "sequence_length", "Longest prompt plus answer, in tokens."),
     ("neuron_optimize_level", whole(1, 3), "compiler.optlevel", "Compiler's -O level."),
@@ -88,14 +77,26 @@ def _option(
         default=None,
         scope=scope,
         env=(variable,) if variable else (),
-        engine_args={scope: argument},
+        engine_args={adapter_of(scope): argument},
         convert=convert,
         help=meaning,
     )
 
 
 ROWS: Final = (
-    *(_option("deepspeed", row) for row in _DEEPSPEED),
+    _option(
+        "deepspeed",
+        ("max_tokens", whole(1), "max_model_len", "Longest prompt plus answer, in tokens."),
+    ),
+    _option(
+        "deepspeed",
+        (
+            "low_cpu_mem_usage",
+            BOOL,
+            "low_cpu_mem_usage",
+            "Load without a copy in host memory.",
+        ),
+    ),
     *(_option("neuronx", row) for row in _NEURONX),
     *(_option("neuronx", row, variable=name) for row, name in _NEURONX_WITH_VARIABLE),
     _option(

@@ -44,10 +44,12 @@ MACHINES = (
     Hardware(host_memory=1 << 30),
 )
 # What makes an option count that does nothing alone.
+LORA = (*VLLM, "trtllm", "transformers")
 CONTEXTS = (
     {},
     {"option.tensor_parallel_degree": "1"},
     {"option.mpi_mode": "false"},
+    {"option.mpi_mode": "true"},
     {"option.speculative_length": "3"},
     {"option.quantize": "smoothquant"},
     {"minWorkers": "3", "option.tensor_parallel_degree": "1"},
@@ -135,7 +137,7 @@ def can_read(option: Option[object], text: str) -> bool:
 def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Path) -> str:
     """Return the plan as text without its reasons, or why there is none."""
     given = {"option.rolling_batch": WORDS.get(engine, engine), "option.model_id": "org/m"}
-    given |= {"option.enable_lora": "true"} if engine in VLLM else {}
+    given |= {"option.enable_lora": "true"} if engine in LORA else {}
     given |= {"option.backend": "tensorrt"} if engine == "trtllm" else {}
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
     try:
