@@ -109,6 +109,7 @@ def _own_environment(
             TOKEN_VARIABLE: place.token,
         }
         | meeting_place(plan, place.master_port)
+        | _neuron_cores(plan, place.index)
         | dict(plan.environment)
     )
 
@@ -130,6 +131,18 @@ def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[s
         cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
     )
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
+
+
+def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:
+    """Return the Neuron cores of a worker, and two threads for each, as LMI has it."""
+    if plan.engine != "neuronx":
+        return {}
+    cores = plan.tensor_parallel_degree
+    first = index * cores
+    return {
+        "NEURON_RT_VISIBLE_CORES": f"{first}-{first + cores - 1}",
+        "OMP_NUM_THREADS": str(2 * cores),
+    }
 
 
 def _join(first: str, rest: str) -> str:

@@ -11,11 +11,15 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 
 from lmi_backend.workers.command import TOKEN_VARIABLE
 from lmi_backend.workers.mpi import torch_variables
+from lmi_backend.workers.network import network_variables
 from lmi_backend.workers.session import WorkerSession
+
+_log = logging.getLogger(__name__)
 
 # Engines may hang in their own shutdown; the worker must be gone soon all the same.
 _CLOSE_SECONDS = 8.0
@@ -31,9 +35,14 @@ def main() -> None:
     token = os.environ.pop(TOKEN_VARIABLE, "")
     place = torch_variables(os.environ)
     os.environ.update(place)
+    for name, value in network_variables(os.environ).items():
+        os.environ.setdefault(name, value)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
+    if place:
+        name = socket.gethostname()
+        _log.info("rank %s of %s is on %s", place["RANK"], place["WORLD_SIZE"], name)
     status = asyncio.run(_serve(arguments.connect, token, int(place.get("RANK", 0))))
     _leave(status)
 

@@ -22,29 +22,37 @@ ENGINES: dict[str, dict[str, Any]] = {
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},
+    # A double too, around Transformers on the CPU.
+    "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
 }
+NO_RANKS = "neuronx mpi"
+"""One process drives all cores."""
 _OF_VLLM = ("option.max_model_len", "option.enforce_eager")
 _OF_TRTLLM = ("option.model_id", "option.max_rolling_batch_size")
-TRTLLM = Path(__file__).resolve().parents[1] / "fakes" / "trtllm"
+_OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
+FAKES = Path(__file__).resolve().parents[1] / "fakes"
 REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
 
 
 @pytest.fixture(
     scope="module",
-    params=[f"{name}{mode}" for name in ENGINES for mode in ("", " mpi")],
+    params=[
+        f"{name}{mode}" for name in ENGINES for mode in ("", " mpi") if name + mode != NO_RANKS
+    ],
 )
 def engine(
     request: pytest.FixtureRequest,
     start: Callable[..., Any],
     tiny_properties: dict[str, Any],
-    trtllm_double: None,
+    doubles: None,
 ) -> Iterator[Harness]:
     """Each engine in each mode, started once."""
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
-    if name == "trtllm":
-        base = {key: tiny_properties[key] for key in _OF_TRTLLM}
+    if name in ("trtllm", "neuronx"):
+        names = _OF_TRTLLM if name == "trtllm" else _OF_NEURONX
+        base = {key: tiny_properties[key] for key in names}
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
@@ -53,11 +61,11 @@ def engine(
 
 
 @pytest.fixture(scope="module")
-def trtllm_double() -> Iterator[None]:
-    """Workers of this interpreter find the double of TensorRT-LLM."""
+def doubles() -> Iterator[None]:
+    """Workers find the doubles of what cannot be had here."""
     with pytest.MonkeyPatch.context() as patch:
         if REAL_TRTLLM:
             patch.setenv("PYTHON_EXECUTABLE", REAL_TRTLLM)
         else:
-            patch.setenv("PYTHONPATH", str(TRTLLM))
+            patch.setenv("PYTHONPATH", f"{FAKES / 'trtllm'}{os.pathsep}{FAKES / 'neuronx'}")
         yield

@@ -17,7 +17,7 @@ TWO = {"option.tensor_parallel_degree": 2}
 
 
 @pytest.fixture(scope="module")
-def engine(start: Any, trtllm_double: None) -> Iterator[Any]:
+def engine(start: Any, doubles: None) -> Iterator[Any]:
     with start(MODEL | TWO | {"option.enable_lora": "true"}) as harness:
         assert (harness.plan.mode, harness.plan.processes) == ("mpi", 2)
         yield harness
@@ -51,7 +51,7 @@ def test_two_guides_are_refused(engine: Any) -> None:
     assert isinstance(engine.ask("a", extra=both).error, RequestError)
 
 
-def test_closing_is_quick_and_leaves_nothing(start: Any, trtllm_double: None) -> None:
+def test_closing_is_quick_and_leaves_nothing(start: Any, doubles: None) -> None:
     with start(MODEL | TWO) as harness:
         harness.ask("a b")
         (launcher,) = (each for each in psutil.Process().children() if _is_newest(each))
@@ -67,9 +67,7 @@ def _is_newest(process: psutil.Process) -> bool:
     return bool(process.pid == newest.pid)
 
 
-def test_an_argument_the_library_does_not_know_fails_the_load(
-    start: Any, trtllm_double: None
-) -> None:
+def test_an_argument_the_library_does_not_know_fails_the_load(start: Any, doubles: None) -> None:
     unknown = MODEL | {"option.mpi_mode": "false", "option.quite_new_argument": "1"}
     with pytest.raises(ConfigurationError, match="quite_new_argument"), start(unknown):
         pass
@@ -77,7 +75,7 @@ def test_an_argument_the_library_does_not_know_fails_the_load(
 
 @pytest.mark.parametrize("how", ["the library dies", "a rank is killed"])
 def test_a_dead_engine_ends_every_stream_and_comes_back(
-    start: Any, trtllm_double: None, how: str
+    start: Any, doubles: None, how: str
 ) -> None:
     """The real library waits for ever for a killed rank, and so does the double."""
     with start(MODEL | TWO) as harness:

@@ -140,7 +140,7 @@ class GenerateEngine:
             arguments |= {"max_new_tokens": room, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(asked.stop)
             return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
-        self.refuse_alone()
+        self.refuse_alone(request)
         config = generation_config(request, self._base, ends, is_drawn=is_drawn)
         if asked.bad_words:
             encode = self._loaded.tokenizer.encode
@@ -151,8 +151,8 @@ class GenerateEngine:
             config.max_new_tokens = room
         return self._solo.submit(ids, request, config, put, asyncio.get_running_loop())
 
-    def refuse_alone(self) -> None:
-        """Raise RequestError where nothing but the batch can use the model."""
+    def refuse_alone(self, request: GenerateRequest) -> None:
+        """Raise RequestError where `generate` cannot do it."""
 
     async def _prompt(self, request: GenerateRequest) -> list[int]:
         if request.images:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.engines.hf.engine import GenerateEngine
 from lmi_backend.engines.hf.loaded import Loaded
-from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+from lmi_backend.engines.neuronx.compiler import compiler_environment
+from lmi_backend.errors import ConfigurationError, RequestError
+from lmi_backend.generation import GenerateRequest
 
 _COMPILED = "neuron_config.json"
 """What a folder of compiled graphs has."""
@@ -65,6 +64,11 @@ class NeuronxEngine(GenerateEngine):
             raise ConfigurationError(message) from error
         return Loaded(model, tokenizer, model.neuron_config.sequence_length)
 
+    def refuse_alone(self, request: GenerateRequest) -> None:
+        """See `GenerateEngine`: a compiled model gives the logits of its last place only."""
+        if request.prompt_logprobs is not None:
+            raise RequestError("are not served by this engine", field="prompt_logprobs")
+
     def _neuron_config(self, cls: Any) -> Any:
         asked = self._config.arguments
         config = cls.get_neuron_config(
@@ -84,18 +88,3 @@ class NeuronxEngine(GenerateEngine):
         if (dtype := asked.get("dtype", "auto")) != "auto":
             config.torch_dtype = dtype
         return config
-
-
-def compiler_environment(asked: dict[str, Any], environment: MutableMapping[str, str]) -> None:
-    """Say in the variables of Neuron's compiler what it reads nowhere else."""
-    compiler = asked.get("compiler", {})
-    flags = [environment.get("NEURON_CC_FLAGS", "")]
-    if level := compiler.get("optlevel"):
-        flags.append(f"-O{level}")
-    if compiler.get("mixed_precision_accumulation"):
-        flags.append("--enable-mixed-precision-accumulation")
-    if compiler.get("saturate_infinity"):
-        flags.append("--enable-saturate-infinity")
-    environment["NEURON_CC_FLAGS"] = " ".join(filter(None, flags))
-    if url := asked.get("compile_cache_url"):
-        environment["NEURON_COMPILE_CACHE_URL"] = str(url)

@@ -10,6 +10,7 @@ from lmi_backend.engines.transformers.adapters import PeftAdapters
 from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import load, ranks
 from lmi_backend.errors import RequestError
+from lmi_backend.generation import GenerateRequest
 
 
 class TransformersEngine(GenerateEngine):
@@ -26,7 +27,7 @@ class TransformersEngine(GenerateEngine):
             self._batch = ContinuousBatch(loaded, self._config.arguments)
         return loaded
 
-    def refuse_alone(self) -> None:
+    def refuse_alone(self, request: GenerateRequest) -> None:
         """See `GenerateEngine`: ranks agree through the batch only."""
         if ranks() == 1:
             return

@@ -7,7 +7,6 @@ compute. Its `external_launcher` would schedule on every rank, and has no server
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,26 +26,14 @@ def group_arguments(environment: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def take_place(environment: MutableMapping[str, str]) -> None:
-    """Leave a rank one device, and let vLLM know by which address the others reach it."""
-    if "RANK" not in environment:
-        return
+def take_device(environment: MutableMapping[str, str]) -> None:
+    """Leave a rank one of its node's devices: to vLLM it is a node with one."""
     devices = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    if devices:
+    if "RANK" in environment and devices:
         environment["CUDA_VISIBLE_DEVICES"] = devices[int(environment["LOCAL_RANK"])]
-    master = (environment["MASTER_ADDR"], int(environment["MASTER_PORT"]))
-    environment.setdefault("VLLM_HOST_IP", _own_address(master))
-
-
-def _own_address(master: tuple[str, int]) -> str:
-    """Return the address of this host on the way to another; nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(master)
-        address: str = probe.getsockname()[0]
-    return address
 
 
 def prepare() -> dict[str, Any]:
     """Make this process a rank if it is one; return vLLM's arguments for that."""
-    take_place(os.environ)
+    take_device(os.environ)
     return group_arguments(os.environ)

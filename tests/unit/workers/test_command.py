@@ -137,3 +137,10 @@ def test_other_nodes_get_what_the_worker_adds_but_the_token_is_not_on_the_comman
 )
 def test_the_tag_of_mpirun_becomes_words(line: str, shown: str) -> None:
     assert readable(line) == shown
+
+
+def test_workers_on_neuron_have_cores_of_their_own() -> None:
+    two = {"engine": "neuronx", "tensor_parallel_degree": 4, "device_groups": ((), ())}
+    made = environment(index=1, **two)
+    assert (made["NEURON_RT_VISIBLE_CORES"], made["OMP_NUM_THREADS"]) == ("4-7", "8")
+    assert "NEURON_RT_VISIBLE_CORES" not in environment()
