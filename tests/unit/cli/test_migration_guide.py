@@ -100,8 +100,8 @@ def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | No
     plan = make_plan(options, block.environment, EIGHT, facts)
     assert (plan.engine, plan.mode, starts(plan)) == block.stated
     assert not [found for found in options.findings if found.fate.word == "refused"]
-    is_max = "max" in re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)
-    assert plan.tensor_parallel_degree == (8 if is_max else 1)
+    asked = re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)
+    assert plan.tensor_parallel_degree == (8 if asked == ["max"] else int(*asked or [1]))
 
 
 def test_every_starter_has_both_forms() -> None:

@@ -129,7 +129,8 @@ def test_every_choice_has_a_reason() -> None:
     reasons = "\n".join((*made.notes, *made.reasons))
     for words in (
         "option.swap_space=4 is ignored",
-        "engine lmi-dist, which runs on vllm: rolling_batch is",
+        "engine lmi-dist: rolling_batch is",
+        "it runs on vllm: LMI-Dist was vLLM started by MPI",
         "1 worker(s) of 4",
     ):
         assert words in reasons
