@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
@@ -110,6 +110,20 @@ class BodyEngine(Protocol):
 
     def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
         """Answer; closing the generator aborts. Raises what `Engine.generate` raises."""
+        ...
+
+
+class TemplateEngine(Engine, Protocol):
+    """An engine that knows its model's chat template, and has no server of its own."""
+
+    async def chat_prompt(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> Sequence[int]:
+        """Return the token ids of a chat; `options` are those of `apply_chat_template`.
+
+        Raises:
+            RequestError: the model has no template, or it refuses the messages.
+        """
         ...
 
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.engines.registry import CUSTOM, adapts, calls, create_engine, create_follower
@@ -26,7 +26,7 @@ from lmi_backend.workers.frames import FrameDecoder, encode
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank
+    from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank, TemplateEngine
     from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
@@ -255,6 +255,11 @@ async def _adapt(message: msg.Adapt, engine: AdapterEngine) -> None:
 def _make_engine(start: msg.Start) -> Engine:
     """Build the engine, and the user's code around it."""
     inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
+    if hasattr(inner, "chat_prompt"):
+        # vLLM brings a server of its own.
+        from lmi_backend.handlers.openai.engine import OpenAiEngine  # noqa: PLC0415
+
+        inner = OpenAiEngine(start.config, cast("TemplateEngine", inner))
     if inner is not None and not start.config.custom_file:
         return inner
     # Few models have code of their own.

@@ -1,48 +1,58 @@
-"""OpenAI's bodies, answered by vLLM's own application in a real worker process."""
+"""OpenAI's bodies in a real worker process: vLLM's own application, and ours for the others."""
 
 import json
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from harness import RecordingSink
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import Call
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 ROME = "The capital of Italy is Rome."
+WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 LONG = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module")
-def vllm(start: Callable[..., Any], tiny_properties: dict[str, Any]) -> Iterator[Any]:
+@pytest.fixture(scope="module", params=["vllm", "transformers"])
+def engine(
+    request: pytest.FixtureRequest, start: Callable[..., Any], tiny_properties: dict[str, Any]
+) -> Iterator[Any]:
     # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
-    environment = "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret"
-    with start(tiny_properties | {"option.env": environment}) as harness:
+    environment = {"option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret"}
+    properties = tiny_properties | environment
+    if request.param == "transformers":
+        names = ("option.model_id", "option.pythonExecutable", "option.dtype")
+        properties = {name: properties[name] for name in names}
+        properties |= {"option.rolling_batch": "disable", "option.enable_lora": "true"}
+    with start(properties) as harness:
         yield harness
 
 
-def ask(vllm: Any, path: str, body: Any = None) -> tuple[int, Any]:
+def ask(engine: Any, path: str, body: Any = None) -> tuple[int, Any]:
     """Return status and body."""
     raw = b"" if body is None else json.dumps(body).encode()
-    pieces = vllm.submit(Call(path, raw)).wait().deltas
+    pieces = engine.submit(Call(path, raw)).wait().deltas
     assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
     data = b"".join(piece.data for piece in pieces)
     return pieces[0].status, json.loads(data)
 
 
 @pytest.mark.parametrize("model", [{}, {"model": None}, {"model": "lmi"}])
-def test_a_model_need_not_be_named(vllm: Any, model: dict[str, Any]) -> None:
-    status, said = ask(vllm, "/v1/chat/completions", {"messages": CHAT, "temperature": 0} | model)
+def test_a_model_need_not_be_named(engine: Any, model: dict[str, Any]) -> None:
+    status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "temperature": 0} | model)
     assert (status, said["model"]) == (200, "lmi")
     assert said["choices"][0]["message"]["content"] == ROME
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_tokens_are_counted_for_the_call(vllm: Any, stream: bool) -> None:
+def test_tokens_are_counted_for_the_call(engine: Any, stream: bool) -> None:
     body = LONG | {"n": 2, "max_tokens": 20, "stream": stream}
-    pieces = vllm.submit(Call("/v1/completions", json.dumps(body).encode())).wait().deltas
+    pieces = engine.submit(Call("/v1/completions", json.dumps(body).encode())).wait().deltas
     assert sum(piece.num_tokens for piece in pieces) == 40
     assert pieces[-1].num_prompt_tokens > 0
 
@@ -50,22 +60,95 @@ def test_tokens_are_counted_for_the_call(vllm: Any, stream: bool) -> None:
 @pytest.mark.parametrize(
     ("wrong", "status"), [({"model": "none"}, 404), ({"temperature": -1}, 400)]
 )
-def test_errors_have_their_status(vllm: Any, wrong: dict[str, Any], status: int) -> None:
+def test_errors_have_their_status(engine: Any, wrong: dict[str, Any], status: int) -> None:
     for body in ({"messages": CHAT} | wrong, {"messages": CHAT, "stream": True} | wrong):
-        got, said = ask(vllm, "/v1/chat/completions", body)
+        got, said = ask(engine, "/v1/chat/completions", body)
         assert (got, said["error"]["code"]) == (status, status)
 
 
 @pytest.mark.parametrize("how", [{"stream": True}, {"n": 2}])
-def test_a_client_that_leaves_frees_the_engine(vllm: Any, how: dict[str, Any]) -> None:
+def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any]) -> None:
     # Many, so that they would not end by themselves in the time given.
     call = Call("/v1/completions", json.dumps(LONG | how).encode())
-    sinks = [vllm.submit(call) for _ in range(32)]
-    _wait_for(lambda: vllm.running() > 0)
+    sinks = [engine.submit(call) for _ in range(32)]
+    _wait_for(lambda: engine.running() > 0)
     for sink in sinks:
         sink.is_gone = True
     assert all(isinstance(sink.wait().error, CancelledError) for sink in sinks)
-    _wait_for(lambda: vllm.running() == 0, seconds=3)
+    _wait_for(lambda: engine.running() == 0, seconds=3)
+
+
+def test_a_chat_is_streamed_with_its_usage(engine: Any) -> None:
+    body = {
+        "messages": CHAT,
+        "temperature": 0,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    sink = engine.submit(Call("/v1/chat/completions", json.dumps(body).encode())).wait()
+    text = b"".join(piece.data for piece in sink.deltas).decode()
+    *events, done = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
+    assert done == "[DONE]"
+    *parts, usage = map(json.loads, events)
+    choices = [part["choices"][0] for part in parts]
+    assert choices[0]["delta"]["role"] == "assistant"
+    assert "".join(choice["delta"].get("content") or "" for choice in choices) == ROME
+    assert [choice["finish_reason"] for choice in choices][-1] == "stop"
+    assert usage["choices"] == []
+    assert usage["usage"]["completion_tokens"] > 4
+
+
+def test_the_fields_of_an_answer_are_openais(engine: Any) -> None:
+    _, said = ask(
+        engine, "/v1/chat/completions", {"messages": CHAT, "logprobs": True, "top_logprobs": 2}
+    )
+    assert {"id", "object", "created", "model", "choices", "usage"} <= said.keys()
+    (choice,) = said["choices"]
+    assert {"index", "message", "logprobs", "finish_reason"} <= choice.keys()
+    first = choice["logprobs"]["content"][0]
+    assert {"token", "logprob", "bytes", "top_logprobs"} <= first.keys()
+    assert len(first["top_logprobs"]) == 2
+
+
+def test_several_prompts_and_answers_are_numbered(engine: Any) -> None:
+    prompts = ["The capital of Italy is", "The capital of France is"]
+    body = {"prompt": prompts, "n": 2, "temperature": 0, "max_tokens": 8, "echo": True}
+    if engine.plan.engine == "vllm":
+        body["temperature"], body["top_k"] = 1, 1
+    _, said = ask(engine, "/v1/completions", body)
+    texts = {choice["index"]: choice["text"] for choice in said["choices"]}
+    rome, paris = f"{prompts[0]} Rome.", f"{prompts[1]} Paris."
+    assert texts == {0: rome, 1: rome, 2: paris, 3: paris}
+
+
+def test_an_adapter_is_a_model(engine: Any) -> None:
+    loading = RecordingSink()
+    engine.service.adapt("wrong", str(WRONG), loading, preload=True, pin=False)
+    assert loading.wait().error is None
+    body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 8}
+    _, said = ask(engine, "/v1/completions", body | {"model": "wrong"})
+    assert (said["model"], said["choices"][0]["text"]) == ("wrong", " Lyon.")
+    _, models = ask(engine, "/v1/models")
+    assert {"lmi", "wrong"} <= {each["id"] for each in models["data"]}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"messages": []}, {"messages": "hello"}, {"messages": CHAT, "temperature": "hot"}],
+)
+def test_a_body_that_is_wrong_is_explained(engine: Any, wrong: dict[str, Any]) -> None:
+    status, said = ask(engine, "/v1/chat/completions", wrong)
+    assert status == 400
+    assert said["error"]["message"]
+
+
+def test_what_only_vllm_does_is_refused_by_the_others(engine: Any) -> None:
+    if engine.plan.engine == "vllm":
+        pytest.skip("vLLM does it")
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
+    assert (status, said["error"]["param"]) == (400, "tools")
+    assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
 
 
 def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lmi_backend.engines.chat import chat_ids
 from lmi_backend.engines.hf.loaded import Batch, Loaded, NoAdapters
 from lmi_backend.engines.hf.sampling import (
     batch_arguments,
@@ -166,6 +167,12 @@ class GenerateEngine:
             accepted = f"at least one, fewer than {longest}, to leave room for an answer"
             raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
         return ids
+
+    async def chat_prompt(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        """See `TemplateEngine`."""
+        return await asyncio.to_thread(chat_ids, self._loaded.tokenizer, messages, options)
 
     async def _tokenize(self, prompt: str | tuple[int, ...]) -> list[int]:
         if isinstance(prompt, tuple):

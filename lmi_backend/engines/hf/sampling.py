@@ -48,9 +48,10 @@ def batch_arguments(sampling: Sampling, defaults: Any, *, is_drawn: bool) -> dic
     if not is_drawn:
         return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
     size = defaults.vocabulary
+    top_k = int(_first(sampling.top_k, defaults.top_k, 0))
     return {
         "temperature": float(_first(sampling.temperature, defaults.temperature, 1.0)),
-        "top_k": min(int(_first(sampling.top_k, defaults.top_k, 0)) or size, size),
+        "top_k": min(top_k, size) if top_k > 0 else size,
         "top_p": float(_first(sampling.top_p, defaults.top_p, 1.0)),
     }
 
@@ -65,7 +66,10 @@ def generation_config(
     """
     asked = request.sampling
     made = copy.deepcopy(base)
-    unknown = [name for name in asked.extra if not hasattr(made, name)]
+    extra = dict(asked.extra)
+    if bias := extra.pop("logit_bias", None):
+        extra["sequence_bias"] = [[[int(number)], float(value)] for number, value in bias.items()]
+    unknown = [name for name in extra if not hasattr(made, name)]
     if unknown:
         problem = "is not a parameter of Transformers' generate"
         raise RequestError(problem, field=unknown[0])
@@ -77,11 +81,13 @@ def generation_config(
         "eos_token_id": ends or None,
         "repetition_penalty": asked.repetition_penalty or base.repetition_penalty,
         "num_return_sequences": 1,
-        **asked.extra,
+        **extra,
     }
     names = ("temperature", "top_p", "top_k", "min_p")
     if is_drawn:
         values |= {name: v for name in names if (v := getattr(asked, name)) is not None}
+        # LMI's word for all is -1, the library's 0.
+        values["top_k"] = max(0, values.get("top_k") or made.top_k or 0)
     else:
         values |= dict.fromkeys(names)
     for name, value in values.items():

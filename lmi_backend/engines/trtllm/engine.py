@@ -8,6 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.engines.chat import chat_ids
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
@@ -121,6 +122,14 @@ class TrtllmEngine:
             accepted = f"at least one, fewer than {longest}, to leave room for an answer"
             raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
         return ids
+
+    async def chat_prompt(
+        self, messages: list[dict[str, Any]], options: dict[str, Any]
+    ) -> list[int]:
+        """See `TemplateEngine`."""
+        # The library wraps Hugging Face's tokenizer.
+        tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
+        return await asyncio.to_thread(chat_ids, tokenizer, messages, options)
 
     def _adapter(self, name: str) -> Any:
         if not name:

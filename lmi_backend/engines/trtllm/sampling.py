@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 _SAME = (
     "temperature",
     "top_p",
-    "top_k",
     "min_p",
     "repetition_penalty",
     "presence_penalty",
@@ -39,6 +38,7 @@ def sampling_params(request: GenerateRequest) -> Any:
     try:
         return compat.SamplingParams(
             **{name: getattr(asked, name) for name in _SAME},
+            top_k=None if asked.top_k is None else max(0, asked.top_k),
             n=request.n,
             # Its own default is always the same seed.
             seed=asked.seed if asked.seed is not None else secrets.randbits(63),

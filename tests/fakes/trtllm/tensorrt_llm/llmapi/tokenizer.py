@@ -15,6 +15,9 @@ class WordTokenizer:
     def encode(self, text: str) -> list[int]:
         return [self._words.setdefault(w, len(self._words) + 100) for w in _WORD.findall(text)]
 
+    def apply_chat_template(self, conversation: list[dict[str, str]], **_: object) -> list[int]:
+        return self.encode("".join(f"<{each['role']}> {each['content']} " for each in conversation))
+
     def decode(self, ids: Sequence[int]) -> str:
         names = {number: word for word, number in self._words.items()}
         return "".join(names.get(number, f"<{number}>") for number in ids)

@@ -1,0 +1,136 @@
+"""Write OpenAI's answers, whole or as server-sent events."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.generation import Delta, Token
+
+DONE: Final = b"data: [DONE]\n\n"
+
+
+class Writer:
+    """Writes the answer to one body. `ChatWriter` and `CompletionWriter` say in which form."""
+
+    KIND = ""
+    STREAM_KIND = ""
+    PREFIX = ""
+
+    def __init__(self, model: str, *, echo: Sequence[str] = (), wants_logprobs: bool) -> None:
+        self._top = {"id": f"{self.PREFIX}-{uuid.uuid4().hex}", "created": int(time.time())}
+        self._model, self._echo = model, echo
+        self.wants_logprobs = wants_logprobs
+        self._begun: set[int] = set()
+
+    def whole(self, answers: Sequence[Delta], usage: dict[str, int]) -> bytes:
+        """Return the answer as one body."""
+        choices = [self._choice(answer) for answer in answers]
+        return self._encode(self.KIND, choices, usage)
+
+    def event(self, delta: Delta) -> bytes:
+        """Return the event of a delta."""
+        choices = [self._part(delta)]
+        return b"data: " + self._encode(self.STREAM_KIND, choices) + b"\n\n"
+
+    def usage_event(self, usage: dict[str, int]) -> bytes:
+        """Return the event of the numbers of tokens."""
+        return b"data: " + self._encode(self.STREAM_KIND, [], usage) + b"\n\n"
+
+    def _encode(
+        self, kind: str, choices: list[dict[str, Any]], usage: dict[str, int] | None = None
+    ) -> bytes:
+        body = self._top | {"object": kind, "model": self._model, "choices": choices}
+        return msgspec.json.encode(body if usage is None else body | {"usage": usage})
+
+    def _choice(self, answer: Delta) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _part(self, delta: Delta) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _is_first(self, delta: Delta) -> bool:
+        is_first = delta.index not in self._begun
+        self._begun.add(delta.index)
+        return is_first
+
+
+class ChatWriter(Writer):
+    """/v1/chat/completions."""
+
+    KIND = "chat.completion"
+    STREAM_KIND = "chat.completion.chunk"
+    PREFIX = "chatcmpl"
+
+    def _choice(self, answer: Delta) -> dict[str, Any]:
+        message = {"role": "assistant", "content": answer.text}
+        return self._around("message", message, answer)
+
+    def _part(self, delta: Delta) -> dict[str, Any]:
+        role = {"role": "assistant"} if self._is_first(delta) else {}
+        return self._around("delta", role | {"content": delta.text}, delta)
+
+    def _around(self, name: str, content: dict[str, Any], delta: Delta) -> dict[str, Any]:
+        tokens = [self._token(each) for each in delta.tokens]
+        return {
+            "index": delta.index,
+            name: content,
+            "logprobs": {"content": tokens} if self.wants_logprobs else None,
+            "finish_reason": delta.finish_reason,
+            "stop_reason": delta.stop_reason,
+        }
+
+    def _token(self, token: Token) -> dict[str, Any]:
+        return _token(token) | {"top_logprobs": [_token(each) for each in token.top]}
+
+
+class CompletionWriter(Writer):
+    """/v1/completions."""
+
+    KIND = STREAM_KIND = "text_completion"
+    PREFIX = "cmpl"
+
+    def _choice(self, answer: Delta) -> dict[str, Any]:
+        return self._part(answer)
+
+    def _part(self, delta: Delta) -> dict[str, Any]:
+        before = self._echo[delta.index] if self._echo and self._is_first(delta) else ""
+        return {
+            "index": delta.index,
+            "text": before + delta.text,
+            "logprobs": _lists(delta.tokens) if self.wants_logprobs else None,
+            "finish_reason": delta.finish_reason,
+            "stop_reason": delta.stop_reason,
+        }
+
+
+def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
+    """Return OpenAI's numbers of tokens."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+    }
+
+
+def _token(token: Token) -> dict[str, Any]:
+    return {
+        "token": token.text,
+        "logprob": token.logprob,
+        "bytes": list(token.text.encode("utf-8", "replace")),
+    }
+
+
+def _lists(tokens: Sequence[Token]) -> dict[str, Any]:
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [{each.text: each.logprob for each in token.top} for token in tokens],
+        "text_offset": [],
+    }
