@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm import compat
-from lmi_backend.engines.vllm.group import prepare
+from lmi_backend.engines.vllm.group import group_arguments
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
 
@@ -27,7 +27,7 @@ def engine_args(config: EngineConfig) -> Any:
             hint = closest(name, dict.fromkeys(names))
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
-    typed = _read_texts(config.passthrough) | config.arguments | prepare()
+    typed = _read_texts(config.passthrough) | config.arguments | group_arguments()
     if plugin := typed.get("reasoning_parser_plugin"):
         compat.import_reasoning_parser(plugin)
     try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,10 +17,14 @@ from vllm import __version__ as vllm_version
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.core_client import EngineCoreClient, InprocClient
 from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
 from vllm.v1.engine.exceptions import EngineGenerateError
+from vllm.v1.executor.abstract import Executor
 from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 try:  # 0.20: moved out of vllm.inputs.data and renamed
     from vllm.inputs import tokens_input
@@ -43,8 +49,12 @@ except ImportError:
 __all__ = [
     "AsyncEngineArgs",
     "AsyncLLM",
+    "EngineCoreRequest",
     "EngineGenerateError",
+    "InprocClient",
     "LoRARequest",
+    "MsgpackDecoder",
+    "MsgpackEncoder",
     "RequestOutputKind",
     "SamplingParams",
     "StatLoggerBase",
@@ -52,11 +62,14 @@ __all__ = [
     "VLLMClientError",
     "VllmEngineDeadError",
     "argument_parser",
+    "core_client",
+    "core_config",
     "default_sampling",
     "engine_argument_names",
-    "headless_executor",
+    "failed_outputs",
     "http_server",
     "import_reasoning_parser",
+    "name_shared_memory",
     "tokens_input",
     "vllm_version",
 ]
@@ -104,11 +117,42 @@ def import_reasoning_parser(plugin: str) -> None:
     ReasoningParserManager.import_reasoning_parser(plugin)
 
 
-def headless_executor(arguments: AsyncEngineArgs) -> Any:
-    """Return the executor of a node that only computes, as `vllm serve --headless` does."""
-    from vllm.v1.executor.multiproc_executor import MultiprocExecutor  # noqa: PLC0415
+def core_config(arguments: AsyncEngineArgs) -> tuple[Any, Any]:
+    """Return the VllmConfig of an engine core, and the class of its executor."""
+    config = arguments.create_engine_config()
+    return config, Executor.get_class(config)
 
-    return MultiprocExecutor(arguments.create_engine_config(headless=True))
+
+@contextmanager
+def core_client(client: Any) -> Iterator[None]:
+    """Let each AsyncLLM that is made meanwhile speak to its core through another class."""
+    before = EngineCoreClient.make_async_mp_client
+    EngineCoreClient.make_async_mp_client = staticmethod(client)
+    try:
+        yield
+    finally:
+        EngineCoreClient.make_async_mp_client = staticmethod(before)
+
+
+def failed_outputs(request_id: str) -> Any:
+    """Return what a core says of a request that it could not take."""
+    reason = getattr(FinishReason, "ERROR", FinishReason.ABORT)
+    output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
+    return EngineCoreOutputs(outputs=[output])
+
+
+def name_shared_memory(name: str) -> None:
+    """Let ranks on a CPU share memory by this name, which vLLM makes of an address they lack."""
+    from vllm.distributed.device_communicators import cpu_communicator  # noqa: PLC0415
+
+    cls = cpu_communicator._CPUSHMDistributed
+    made = cls.make_group_name
+
+    def make(communicator: Any) -> str:
+        # The address has slashes, which a name of shared memory must not.
+        return f"{name}-{made(communicator)}".replace("/", "")
+
+    cls.make_group_name = staticmethod(make)
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

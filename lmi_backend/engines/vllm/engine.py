@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.group import is_rank
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.prompts import image_prompt
@@ -33,7 +35,7 @@ _LONG_PROMPT = 4096
 
 
 class VllmEngine:
-    """One AsyncLLM; it runs its scheduler and ranks in processes of its own."""
+    """One AsyncLLM; it runs its core in processes of its own, or under MPI on every rank."""
 
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
@@ -51,11 +53,7 @@ class VllmEngine:
         arguments = engine_args(self._config)
         try:
             # Blocks until the engine core has loaded the model.
-            self._engine = await asyncio.to_thread(
-                compat.AsyncLLM.from_engine_args,
-                arguments,
-                stat_loggers=[self._last_stats.logger],
-            )
+            self._engine = await asyncio.to_thread(self._create, arguments)
         except ValueError as error:
             message = f"vLLM refuses to start: {error}"
             raise ConfigurationError(message) from error
@@ -71,6 +69,18 @@ class VllmEngine:
         return Capabilities(
             "vllm", compat.vllm_version, self._max_model_len, calls=True, adapters=True
         )
+
+    def _create(self, arguments: Any) -> Any:
+        create = partial(
+            compat.AsyncLLM.from_engine_args, arguments, stat_loggers=[self._last_stats.logger]
+        )
+        if not is_rank():
+            return create()
+        # Only under MPI, and it imports torch's collectives.
+        from lmi_backend.engines.vllm.lockstep import LockstepClient  # noqa: PLC0415
+
+        with compat.core_client(LockstepClient):
+            return create()
 
     async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
         """See `BodyEngine`."""

@@ -1,46 +1,56 @@
-"""The vLLM ranks after the first: they compute what rank 0 schedules."""
+"""The vLLM ranks after the first: they take the steps that rank 0 takes."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import logging
+import threading
+from concurrent.futures import Future
+from typing import Any
 
 from lmi_backend.engines.follower import Follower
 from lmi_backend.engines.protocol import Capabilities, EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.lockstep import follow
 from lmi_backend.errors import ConfigurationError, EngineDeadError
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+_log = logging.getLogger(__name__)
 
 
 class VllmFollower(Follower):
-    """One executor of vLLM without a scheduler."""
+    """One engine core, in a thread."""
 
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
-        self._executor: Any = None
+        self._is_dead = False
 
     async def start(self) -> Capabilities:
         """See `Rank`."""
         arguments = engine_args(self._config)
-        create: Callable[[Any], Any] = compat.headless_executor
+        ready: Future[None] = Future()
+        thread = threading.Thread(
+            target=self._follow, args=(arguments, ready), name="lmi-lockstep", daemon=True
+        )
+        thread.start()
         try:
-            self._executor = await asyncio.to_thread(create, arguments)
+            await asyncio.wrap_future(ready)
         except ValueError as error:
             message = f"vLLM refuses to start: {error}"
             raise ConfigurationError(message) from error
         return Capabilities("vllm", compat.vllm_version, 0)
 
+    def _follow(self, arguments: Any, ready: Future[None]) -> None:
+        try:
+            follow(*compat.core_config(arguments), ready)
+        except BaseException as error:  # noqa: BLE001  raised where it is started
+            if not ready.done():
+                ready.set_exception(error)
+            _log.exception("this rank's engine core died")
+            self._is_dead = True
+
     async def check_health(self) -> None:
         """See `Rank`."""
-        if self._executor is not None and self._executor.is_failed:
-            message = "a process of vLLM's executor died"
+        if self._is_dead:
+            message = "this rank's engine core died"
             raise EngineDeadError(message)
-
-    async def close(self) -> None:
-        """See `Rank`."""
-        executor, self._executor = self._executor, None
-        if executor is not None:
-            await asyncio.to_thread(executor.shutdown)
