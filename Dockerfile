@@ -1,14 +1,73 @@
-# Triton's vLLM image with lmi-backend on top. Not built where this project is developed: no Docker
-# engine there. The image has its own tritonserver, Python and vLLM; nothing but msgspec is added.
-ARG TRITON=nvcr.io/nvidia/tritonserver:26.03-vllm-python-py3
-FROM ${TRITON}
+# Three images from one file; none was built where this is developed, which has no Docker engine.
+#
+#     docker build --target vllm   -t lmi-backend:vllm .     NVIDIA's Triton with vLLM
+#     docker build --target trtllm -t lmi-backend:trtllm .   NVIDIA's Triton with TensorRT-LLM
+#     docker build --target cpu    -t lmi-backend:cpu .      no GPU: the README's commands
+#
+# Each serves the LMI folder mounted at /opt/ml/model, as LMI's own images do:
+#
+#     docker run --gpus all -v $PWD/my-model:/opt/ml/model -p 8000-8002:8000-8002 lmi-backend:vllm
+#
+# `docker stop -t 60` lets running requests finish; serve waits 30 s for them (--drain-timeout).
+ARG TRITON=26.03
 
-COPY pyproject.toml README.md /opt/lmi-backend/
-COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client]" psutil \
-    && lmi-backend install-backend /opt/tritonserver/backends
-
-COPY model_repository /models
+# The same steps as `make install model`, which CI runs in a fresh clone on Debian 12.
+FROM python:3.11-slim-bookworm AS cpu
+# Debian keeps one version of a package, the newest.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends curl g++ libgomp1 libnuma1 make openssh-client \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --create-home --uid 1001 lmi \
+    && install -d -o lmi -g lmi /opt/lmi-backend /opt/ml/model
+USER 1001
+WORKDIR /opt/lmi-backend
+COPY --chown=lmi Makefile pyproject.toml README.md LICENSE ./
+COPY --chown=lmi requirements requirements
+COPY --chown=lmi tools tools
+COPY --chown=lmi lmi_backend lmi_backend
+COPY --chown=lmi examples examples
+RUN make install model
+ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
+    PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python
 EXPOSE 8000 8001 8002
-# One LMI folder, as in LMI's own containers; a fleet runs tritonserver itself.
-CMD ["lmi-backend", "serve", "/opt/ml/model", "--host", "0.0.0.0"]
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
+    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+ENTRYPOINT ["lmi-backend"]
+CMD ["serve", "--host", "0.0.0.0"]
+
+# NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
+FROM nvcr.io/nvidia/tritonserver:${TRITON}-vllm-python-py3 AS vllm
+USER 0
+COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
+COPY lmi_backend /opt/lmi-backend/lmi_backend
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
+    && lmi-backend install-backend /opt/tritonserver/backends \
+    && useradd --create-home --uid 1001 lmi \
+    && install -d -o lmi -g lmi /opt/ml/model
+USER 1001
+EXPOSE 8000 8001 8002
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
+    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+ENTRYPOINT ["lmi-backend"]
+CMD ["serve", "--host", "0.0.0.0"]
+
+# SERVING_FEATURES says which engine the image holds, as in LMI's images.
+FROM nvcr.io/nvidia/tritonserver:${TRITON}-trtllm-python-py3 AS trtllm
+USER 0
+COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
+COPY lmi_backend /opt/lmi-backend/lmi_backend
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
+    && lmi-backend install-backend /opt/tritonserver/backends \
+    && useradd --create-home --uid 1001 lmi \
+    && install -d -o lmi -g lmi /opt/ml/model
+ENV SERVING_FEATURES=trtllm
+USER 1001
+EXPOSE 8000 8001 8002
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
+    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+ENTRYPOINT ["lmi-backend"]
+CMD ["serve", "--host", "0.0.0.0"]

@@ -13,7 +13,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test check lint types layers docs clean
+.PHONY: help install install-server install-engine model serve test test-gpu check lint types layers docs clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -37,12 +37,16 @@ serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=
 test: install model ## run every test; PYTEST="-k word" to choose
 	@$(BIN)/python -m pytest $(PYTEST)
 
+test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
+	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
+
 check: lint types layers ## everything that reads the code without running it
 
 lint: install-server ## style, sizes, stale documents
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python tools/check_size.py
+	@$(BIN)/hadolint Dockerfile
 	@$(BIN)/python tools/make_docs.py --check
 
 types: install-server ## mypy --strict

@@ -13,6 +13,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from engines_page import engines_page
+
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
 from lmi_backend.options.table import VARIABLES, find_option
@@ -44,6 +46,7 @@ def main(arguments: list[str]) -> int:
 def pages() -> dict[Path, str]:
     """Return each page and its text."""
     made = {
+        "engines.md": engines_page(),
         "options.md": _options(),
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),

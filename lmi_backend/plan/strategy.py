@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
 
@@ -98,6 +99,11 @@ class Strategy:
         word = f"{asked} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
         self.reasons.append(f"tensor parallel degree {tensor}: no device is visible, {word} asked")
         self._check_heads(tensor)
+        if self._pipeline > 1 and adapter_of(self.options.choice.engine) == "vllm":
+            self.notes.append(
+                f"pipeline parallel degree {self._pipeline} on the CPU: vLLM 0.32 dies with the "
+                "first request; use option.tensor_parallel_degree"
+            )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
             message = (

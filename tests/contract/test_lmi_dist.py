@@ -60,6 +60,16 @@ def test_an_openai_body_is_answered(dist: Any) -> None:
     assert b" Rome." in b"".join(chunk.data for chunk in answer.deltas)
 
 
+def test_python_mode_splits_layers_too(
+    start: Any, tiny_properties: dict[str, Any], questions: dict[str, str]
+) -> None:
+    """The same degree, whose processes vLLM starts by itself; each gets a core of its own."""
+    with start(tiny_properties | {"option.tensor_parallel_degree": 2}) as harness:
+        assert (harness.plan.mode, harness.plan.processes) == ("python", 1)
+        streams = {prompt: harness.start(prompt) for prompt in questions}
+        assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
+
+
 def test_a_killed_rank_ends_every_stream(dist: Any) -> None:
     """Last: the worker is gone for a while after this."""
     streams = [
