@@ -1,0 +1,96 @@
+"""LMI-Dist's ranks and Transformers on the real server, and what their deaths do."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from serving import Served, serve, wait_for, write_properties
+
+RANKS: dict[str, Any] = {"engine": "MPI", "option.tensor_parallel_degree": 2}
+CHAT = {
+    "messages": [{"role": "user", "content": "What is the capital of Italy?"}],
+    "temperature": 0,
+    "max_tokens": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def engines(
+    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
+) -> Iterator[Served]:
+    """`dist` is LMI-Dist on two ranks, `accelerate` Transformers in one process."""
+    folder = tmp_path_factory.mktemp("engines")
+    plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
+    dist = plain | {"option.rolling_batch": "lmi-dist", "option.tensor_parallel_degree": 2}
+    names = ("option.model_id", "option.pythonExecutable", "option.dtype")
+    accelerate = {name: plain[name] for name in names} | {"option.rolling_batch": "disable"}
+    models = [
+        write_properties(folder / "dist", dist),
+        write_properties(folder / "accelerate", accelerate),
+    ]
+    with serve(models, folder) as server:
+        yield server
+
+
+@pytest.mark.parametrize("model", ["dist", "accelerate"])
+def test_every_question_is_answered(engines: Served, questions: dict[str, str], model: str) -> None:
+    for prompt, answer in questions.items():
+        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20, "do_sample": False}}
+        assert engines.generate(model, body)[1]["generated_text"] == answer
+
+
+@pytest.mark.parametrize("model", ["dist", "accelerate"])
+def test_a_chat_is_answered(engines: Served, model: str) -> None:
+    status, said = engines.generate(model, {"request": json.dumps(CHAT)})
+    assert status == 200
+    answer = json.loads(said["response"])["choices"][0]["message"]["content"]
+    assert answer == "The capital of Italy is Rome."
+
+
+@pytest.mark.parametrize("model", ["dist", "accelerate"])
+def test_a_client_that_leaves_frees_its_place(engines: Served, model: str) -> None:
+    parameters = {"max_new_tokens": 900, "ignore_eos": True}
+    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
+    with engines.events(model, body) as stream:
+        next(stream)
+        wait_for(lambda: engines.metric("lmi_requests_open", model) == 1)
+    wait_for(lambda: engines.metric("lmi_requests_open", model) == 0)
+    wait_for(lambda: engines.metric("lmi_engine_requests_running", model) == 0)
+
+
+def test_a_killed_rank_fails_its_streams_by_name_and_comes_back(engines: Served) -> None:
+    events: list[Any] = []
+    parameters = {"max_new_tokens": 900, "ignore_eos": True}
+    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
+
+    def collect() -> None:
+        with engines.events("dist", body) as stream:
+            events.extend(stream)
+
+    thread = threading.Thread(target=collect)
+    (launcher,) = engines.workers("dist")
+    members = launcher.children(recursive=True)
+    (second,) = (p for p in launcher.children() if p.environ()["OMPI_COMM_WORLD_RANK"] == "1")
+    thread.start()
+    wait_for(lambda: engines.metric("lmi_engine_requests_running", "dist") == 1)
+    second.kill()
+    thread.join(30)
+    assert "lost rank 1" in events[-1]["error"]
+    assert not psutil.wait_procs(members, timeout=5)[1]
+    question = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 20}}
+    wait_for(lambda: engines.generate("dist", question)[0] == 200, 120)
+    assert engines.metric("lmi_worker_deaths_total", "dist") == 1
+
+
+def test_no_rank_outlives_a_killed_stub(tmp_path: Path) -> None:
+    properties = RANKS | {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
+    with serve([write_properties(tmp_path / "echo", properties)], tmp_path) as served:
+        (launcher,) = served.workers("echo")
+        members = [launcher, *launcher.children(recursive=True)]
+        assert len(members) == 3
+        launcher.parent().kill()
+        assert not psutil.wait_procs(members, timeout=10)[1]
