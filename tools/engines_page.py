@@ -57,11 +57,13 @@ option.pipeline_parallel_degree=2
 option.mpi_hostfile=hosts
 ```
 
-`mpirun` reaches the others by ssh without a password; each needs the same interpreter, the model
-and lmi-backend at the same paths. `option.mpi_options` adds words to `mpirun`, such as
-`--mca plm_ssh_agent "ssh -p 2222"`. LMI's own `DJL_CLUSTER_SIZE`, `DJL_LEADER_ADDR` and
-`DJL_WORKER_ADDR_FORMAT` do what the file does. Ranks find the network interface by the way to the
-first machine; `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` in `option.env` overrule that.
+`mpirun` reaches the others by ssh without a password. Each needs the model at the same path, and
+the same interpreter with the same lmi-backend installed in it. `option.mpi_options` adds words to
+`mpirun`, such as `--mca plm_ssh_agent "ssh -p 2222"`. Requests and answers travel between the
+machines as they are: the network between them must be your own. LMI's own `DJL_CLUSTER_SIZE`,
+`DJL_LEADER_ADDR` and `DJL_WORKER_ADDR_FORMAT` do what the file does. Ranks find the network
+interface by the way to the first machine; `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` in
+`option.env` overrule that.
 
 In Python mode vLLM spans machines over Ray: start a Ray cluster on them, set
 `option.cluster_size` and the degrees (tensor parallel = GPUs of a machine, pipeline parallel =

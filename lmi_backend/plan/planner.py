@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.errors import OptionError
+from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.option import PREFIX, adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from lmi_backend.plan.model_facts import ModelFacts
 
 _DEEPSPEED_SLOTS = 4
+_T5 = frozenset(f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5"))
+"""LMI-Dist served these; vLLM itself never has."""
 
 
 def make_plan(
@@ -47,7 +49,7 @@ def make_plan(
     """
     ignored = (finding for finding in options.findings if finding.fate.word == "ignored")
     notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
-    _refuse_what_is_not_served(options)
+    _refuse_what_is_not_served(options, facts)
     custom = find_custom(options)
     if custom is not None and custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
@@ -122,8 +124,14 @@ def _handler_plan(
     )
 
 
-def _refuse_what_is_not_served(options: LmiOptions) -> None:
+def _refuse_what_is_not_served(options: LmiOptions, facts: ModelFacts | None) -> None:
     adapter = adapter_of(options.choice.engine)
+    if adapter == "vllm" and facts is not None and facts.architecture in _T5:
+        message = (
+            f"{facts.architecture} is not served by vLLM; option.rolling_batch=disable serves it "
+            "on Transformers"
+        )
+        raise PlanError(message)
     if options[opt.TASK] not in GENERATION and adapter != "vllm":
         raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
     is_split = adapter == "neuronx" or (adapter == "transformers" and options.choice.mode == "mpi")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import lmi_backend
+from lmi_backend.engines.shared_memory import GROUP_VARIABLE
 from lmi_backend.workers.mpi import is_job_variable, meeting_place, mpirun
 
 if TYPE_CHECKING:
@@ -37,6 +38,11 @@ class Place:
     master_port: int = 0
     """Where its ranks meet, if it has several."""
 
+    @property
+    def group(self) -> str:
+        """Name of it that no other worker on this machine has."""
+        return f"{self.folder.name}-{self.index}"
+
 
 @dataclass(frozen=True)
 class WorkerCommand:
@@ -60,7 +66,7 @@ def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str
     )
     own = _own_environment(plan, place, environment)
     if plan.mode == "mpi":
-        argv = (*mpirun(plan, sorted(own)), *argv)
+        argv = (*mpirun(plan, sorted(own.keys() - {"TMPDIR"})), *argv)
     return WorkerCommand(argv, _inherited(environment) | own)
 
 
@@ -108,7 +114,7 @@ def _own_environment(
             "CUDA_VISIBLE_DEVICES": ",".join(plan.device_groups[place.index]),
             TOKEN_VARIABLE: place.token,
         }
-        | meeting_place(plan, place.master_port)
+        | (_rank_environment(plan, place) if plan.mode == "mpi" else {})
         | _neuron_cores(plan, place.index)
         | dict(plan.environment)
     )
@@ -131,6 +137,16 @@ def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[s
         cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
     )
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
+
+
+def _rank_environment(plan: EnginePlan, place: Place) -> dict[str, str]:
+    own = meeting_place(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+    if plan.hosts:
+        # The folder is on this machine only.
+        return own
+    # Killed ranks leave what Open MPI shares; here it goes with the pool. Names of 5 and 4.
+    names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
+    return own | dict.fromkeys(names, str(place.folder))
 
 
 def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:

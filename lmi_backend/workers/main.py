@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 
+from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
 from lmi_backend.workers.command import TOKEN_VARIABLE
 from lmi_backend.workers.mpi import torch_variables
 from lmi_backend.workers.network import network_variables
@@ -76,6 +77,7 @@ def _leave(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    remove_shared_memory(os.environ.get(GROUP_VARIABLE, ""))
     if os.getpgid(0) == os.getpid():
         os.killpg(0, signal.SIGTERM)
     # No interpreter shutdown: an engine's threads may block it.

@@ -47,8 +47,6 @@ def mpirun(plan: EnginePlan, variables: Sequence[str]) -> tuple[str, ...]:
 
 def meeting_place(plan: EnginePlan, port: int) -> dict[str, str]:
     """Return where the ranks of a worker find each other, in torch's words."""
-    if plan.mode != "mpi":
-        return {}
     host = plan.hosts[0] if plan.hosts else "127.0.0.1"
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
 

@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
+from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
 from lmi_backend.workers.mpi import readable
 from lmi_backend.workers.process_session import kill_session
 
@@ -29,6 +30,7 @@ class WorkerProcess:
     def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._on_line = on_line
+        self._group = command.environment.get(GROUP_VARIABLE, "")
         self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
             command.argv,
             env=dict(command.environment),
@@ -56,6 +58,7 @@ class WorkerProcess:
         """End the process and everything the engine started, at once."""
         kill_session(self.pid)
         self._process.wait()
+        remove_shared_memory(self._group)
 
     def last_lines(self) -> str:
         """Return the end of what it printed."""

@@ -70,6 +70,11 @@ def test_python_mode_splits_layers_too(
         assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
 
 
+def _shared_memory() -> set[str]:
+    """Return the names of what groups share; restarted groups share other memory."""
+    return {str(path.stat().st_ino) for path in Path("/dev/shm").glob("lmi-*-cpushm*")}
+
+
 def test_a_killed_rank_ends_every_stream(dist: Any) -> None:
     """Last: the worker is gone for a while after this."""
     streams = [
@@ -81,6 +86,8 @@ def test_a_killed_rank_ends_every_stream(dist: Any) -> None:
     (second,) = (
         each for each in launcher.children() if each.environ()["OMPI_COMM_WORLD_RANK"] == "1"
     )
+    shared = _shared_memory()
+    assert shared
     began = time.monotonic()
     second.kill()
     for stream in streams:
@@ -90,3 +97,4 @@ def test_a_killed_rank_ends_every_stream(dist: Any) -> None:
     assert time.monotonic() - began < 2
     gone, alive = psutil.wait_procs(members, timeout=5)
     assert (len(gone), alive) == (len(members), [])
+    assert not shared & _shared_memory()

@@ -18,6 +18,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from lmi_backend.engines.shared_memory import GROUP_VARIABLE
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.broadcast import Broadcast
 
@@ -44,7 +45,7 @@ class Core:
 
     def __init__(self, vllm_config: Any, executor_class: Any, *, log_stats: bool) -> None:
         # Two groups on one machine must not meet; two machines share no memory.
-        compat.name_shared_memory(f"{os.environ['MASTER_PORT']}-{socket.gethostname()}")
+        compat.name_shared_memory(f"{os.environ[GROUP_VARIABLE]}-{socket.gethostname()}")
         self._core = compat.InprocClient(vllm_config, executor_class, log_stats=log_stats)
         self.broadcast = Broadcast()
 

@@ -1,0 +1,19 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.engines import shared_memory
+
+
+def test_what_a_group_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_memory, "_FOLDER", tmp_path)
+    for name in ("lmi-a-0-vm-tp", "lmi-a-0-vm-pp", "lmi-a-1-vm-tp", "psm_1", "lmi-b-0-x"):
+        (tmp_path / name).touch()
+    shared_memory.remove_shared_memory("lmi-a-0")
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["lmi-a-1-vm-tp", "lmi-b-0-x", "psm_1"]
+    # A worker that is no group has no name, and must not take everybody's.
+    shared_memory.remove_shared_memory("")
+    assert sorted(path.name for path in tmp_path.iterdir()) == left
