@@ -82,6 +82,9 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         f"requests    {plan.max_requests} at once, {plan.queue_size} queued, "
         f"{plan.request_timeout} s each"
     )
+    if plan.mode == "mpi":
+        where = f" on {', '.join(plan.hosts)}" if plan.hosts else ""
+        yield f"launcher    {plan.mpirun or 'mpirun'}, {plan.processes} ranks a worker{where}"
     yield f"interpreter {plan.python}"
     for name, value in {**plan.engine_arguments, **plan.passthrough}.items():
         yield f"argument    {name}={value}"

