@@ -114,6 +114,7 @@ def _own_environment(
             "CUDA_VISIBLE_DEVICES": ",".join(plan.device_groups[place.index]),
             TOKEN_VARIABLE: place.token,
         }
+        | _open_mpi(plan, place)
         | (_rank_environment(plan, place) if plan.mode == "mpi" else {})
         | _neuron_cores(plan, place.index)
         | dict(plan.environment)
@@ -140,13 +141,19 @@ def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[s
 
 
 def _rank_environment(plan: EnginePlan, place: Place) -> dict[str, str]:
-    own = meeting_place(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+    return meeting_place(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+
+
+def _open_mpi(plan: EnginePlan, place: Place) -> dict[str, str]:
+    """Keep what Open MPI shares in the worker's folder: killed processes leave it behind.
+
+    In Python mode too: TensorRT-LLM uses MPI by itself. The names are those of 5 and 4.
+    """
     if plan.hosts:
         # The folder is on this machine only.
-        return own
-    # Killed ranks leave what Open MPI shares; here it goes with the pool. Names of 5 and 4.
+        return {}
     names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-    return own | dict.fromkeys(names, str(place.folder))
+    return dict.fromkeys(names, str(place.folder))
 
 
 def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:
