@@ -157,6 +157,13 @@ def test_adapters_come_and_go(engine: Any) -> None:
     assert gone.error.field == "adapter"
 
 
+def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[str, Any]) -> None:
+    known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
+    adapted = {"option.model_id": TINY / "lora"}
+    with start(_properties(tiny_properties) | adapted) as engine:
+        assert engine.ask(known["prompt"]).text == known["adapted"]
+
+
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     sink = RecordingSink()
     engine.service.adapt("t5", str(TINY / "t5"), sink, preload=True, pin=False)

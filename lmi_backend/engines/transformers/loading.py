@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,12 +41,15 @@ def load(config: EngineConfig) -> Loaded:
         "revision": config.arguments.get("revision") or "main",
         "trust_remote_code": config.arguments.get("trust_remote_code", False),
     }
+    base = _base(config.model)
     try:
-        model_config = AutoConfig.from_pretrained(_base(config.model), **source)
+        model_config = AutoConfig.from_pretrained(base, **source)
         is_seq2seq = bool(model_config.is_encoder_decoder)
         cls = AutoModelForSeq2SeqLM if is_seq2seq else AutoModelForCausalLM
-        model = cls.from_pretrained(config.model, **source | _arguments(config, is_seq2seq))
-        tokenizer = AutoTokenizer.from_pretrained(config.model, **source)
+        model = cls.from_pretrained(base, **source | _arguments(config, is_seq2seq))
+        if base != config.model:
+            model = _merged(model, config.model)
+        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_of(config.model, base), **source)
     except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
         message = f"Transformers cannot load {config.model}: {error}"
         raise ConfigurationError(message) from error
@@ -61,17 +65,29 @@ def ranks() -> int:
 
 
 def _base(model: str) -> str:
-    """Return where the base model's config is: a folder of an adapter only names it."""
+    """Return the model itself, or what it adapts if it is a folder of a PEFT adapter."""
     adapter = Path(model, "adapter_config.json")
     if not adapter.is_file() or Path(model, "config.json").is_file():
         return model
     if importlib.util.find_spec("peft") is None:
         message = f"{model} is a PEFT adapter, and this interpreter has no peft"
         raise ConfigurationError(message)
-    from peft import PeftConfig  # noqa: PLC0415
+    base: str = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    beside = Path(model, base)
+    return str(beside.resolve()) if beside.is_dir() else base
 
-    base: str = PeftConfig.from_pretrained(model).base_model_name_or_path
-    return base
+
+def _merged(model: Any, adapter: str) -> Any:
+    """Return a model with an adapter's weights added to its own, as LMI does."""
+    from peft import PeftModel  # noqa: PLC0415
+
+    return PeftModel.from_pretrained(model, adapter).merge_and_unload()
+
+
+def _tokenizer_of(model: str, base: str) -> str:
+    """Return whose tokenizer counts: an adapter may bring its own."""
+    has_own = model == base or Path(model, "tokenizer_config.json").is_file()
+    return model if has_own else base
 
 
 def _arguments(config: EngineConfig, is_seq2seq: bool) -> dict[str, Any]:
