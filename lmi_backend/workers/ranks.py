@@ -6,15 +6,17 @@ import os
 import select
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.workers import messages as msg
 from lmi_backend.workers.connection import SILENCE_SECONDS, Connection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lmi_backend.workers import messages as msg
+# Rank 0 may miss a killed rank before its socket is seen to close.
+_CAUSE_SECONDS: Final = 0.3
 
 
 class Ranks:
@@ -38,12 +40,14 @@ class Ranks:
         self._heard = dict.fromkeys(range(len(connections)), now)
         for connection in connections:
             connection.expect_beats()
-        self._poll = select.poll()
+        self._poll, self._followers = select.poll(), select.poll()
         self._launcher = -1
         if len(connections) > 1:
             self._launcher = os.pidfd_open(launcher)
             for file in (*self._by_file, self._launcher):
                 self._poll.register(file, select.POLLIN)
+            for follower in connections[1:]:
+                self._followers.register(follower, select.POLLIN)
 
     def send(self, frame: bytes) -> None:
         """Send a frame of requests, to whom they concern."""
@@ -68,10 +72,12 @@ class Ranks:
             return self._leader.read()
         while True:
             ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
-            messages = self._hear([self._by_file[f] for f in ready if f in self._by_file])
+            messages = self._hear(ready)
             if self._launcher in ready:
                 message = "its launcher, mpirun, ended"
                 raise WorkerError(message)
+            if any(isinstance(each, msg.Failure) and each.kind == "dead" for each in messages):
+                self._look_for_the_cause()
             if messages:
                 return messages
 
@@ -83,10 +89,18 @@ class Ranks:
             os.close(self._launcher)
             self._launcher = -1
 
+    def _look_for_the_cause(self) -> None:
+        """Rank 0 says that its engine died: raise WorkerError if that was for want of a rank."""
+        end = time.monotonic() + _CAUSE_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            self._hear([file for file, _ in self._followers.poll(left * 1000)])
+
     def _hear(self, ready: list[int]) -> list[msg.FromWorker]:
-        """Read from some ranks; return what rank 0 said."""
-        lost, said, now = [], [], time.monotonic()
-        for rank in ready:
+        """Read from the ranks that are ready; return what rank 0 said."""
+        lost: list[int] = []
+        said: list[msg.FromWorker] = []
+        now = time.monotonic()
+        for rank in (self._by_file[file] for file in ready if file in self._by_file):
             try:
                 messages = self._connections[rank].read()
             except ConnectionLostError:
