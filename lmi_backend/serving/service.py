@@ -2,8 +2,9 @@
 
 A request takes a slot, goes to a worker, and comes back as deltas on a watcher thread of the
 pool. That thread only stores them and marks the request ready; sender threads do the sending,
-which waits on Triton. Whatever arrives while a request is being sent joins its next response,
-so tokens share responses exactly when the send path is behind.
+which waits on Triton. Whatever arrives while a request is being sent, or is held back because many
+streams run (`pace`), joins its next response: tokens share responses when each alone would cost
+more than it is worth.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import Call, Delta
 from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.pace import Pacer
 from lmi_backend.serving.session import Session, Sink
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
@@ -74,6 +76,7 @@ class Service:
         self._ended: dict[str, int] = {}
         self._responses = self._prompt_tokens = self._generation_tokens = 0
         self._watch = Watch(self._open_sessions, self._end_early)
+        self._pacer = Pacer(self._release)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
             for i in range(_SENDERS)
@@ -82,7 +85,7 @@ class Service:
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
         capabilities = self._pool.start(self)
-        for thread in (*self._senders, self._watch):
+        for thread in (*self._senders, self._watch, self._pacer):
             thread.start()
         return capabilities
 
@@ -169,6 +172,7 @@ class Service:
         self._is_closing = True
         self._watch.stop()
         self._pool.close()
+        self._pacer.stop()
         for _ in self._senders:
             self._ready.put(None)
 
@@ -219,9 +223,24 @@ class Service:
             self._schedule(session)
 
     def _schedule(self, session: Session) -> None:
+        due = self._pacer.due(session, len(self._sessions))
         if not session.is_scheduled:
             session.is_scheduled = True
+            session.is_held = due > 0
+            if due:
+                self._pacer.hold(session, due)
+            else:
+                self._ready.put(session)
+        elif session.is_held and not due:
+            # Its end has come: no reason to wait any more.
+            session.is_held = False
             self._ready.put(session)
+
+    def _release(self, session: Session) -> None:
+        with self._lock:
+            if session.is_held:
+                session.is_held = False
+                self._ready.put(session)
 
     def _send_ready(self) -> None:
         while (session := self._ready.get()) is not None:
@@ -246,6 +265,7 @@ class Service:
                 if piece.is_last and piece.index % session.n == 0:
                     self._prompt_tokens += piece.num_prompt_tokens
             if not outcome:
+                session.sent_at = time.monotonic()
                 session.is_scheduled = False
                 if session.has_pending or session.error is not None:
                     self._schedule(session)

@@ -1,0 +1,120 @@
+"""One target at each concurrency: throughput, times, and who used the CPU."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psutil
+
+from benchmark.perf_analyzer import Analyzer, Measured
+from benchmark.targets import Target
+
+_MICROSECONDS = 1e6
+# From a short run the number of requests for one of the wanted length is made.
+_SHORT_RUN = 2
+_FEWEST = 16
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every measurement has in common."""
+
+    analyzer: Analyzer
+    tokens: int
+    concurrencies: list[int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement."""
+
+    target: str
+    concurrency: int
+    requests: int
+    tokens_per_second: float
+    first_ms: dict[str, float]
+    """Milliseconds to the first response; p50, p95, p99."""
+    gap_ms: dict[str, float]
+    """Milliseconds between responses of a stream."""
+    responses_per_request: float
+    cpu_us_per_token: dict[str, float] = field(default_factory=dict)
+    """Microseconds by class of process; an engine's count its busy waiting."""
+    memory_mib: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def overhead(self) -> float:
+        """CPU per token of all that is not the engine core."""
+        return sum(v for kind, v in self.cpu_us_per_token.items() if kind != "engine")
+
+    def line(self) -> str:
+        """Return it in a line."""
+        return (
+            f"{self.target:14s} c={self.concurrency:<4d} {self.tokens_per_second:7.0f} tokens/s  "
+            f"first {self.first_ms['p50']:6.1f} ms  gap p99 {self.gap_ms['p99']:6.1f} ms  "
+            f"CPU beside the engine {self.overhead:5.1f} us/token"
+        )
+
+
+def measure(target: Target, settings: Settings) -> Iterator[Sample]:
+    """Start a target and yield a sample for each concurrency."""
+    with target.started() as pid:
+        for concurrency in settings.concurrencies:
+            yield _sample(target, pid, concurrency, settings)
+
+
+def _sample(target: Target, pid: int, concurrency: int, settings: Settings) -> Sample:
+    words, data = target.words(), target.data(settings.tokens)
+    short = max(_FEWEST, _SHORT_RUN * concurrency)
+    settings.analyzer.run(words, data, concurrency, short)
+    probe = settings.analyzer.run(words, data, concurrency, short)
+    rate = probe.requests / probe.seconds
+    requests = max(concurrency * 4, round(rate * settings.seconds))
+    before = _processes(target, pid)
+    measured = settings.analyzer.run(words, data, concurrency, requests)
+    after = _processes(target, pid)
+    tokens = measured.requests * settings.tokens
+    return Sample(
+        target=target.name,
+        concurrency=concurrency,
+        requests=measured.requests,
+        tokens_per_second=tokens / measured.seconds,
+        first_ms=_percentiles(measured.first),
+        gap_ms=_percentiles(measured.gaps),
+        responses_per_request=_responses(measured),
+        cpu_us_per_token={
+            kind: (after[0][kind] - before[0][kind]) / tokens * _MICROSECONDS for kind in after[0]
+        },
+        memory_mib=dict(after[1]),
+    )
+
+
+def _responses(measured: Measured) -> float:
+    return 1 + len(measured.gaps) / measured.requests
+
+
+def _percentiles(seconds: list[float]) -> dict[str, float]:
+    if len(seconds) < 2:
+        return dict.fromkeys(("p50", "p95", "p99"), seconds[0] * 1e3 if seconds else 0.0)
+    cuts = statistics.quantiles(seconds, n=100, method="inclusive")
+    return {f"p{place}": cuts[place - 1] * 1e3 for place in (50, 95, 99)}
+
+
+def _processes(target: Target, pid: int) -> tuple[Counter[str], Counter[str]]:
+    """Return CPU seconds and resident MiB by class of process."""
+    seconds: Counter[str] = Counter()
+    memory: Counter[str] = Counter()
+    root = psutil.Process(pid)
+    for process in (root, *root.children(recursive=True)):
+        try:
+            kind = target.kind(process.cmdline())
+            times, resident = process.cpu_times(), process.memory_info().rss
+        except psutil.Error:
+            continue
+        if kind:
+            seconds[kind] += times.user + times.system
+            memory[kind] += resident / 2**20
+    return seconds, memory

@@ -1,0 +1,115 @@
+"""NVIDIA's perf_analyzer: get it, run it, read what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+# The last wheel of the client that has the program, and the CUDA library it is linked with.
+_WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
+_LIBRARY = "libb64.so.0d"
+_ATTEMPTS = 5
+_NANOSECONDS = 1e9
+_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Analyzer:
+    """The program, and where its libraries are."""
+
+    path: Path
+    libraries: str
+
+    def run(self, words: list[str], data: object, concurrency: int, requests: int) -> Measured:
+        """Send requests, so many at once, and return what their answers' times say.
+
+        Args:
+            words: what is measured: model, address, protocol, streaming.
+            data: content of the file of requests.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            inputs, profile = Path(folder, "inputs.json"), Path(folder, "profile.json")
+            inputs.write_text(json.dumps(data), encoding="utf-8")
+            command = [str(self.path), *words, "--async", "--input-data", str(inputs)]
+            command += ["--concurrency-range", str(concurrency), "--max-threads", "8"]
+            command += ["--request-count", str(requests), "--stability-percentage", "999"]
+            command += ["--profile-export-file", str(profile)]
+            for _ in range(_ATTEMPTS):
+                profile.unlink(missing_ok=True)
+                said = self._run(command)
+                # Now and then it leaves an empty file after a short run.
+                if profile.is_file() and profile.stat().st_size:
+                    return _read(json.loads(profile.read_text(encoding="utf-8")))
+        message = f"perf_analyzer measured nothing:\n{said[-2000:]}"
+        raise RuntimeError(message)
+
+    def _run(self, command: list[str]) -> str:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
+            env=os.environ | {"LD_LIBRARY_PATH": self.libraries},
+        )
+        return done.stdout
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Times of the answers to one run's requests, in seconds."""
+
+    seconds: float
+    """From the first request to the last response."""
+    requests: int
+    first: list[float]
+    """To the first response of each request."""
+    gaps: list[float]
+    """Between the responses of a request."""
+
+
+def find_perf_analyzer(folder: Path) -> Analyzer:
+    """Return the program, downloaded into a folder the first time."""
+    path = folder / "tritonclient-2.50.0.data" / "data" / "bin" / "perf_analyzer"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+        subprocess.run([*pip, "--dest", str(folder), *_WHEELS], check=True)
+        for wheel in folder.glob("*.whl"):
+            zipfile.ZipFile(wheel).extractall(folder)
+            wheel.unlink()
+        path.chmod(0o755)
+    if shutil.which("ldconfig") and _LIBRARY not in _known_libraries():
+        message = f"perf_analyzer needs {_LIBRARY}: apt-get install libb64-0d"
+        raise SystemExit(message)
+    return Analyzer(path, str(folder / "nvidia" / "cuda_runtime" / "lib"))
+
+
+def _known_libraries() -> str:
+    words = [shutil.which("ldconfig") or "ldconfig", "-p"]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
+
+
+def _read(profile: dict[str, list[dict[str, list[dict[str, list[int]]]]]]) -> Measured:
+    requests = [each for part in profile["experiments"] for each in part["requests"]]
+    begun: list[int] = [each["timestamp"] for each in requests]  # type: ignore[misc]
+    answers = [each["response_timestamps"] for each in requests]
+    return Measured(
+        seconds=(max(times[-1] for times in answers) - min(begun)) / _NANOSECONDS,
+        requests=len(requests),
+        first=[(t[0] - b) / _NANOSECONDS for b, t in zip(begun, answers, strict=True)],
+        gaps=[
+            (after - before) / _NANOSECONDS
+            for times in answers
+            for before, after in pairwise(times)
+        ],
+    )
