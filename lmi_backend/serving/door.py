@@ -181,6 +181,8 @@ class _GuestSink:
     """Sends pieces to a guest. It leaves when the guest says so or goes."""
 
     request_id = ""
+    # The guest paces its own responses.
+    is_costly = False
 
     def __init__(self, guest: _Guest, number: int) -> None:
         self._guest, self._number = guest, number

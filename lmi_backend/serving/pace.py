@@ -51,7 +51,8 @@ class Pacer(threading.Thread):
 
         The first response, and the end of an answer, never wait.
         """
-        if not session.sent_at or session.is_complete or session.error is not None:
+        is_urgent = not session.sent_at or session.is_complete or session.error is not None
+        if is_urgent or not session.sink.is_costly:
             return 0.0
         when = session.sent_at + gap(streams, self._cores)
         return when if when > time.monotonic() else 0.0

@@ -17,6 +17,11 @@ class Sink(Protocol):
         """What the client calls the request; may be empty."""
         ...
 
+    @property
+    def is_costly(self) -> bool:
+        """Whether a send is a response of Triton's, which costs more than its tokens."""
+        ...
+
     def send(self, pieces: list[Piece], *, is_last: bool) -> None:
         """Send pieces, at most one of each answer; the last ones end the request."""
         ...

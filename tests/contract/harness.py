@@ -20,6 +20,8 @@ from lmi_backend.workers.pool import Pool
 class RecordingSink:
     """Keeps an answer; `is_gone` plays a client that left."""
 
+    is_costly = True
+
     def __init__(self) -> None:
         self.request_id = ""
         self.deltas: list[Any] = []

@@ -17,8 +17,24 @@ from serving import Served, free_ports, serve, wait_for, write_properties
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
 
+def _streams(
+    served: Served, model: str, tokens: int, count: int
+) -> list[tuple[threading.Thread, list[Any]]]:
+    """Stream several answers in the background; return once each has begun.
+
+    Many share the engine, so that none ends meanwhile even where the machine starves the client.
+    """
+    streams = [_start(served, model, tokens) for _ in range(count)]
+    wait_for(lambda: all(events for _, events in streams))
+    return streams
+
+
 def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
     """Stream in the background; return once the first piece is there."""
+    return _streams(served, model, tokens, 1)[0]
+
+
+def _start(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
     events: list[Any] = []
     parameters = {"max_new_tokens": tokens, "ignore_eos": True}
     body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
@@ -30,7 +46,6 @@ def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, 
 
     thread = threading.Thread(target=collect)
     thread.start()
-    wait_for(lambda: bool(events))
     return thread, events
 
 
@@ -53,7 +68,7 @@ def _manage(served: Served, **body: str) -> int:
 
 def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
     assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
-    streams = [_stream(served, "tiny", 900) for _ in range(4)]
+    streams = _streams(served, "tiny", 900, 24)
     shared_memory = set(os.listdir("/dev/shm"))
     (worker,) = served.workers("tiny")
     engine = worker.children(recursive=True)
@@ -79,13 +94,14 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
 
 
 def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:
-    thread, events = _stream(served, "tiny", 900)
+    streams = _streams(served, "tiny", 900, 24)
     (worker,) = served.workers("tiny")
     core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
     core.kill()
-    thread.join(30)
-    assert not thread.is_alive()
-    assert "died" in events[-1]["error"]
+    for thread, events in streams:
+        thread.join(30)
+        assert not thread.is_alive()
+        assert "died" in events[-1]["error"]
     wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,8 +28,9 @@ def test_responses_together_take_a_small_share_of_the_machine(cores: int) -> Non
     assert a_second * 310e-6 == pytest.approx(cores * 0.15)
 
 
-def _session(**set_to: Any) -> Session:
-    session = Session(1, sink=None, deadline=0.0, width=1, n=1)  # type: ignore[arg-type]
+def _session(*, is_costly: bool = True, **set_to: Any) -> Session:
+    sink: Any = SimpleNamespace(is_costly=is_costly)
+    session = Session(1, sink, deadline=0.0, width=1, n=1)
     for name, value in set_to.items():
         setattr(session, name, value)
     return session
@@ -40,6 +42,8 @@ def test_the_first_response_and_the_end_never_wait() -> None:
     assert pacer.due(_session(), 1000) == 0
     assert pacer.due(_session(sent_at=now), 1000) > now
     assert pacer.due(_session(sent_at=now, error=CancelledError("x")), 1000) == 0
+    # A guest of the door paces its own responses.
+    assert pacer.due(_session(sent_at=now, is_costly=False), 1000) == 0
     ended = _session(sent_at=now)
     ended.add(Delta(finish_reason="stop"))
     assert pacer.due(ended, 1000) == 0
