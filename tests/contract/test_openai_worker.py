@@ -70,7 +70,7 @@ def test_errors_have_their_status(engine: Any, wrong: dict[str, Any], status: in
 def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any]) -> None:
     # Many, so that they would not end by themselves in the time given.
     call = Call("/v1/completions", json.dumps(LONG | how).encode())
-    sinks = [engine.submit(call) for _ in range(32)]
+    sinks = [engine.submit(call) for _ in range(64)]
     _wait_for(lambda: engine.running() > 0)
     for sink in sinks:
         sink.is_gone = True

@@ -17,16 +17,20 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[2]
 RECORD = json.loads((TESTS / "data" / "signatures" / "trtllm.json").read_text("utf-8"))
+SHARED = "OMPI_MCA_btl_sm_backing_directory"
 REQUIRED, ANY = "required", "any"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def library() -> Any:
+def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     if os.environ.get("LMI_BACKEND_REAL_TRTLLM"):
         yield
         return
+    # The double starts MPI in this process, which would leave its segment in /dev/shm.
+    os.environ[SHARED] = str(tmp_path_factory.mktemp("mpi"))
     sys.path.insert(0, str(TESTS / "fakes" / "trtllm"))
     yield
+    del os.environ[SHARED]
     sys.path.remove(str(TESTS / "fakes" / "trtllm"))
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorrt_llm"]:
         del sys.modules[name]
