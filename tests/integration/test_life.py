@@ -20,10 +20,7 @@ ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 
 def _streams(
     served: Served, model: str, tokens: int, count: int
 ) -> list[tuple[threading.Thread, list[Any]]]:
-    """Stream several answers in the background; return once each has begun.
-
-    Many share the engine, so that none ends meanwhile even where the machine starves the client.
-    """
+    """Stream several answers in the background; return once each has begun."""
     streams = [_start(served, model, tokens) for _ in range(count)]
     wait_for(lambda: all(events for _, events in streams))
     return streams
@@ -61,6 +58,22 @@ def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
     assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
+def _assert_cut(streams: list[tuple[threading.Thread, list[Any]]], words: str) -> None:
+    """Every stream has ended, with an error of these words unless it was over before.
+
+    The engine's processes may starve the client for seconds here, so some can be over; not all.
+    """
+    ends = []
+    for thread, events in streams:
+        thread.join(30)
+        assert not thread.is_alive()
+        ends.append(events[-1])
+    errors = [end["error"] for end in ends if "error" in end]
+    assert errors
+    assert all(words in error for error in errors)
+    assert all("generated_text" in end for end in ends if "error" not in end)
+
+
 def _manage(served: Served, **body: str) -> int:
     """Send a management request about adapters; return the status."""
     return served.generate("tiny", {"request": json.dumps(body)})[0]
@@ -68,15 +81,13 @@ def _manage(served: Served, **body: str) -> int:
 
 def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
     assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
-    streams = _streams(served, "tiny", 900, 24)
+    streams = _streams(served, "tiny", 900, 48)
     shared_memory = set(os.listdir("/dev/shm"))
     (worker,) = served.workers("tiny")
     engine = worker.children(recursive=True)
     killed = time.monotonic()
     worker.kill()
-    for thread, events in streams:
-        thread.join(30)
-        assert "worker tiny/0 was killed by SIGKILL" in events[-1]["error"]
+    _assert_cut(streams, "worker tiny/0 was killed by SIGKILL")
     assert time.monotonic() - killed < 30
     status, said = served.generate("tiny", {"inputs": "The"})
     assert status == 400
@@ -94,14 +105,11 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
 
 
 def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:
-    streams = _streams(served, "tiny", 900, 24)
+    streams = _streams(served, "tiny", 900, 48)
     (worker,) = served.workers("tiny")
     core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
     core.kill()
-    for thread, events in streams:
-        thread.join(30)
-        assert not thread.is_alive()
-        assert "died" in events[-1]["error"]
+    _assert_cut(streams, "died")
     wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
 
 
