@@ -17,18 +17,11 @@ from serving import Served, free_ports, serve, wait_for, write_properties
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 
 
-def _streams(
-    served: Served, model: str, tokens: int, count: int
-) -> list[tuple[threading.Thread, list[Any]]]:
-    """Stream several answers in the background; return once each has begun."""
-    streams = [_start(served, model, tokens) for _ in range(count)]
-    wait_for(lambda: all(events for _, events in streams))
-    return streams
-
-
 def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
     """Stream in the background; return once the first piece is there."""
-    return _streams(served, model, tokens, 1)[0]
+    thread, events = _start(served, model, tokens)
+    wait_for(lambda: bool(events))
+    return thread, events
 
 
 def _start(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
@@ -58,20 +51,35 @@ def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
     assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
-def _assert_cut(streams: list[tuple[threading.Thread, list[Any]]], words: str) -> None:
-    """Every stream has ended, with an error of these words unless it was over before.
+Streams = list[tuple[threading.Thread, list[Any]]]
 
-    The engine's processes may starve the client for seconds here, so some can be over; not all.
+
+def _held_streams(served: Served) -> tuple[psutil.Process, Streams]:
+    """Return vLLM's core, stopped, and streams that it is in the middle of.
+
+    Its processes may starve the client until an answer is over; a core that stands still has
+    streams that are surely open.
     """
-    ends = []
+    streams = [_start(served, "tiny", 900) for _ in range(16)]
+    wait_for(lambda: any(events for _, events in streams))
+    (worker,) = served.workers("tiny")
+    core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
+    core.suspend()
+    seen = -1
+    while seen != (seen := sum(len(events) for _, events in streams)):
+        time.sleep(0.5)
+    running = [each for each in streams if not each[1] or "generated_text" not in each[1][-1]]
+    assert len(running) >= 4
+    assert all(thread.is_alive() for thread, _ in running)
+    return core, running
+
+
+def _assert_cut(streams: Streams, words: str) -> None:
+    """Every stream ends with an error of these words."""
     for thread, events in streams:
         thread.join(30)
         assert not thread.is_alive()
-        ends.append(events[-1])
-    errors = [end["error"] for end in ends if "error" in end]
-    assert errors
-    assert all(words in error for error in errors)
-    assert all("generated_text" in end for end in ends if "error" not in end)
+        assert words in events[-1]["error"]
 
 
 def _manage(served: Served, **body: str) -> int:
@@ -81,7 +89,7 @@ def _manage(served: Served, **body: str) -> int:
 
 def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
     assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
-    streams = _streams(served, "tiny", 900, 48)
+    _, streams = _held_streams(served)
     shared_memory = set(os.listdir("/dev/shm"))
     (worker,) = served.workers("tiny")
     engine = worker.children(recursive=True)
@@ -105,9 +113,7 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
 
 
 def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:
-    streams = _streams(served, "tiny", 900, 48)
-    (worker,) = served.workers("tiny")
-    core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
+    core, streams = _held_streams(served)
     core.kill()
     _assert_cut(streams, "died")
     wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
