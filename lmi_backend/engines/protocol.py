@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
@@ -101,6 +101,17 @@ class Engine(Rank, Protocol):
             RequestError: the request is wrong.
             EngineError: the engine failed on this request.
             EngineDeadError: the engine is dead.
+        """
+        ...
+
+
+class DirectEngine(Protocol):
+    """An engine that can do without a generator, which costs a wake-up of a task for each token."""
+
+    async def hand_on(self, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
+        """Generate, and call `take` with each delta; cancelling aborts the request.
+
+        Raises what `Engine.generate` raises.
         """
         ...
 

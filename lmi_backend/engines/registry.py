@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, cast
 
 from lmi_backend.errors import ConfigurationError, RequestError
@@ -10,7 +11,15 @@ from lmi_backend.errors import ConfigurationError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lmi_backend.engines.protocol import AdapterEngine, BodyEngine, Engine, EngineConfig, Rank
+    from lmi_backend.engines.protocol import (
+        AdapterEngine,
+        BodyEngine,
+        DirectEngine,
+        Engine,
+        EngineConfig,
+        Rank,
+    )
+    from lmi_backend.generation import Delta, GenerateRequest
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
@@ -82,6 +91,16 @@ def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object
         raise ConfigurationError(message) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)
+
+
+async def generate(engine: Engine, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
+    """Let an engine generate; `take` gets each delta. See `Engine.generate`."""
+    if hasattr(engine, "hand_on"):
+        await cast("DirectEngine", engine).hand_on(request, take)
+        return
+    async with aclosing(engine.generate(request)) as deltas:
+        async for delta in deltas:
+            take(delta)
 
 
 def calls(engine: Engine) -> BodyEngine:

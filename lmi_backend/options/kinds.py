@@ -153,6 +153,16 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
     return Kind("float", parse, accepted)
 
 
+def auto_or_number(minimum: float) -> Kind[float | Literal["auto"]]:
+    """A finite number, or `auto` to let this package choose."""
+    inner = number(minimum)
+
+    def parse(text: str) -> float | Literal["auto"]:
+        return "auto" if text.lower() == "auto" else inner.parse(text)
+
+    return Kind("auto or number", parse, f"auto or {inner.accepted}")
+
+
 def float_type(*others: str) -> Kind[str]:
     """A type of weights in floating point, in LMI's spelling or the engines'."""
     return choice(

@@ -54,6 +54,10 @@ class EnginePlan:
     parallel_loading: bool = False
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""
+    stream_interval: int = 1
+    """Tokens a streamed response has at least."""
+    stream_flush: float | None = None
+    """Seconds in which the tokens of a stream share a response; None to go by the load."""
     dialect: Dialect = "async"
     """Whose defaults an LMI body gets."""
     output_formatter: str = ""

@@ -88,6 +88,7 @@ def make_plan(
 
 
 def _limits(options: LmiOptions) -> dict[str, Any]:
+    flush = options[opt.STREAM_FLUSH]
     return {
         "queue_size": options[srv.JOB_QUEUE_SIZE],
         "load_timeout": options[opt.MODEL_LOADING_TIMEOUT],
@@ -95,6 +96,8 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
         "restart_limit": options[srv.RETRY_THRESHOLD],
         "parallel_loading": options[opt.PARALLEL_LOADING],
         "max_message_size": options[opt.MAX_OUTPUT_SIZE],
+        "stream_interval": options[opt.STREAM_INTERVAL],
+        "stream_flush": None if flush == "auto" else flush / 1000,
     }
 
 

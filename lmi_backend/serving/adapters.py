@@ -179,8 +179,6 @@ class AdapterDesk:
 class _ChangeSink:
     """Waits for the engine, then notes the change and answers."""
 
-    is_costly = False
-
     def __init__(self, sink: Sink, answer: Card, finish: Callable[..., None]) -> None:
         self._sink, self._answer, self._finish = sink, answer, finish
         self.request_id = sink.request_id

@@ -1,4 +1,4 @@
-"""Where a model's door is: a Unix socket that only this user reaches."""
+"""Where a model's door is: a Unix socket that only this user reaches, and who waits for it."""
 
 from __future__ import annotations
 
@@ -31,3 +31,15 @@ def door_address(model: str) -> Path:
     # A socket's path holds 107 bytes; a model's name may be longer.
     name = hashlib.sha256(model.encode()).hexdigest()[:16]
     return folder / f"{os.getppid()}-{name}.sock"
+
+
+def waiting_mark(model: str) -> Path:
+    """Return the file that says that this process, a guest of a model, waits for its door."""
+    return door_address(model).with_suffix(f".{os.getpid()}")
+
+
+def waiting_marks(model: str) -> list[Path]:
+    """Return the marks of all guests that wait and live."""
+    door = door_address(model)
+    marks = door.parent.glob(f"{door.stem}.*")
+    return [mark for mark in marks if mark != door and Path("/proc", mark.suffix[1:]).exists()]

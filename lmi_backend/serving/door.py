@@ -10,11 +10,12 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import LmiError, WorkerError
 from lmi_backend.generation import Delta
-from lmi_backend.serving.address import door_address
+from lmi_backend.serving.address import door_address, waiting_marks
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import failure_of
 from lmi_backend.workers.frames import FrameDecoder, encode, receive
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FRAME_LIMIT: Final = (1 << 32) - 1
+# A guest looks for the door every 0.2 s; the load of a model must not wait for one that hangs.
+_GREETING_SECONDS: Final = 2.0
+_POLL_SECONDS: Final = 0.01
 
 
 class Door:
@@ -35,18 +39,21 @@ class Door:
 
     def __init__(self, name: str, service: Service, desk: AdapterDesk, context: Context) -> None:
         self._service, self._desk, self._context = service, desk, context
-        self._address = door_address(name)
+        self._name, self._address = name, door_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._guests: set[_Guest] = set()
         desk.on_change = self._greet_all
 
     def open(self) -> None:
-        """Start to listen."""
+        """Start to listen, and let those in who wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
         self._address.unlink(missing_ok=True)
         self._socket.bind(str(self._address))
         self._socket.listen()
         threading.Thread(target=self._accept, name="lmi-door", daemon=True).start()
+        end = time.monotonic() + _GREETING_SECONDS
+        while waiting_marks(self._name) and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """Send every guest away."""
@@ -181,8 +188,6 @@ class _GuestSink:
     """Sends pieces to a guest. It leaves when the guest says so or goes."""
 
     request_id = ""
-    # The guest paces its own responses.
-    is_costly = False
 
     def __init__(self, guest: _Guest, number: int) -> None:
         self._guest, self._number = guest, number

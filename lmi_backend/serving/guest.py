@@ -17,7 +17,7 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.schema.context import Context
-from lmi_backend.serving.address import door_address
+from lmi_backend.serving.address import door_address, waiting_mark
 from lmi_backend.serving.door import FRAME_LIMIT
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
@@ -45,6 +45,7 @@ class SharedWorkers:
         self.context: Context | None = None
         """How bodies are read; None while the model is not there."""
         self._address = str(door_address(shares))
+        self._mark = waiting_mark(shares)
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._closing = threading.Event()
@@ -53,6 +54,7 @@ class SharedWorkers:
 
     def start(self, listener: Listener) -> Capabilities:
         """Start to look for the model; it may be loaded later than its guests."""
+        self._mark.touch()
         threading.Thread(target=self._run, args=(listener,), name="lmi-visit", daemon=True).start()
         return Capabilities("shared", "", 0)
 
@@ -111,6 +113,7 @@ class SharedWorkers:
     def close(self) -> None:
         """See `Workers`."""
         self._closing.set()
+        self._mark.unlink(missing_ok=True)
         connection = self._socket
         if connection is not None:
             with contextlib.suppress(OSError):
@@ -155,6 +158,7 @@ class SharedWorkers:
             normalize=welcome.normalize,
             adapters=tuple(welcome.adapters),
         )
+        self._mark.unlink(missing_ok=True)
 
     def _lose(self, error: Exception, listener: Listener) -> None:
         self._socket = None
@@ -164,6 +168,7 @@ class SharedWorkers:
         self._losses += 1
         self._trouble = "it was unloaded, or its process died"
         if not self._closing.is_set():
+            self._mark.touch()
             _log.warning("model %s, whose workers this one shares, has gone: %s", self.name, error)
         listener.on_death(0, EngineDeadError(f"model {self.name} {self._trouble}"))
 

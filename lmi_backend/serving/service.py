@@ -2,9 +2,8 @@
 
 A request takes a slot, goes to a worker, and comes back as deltas on a watcher thread of the
 pool. That thread only stores them and marks the request ready; sender threads do the sending,
-which waits on Triton. Whatever arrives while a request is being sent, or is held back because many
-streams run (`pace`), joins its next response: tokens share responses when each alone would cost
-more than it is worth.
+which waits on Triton. Whatever arrives while a request is being sent joins its next response; when
+many streams run, the worker has already let tokens wait for each other (`workers/pace.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import Call, Delta
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.pace import Pacer
 from lmi_backend.serving.session import Session, Sink
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
@@ -42,8 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# One send waits about 150 µs on the server with the GIL released; four keep two cores busy.
-_SENDERS = 4
+# A send waits on the server with the GIL released; while one waits, the other makes a response.
+_SENDERS = 2
 _HTTP_ERROR = 400
 
 
@@ -76,7 +74,6 @@ class Service:
         self._ended: dict[str, int] = {}
         self._responses = self._prompt_tokens = self._generation_tokens = 0
         self._watch = Watch(self._open_sessions, self._end_early)
-        self._pacer = Pacer(self._release)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
             for i in range(_SENDERS)
@@ -85,7 +82,7 @@ class Service:
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
         capabilities = self._pool.start(self)
-        for thread in (*self._senders, self._watch, self._pacer):
+        for thread in (*self._senders, self._watch):
             thread.start()
         return capabilities
 
@@ -172,7 +169,6 @@ class Service:
         self._is_closing = True
         self._watch.stop()
         self._pool.close()
-        self._pacer.stop()
         for _ in self._senders:
             self._ready.put(None)
 
@@ -183,19 +179,27 @@ class Service:
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """See `Listener`. One lock for all that one engine step brought."""
+        answers = [m for m in messages if isinstance(m, msg.Output | msg.Part | msg.Failure)]
         with self._lock:
-            for message in messages:
-                if not isinstance(message, msg.Output | msg.Part | msg.Failure):
-                    continue
-                session = self._sessions.get(message.id)
-                if session is None or session.error is not None:
-                    # Cancelled or failed meanwhile.
-                    continue
-                if isinstance(message, msg.Failure):
-                    self._set_error(session, error_of(message))
-                else:
-                    session.add(message.piece)
-                    self._schedule(session)
+            ready = [session for message in answers if (session := self._hear(message))]
+        # Senders want the lock as soon as they have something.
+        for session in ready:
+            self._ready.put(session)
+
+    def _hear(self, message: msg.Output | msg.Part | msg.Failure) -> Session | None:
+        """Take a message; return a session that has something to send and is not yet scheduled."""
+        session = self._sessions.get(message.id)
+        if session is None or session.error is not None:
+            # Cancelled or failed meanwhile.
+            return None
+        if isinstance(message, msg.Failure):
+            self._set_error(session, error_of(message))
+            return None
+        session.add(message.piece)
+        if session.is_scheduled:
+            return None
+        session.is_scheduled = True
+        return session
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """See `Listener`."""
@@ -223,24 +227,9 @@ class Service:
             self._schedule(session)
 
     def _schedule(self, session: Session) -> None:
-        due = self._pacer.due(session, len(self._sessions))
         if not session.is_scheduled:
             session.is_scheduled = True
-            session.is_held = due > 0
-            if due:
-                self._pacer.hold(session, due)
-            else:
-                self._ready.put(session)
-        elif session.is_held and not due:
-            # Its end has come: no reason to wait any more.
-            session.is_held = False
             self._ready.put(session)
-
-    def _release(self, session: Session) -> None:
-        with self._lock:
-            if session.is_held:
-                session.is_held = False
-                self._ready.put(session)
 
     def _send_ready(self) -> None:
         while (session := self._ready.get()) is not None:
@@ -265,7 +254,6 @@ class Service:
                 if piece.is_last and piece.index % session.n == 0:
                     self._prompt_tokens += piece.num_prompt_tokens
             if not outcome:
-                session.sent_at = time.monotonic()
                 session.is_scheduled = False
                 if session.has_pending or session.error is not None:
                     self._schedule(session)

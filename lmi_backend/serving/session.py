@@ -17,11 +17,6 @@ class Sink(Protocol):
         """What the client calls the request; may be empty."""
         ...
 
-    @property
-    def is_costly(self) -> bool:
-        """Whether a send is a response of Triton's, which costs more than its tokens."""
-        ...
-
     def send(self, pieces: list[Piece], *, is_last: bool) -> None:
         """Send pieces, at most one of each answer; the last ones end the request."""
         ...
@@ -39,7 +34,7 @@ class Session:
     """State of one request. `Service` guards it with its lock.
 
     At any time at most one sender holds it: `is_scheduled` is true from when it is put on the
-    ready queue, or is held back for a while (`is_held`), until a sender finds nothing more to send.
+    ready queue until a sender finds nothing more to send.
 
     Args:
         width: answers it will have.
@@ -51,11 +46,9 @@ class Session:
         "_pending",
         "deadline",
         "error",
-        "is_held",
         "is_scheduled",
         "n",
         "number",
-        "sent_at",
         "sink",
         "width",
         "worker",
@@ -66,9 +59,7 @@ class Session:
         self.width, self.n = width, n
         self.worker = 0
         self.error: LmiError | None = None
-        self.is_scheduled = self.is_held = False
-        self.sent_at = 0.0
-        """When a response was last sent, on the monotonic clock; 0 before the first."""
+        self.is_scheduled = False
         self._left = width
         self._pending: dict[int, Piece] = {}
 

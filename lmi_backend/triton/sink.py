@@ -48,11 +48,6 @@ class TritonSink:
         """See `Sink`."""
         return str(self._request.request_id())
 
-    @property
-    def is_costly(self) -> bool:
-        """See `Sink`; pieces for one response are only collected."""
-        return self._is_decoupled
-
     def send(self, pieces: list[Piece], *, is_last: bool) -> None:
         """See `Sink`."""
         if not self._is_decoupled:

@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable, Coroutine
 
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
 from lmi_backend.workers.command import TOKEN_VARIABLE
@@ -44,8 +45,18 @@ def main() -> None:
     if place:
         name = socket.gethostname()
         _log.info("rank %s of %s is on %s", place["RANK"], place["WORLD_SIZE"], name)
-    status = asyncio.run(_serve(arguments.connect, token, int(place.get("RANK", 0))))
+    status = _loop_runner()(_serve(arguments.connect, token, int(place.get("RANK", 0))))
     _leave(status)
+
+
+def _loop_runner() -> Callable[[Coroutine[None, None, int]], int]:
+    """Return what runs an event loop: uvloop's takes a tenth less CPU a token; vLLM brings it."""
+    try:
+        import uvloop  # noqa: PLC0415  not every engine's environment has it
+    except ImportError:
+        return asyncio.run
+    run: Callable[[Coroutine[None, None, int]], int] = uvloop.run
+    return run
 
 
 async def _serve(address: str, token: str, rank: int) -> int:

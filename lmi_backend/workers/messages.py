@@ -15,8 +15,9 @@ import msgspec
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.workers.pace import Pace
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -33,6 +34,7 @@ class Start(_Message, frozen=True):
 
     engine: str
     config: EngineConfig
+    pace: Pace = Pace()
 
 
 class Submit(_Message, frozen=True):

@@ -1,15 +1,23 @@
-"""The worker's end of the conversation: requests in, deltas out, one frame per loop turn."""
+"""The worker's end of the conversation: requests in, deltas out."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.engines.protocol import EngineStats
-from lmi_backend.engines.registry import CUSTOM, adapts, calls, create_engine, create_follower
+from lmi_backend.engines.registry import (
+    CUSTOM,
+    adapts,
+    calls,
+    create_engine,
+    create_follower,
+    generate,
+)
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -21,13 +29,14 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Chunk
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import failure_of
-from lmi_backend.workers.frames import FrameDecoder, encode
+from lmi_backend.workers.frames import FrameDecoder
+from lmi_backend.workers.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank, TemplateEngine
-    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.generation import Delta, GenerateRequest
 
 _log = logging.getLogger(__name__)
 
@@ -35,8 +44,6 @@ _READ_BYTES = 1 << 18
 # The stub's side sends prompts; it has checked their size.
 _FRAME_LIMIT = (1 << 32) - 1
 _STATS_SECONDS = 0.05
-_ANSWERS = (msg.Output, msg.Part, msg.Failure)
-"""Where every rank gets every request, those of rank 0 count."""
 
 
 class WorkerSession:
@@ -51,13 +58,13 @@ class WorkerSession:
         self._engine: Engine | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._beats: asyncio.Task[None] | None = None
-        self._outgoing: list[msg.FromWorker] = []
+        self._outbox = Outbox(writer.write, is_mute=rank > 0)
         self._stopping = asyncio.Event()
         self._status = 0
 
     async def run(self, token: str) -> int:
         """Serve until stopped; return the process's exit status."""
-        self._send(msg.Hello(msg.PROTOCOL, token, os.getpid(), self._rank))
+        self._outbox.send(msg.Hello(msg.PROTOCOL, token, os.getpid(), self._rank))
         incoming = asyncio.create_task(self._receive())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -99,6 +106,7 @@ class WorkerSession:
                 self._beats = asyncio.create_task(self._start(message))
             case msg.Submit() | msg.Ask() | msg.Adapt():
                 task = asyncio.create_task(self._answer(message))
+                self._outbox.open(message.id)
                 self._tasks[message.id] = task
             case msg.Abort():
                 self._abort(message)
@@ -107,6 +115,7 @@ class WorkerSession:
 
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
+        self._outbox.pace = start.pace
         try:
             if self._rank and start.engine != CUSTOM:
                 self._own = create_follower(start.engine, start.config)
@@ -121,11 +130,15 @@ class WorkerSession:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
-            self._send(msg.Ready(capabilities))
+            # A model's library is a million objects that live as long as the process: each full
+            # collection would look at all of them, for a fifth of the CPU of a small model.
+            gc.collect()
+            gc.freeze()
+            self._outbox.send(msg.Ready(capabilities))
             await self._beat(self._own)
 
     def _refuse(self, message: str, option: str = "") -> None:
-        self._send(msg.StartFailed(message, option))
+        self._outbox.send(msg.StartFailed(message, option))
         self.stop(1)
 
     async def _beat(self, engine: Rank) -> None:
@@ -134,7 +147,7 @@ class WorkerSession:
         while True:
             stats = engine.stats()
             if stats != said or quiet >= msg.HEARTBEAT_SECONDS:
-                self._send(msg.Heartbeat(stats))
+                self._outbox.send(msg.Heartbeat(stats))
                 said, quiet = stats, 0.0
                 try:
                     await engine.check_health()
@@ -149,6 +162,8 @@ class WorkerSession:
             task = self._tasks.pop(number, None)
             if task is not None:
                 task.cancel()
+            # A task that never ran does not do it.
+            self._outbox.close(number)
 
     async def _answer(self, message: msg.Submit | msg.Ask | msg.Adapt) -> None:
         """Answer one request; whatever goes wrong ends this one only."""
@@ -159,7 +174,7 @@ class WorkerSession:
         try:
             await self._work(message, self._engine)
         except LmiError as error:
-            self._send(failure_of(number, error))
+            self._outbox.fail(failure_of(number, error))
             if isinstance(error, EngineDeadError):
                 self._die()
         except Exception as error:  # noqa: BLE001  one request must not end the others
@@ -167,6 +182,7 @@ class WorkerSession:
             self._fail(number, "engine", f"{type(error).__name__}: {error}")
         finally:
             self._tasks.pop(number, None)
+            self._outbox.close(number)
 
     async def _work(self, message: msg.Submit | msg.Ask | msg.Adapt, engine: Engine) -> None:
         match message:
@@ -180,19 +196,21 @@ class WorkerSession:
             case msg.Ask():
                 async with aclosing(calls(engine).call(message.call)) as chunks:
                     async for chunk in chunks:
-                        self._send(msg.Part(message.id, chunk))
+                        self._outbox.add(message.id, chunk)
             case msg.Adapt():
                 await _adapt(message, adapts(engine))
-                self._send(msg.Part(message.id, Chunk(is_last=True)))
+                self._outbox.add(message.id, Chunk(is_last=True))
 
     async def _generate(
         self, engine: Engine, number: int, request: GenerateRequest, first: int
     ) -> None:
-        """Send the deltas of one prompt, whose answers count from `first`."""
-        async with aclosing(engine.generate(request)) as deltas:
-            async for delta in deltas:
-                delta.index += first
-                self._send(msg.Output(number, delta))
+        """Say the deltas of one prompt, whose answers count from `first`."""
+
+        def take(delta: Delta) -> None:
+            delta.index += first
+            self._outbox.add(number, delta)
+
+        await generate(engine, request, take)
 
     def _die(self) -> None:
         """End after the other requests had their turn to hear it from the engine."""
@@ -208,24 +226,11 @@ class WorkerSession:
         self._tasks.clear()
 
     def _fail(self, number: int, kind: msg.FailureKind, text: str) -> None:
-        self._send(msg.Failure(number, kind, text))
-
-    def _send(self, message: msg.FromWorker) -> None:
-        """Queue a message; all that one turn of the loop queues travels in one frame."""
-        if self._rank and isinstance(message, _ANSWERS):
-            return
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self._flush)
-        self._outgoing.append(message)
-
-    def _flush(self) -> None:
-        if self._outgoing:
-            self._writer.write(encode(self._outgoing))
-            self._outgoing.clear()
+        self._outbox.fail(msg.Failure(number, kind, text))
 
     async def _drain(self) -> None:
         """Let the last messages reach the stub, if it still reads."""
-        self._flush()
+        self._outbox.flush()
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:

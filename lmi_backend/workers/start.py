@@ -24,6 +24,7 @@ from lmi_backend.workers import messages as msg
 from lmi_backend.workers.command import Place, worker_command
 from lmi_backend.workers.connection import POLL_SECONDS, Connection
 from lmi_backend.workers.frames import encode
+from lmi_backend.workers.pace import Pace
 from lmi_backend.workers.process import WorkerProcess, describe_exit
 from lmi_backend.workers.ranks import Ranks
 from lmi_backend.workers.worker import Worker
@@ -64,7 +65,7 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            frame = encode([msg.Start(plan.engine, _engine_config(plan))])
+            frame = encode([msg.Start(plan.engine, _engine_config(plan), _pace(plan))])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -183,6 +184,11 @@ def _free_port() -> int:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _pace(plan: EnginePlan) -> Pace:
+    cores = len(os.sched_getaffinity(0)) / plan.workers
+    return Pace(cores, plan.stream_flush, plan.stream_interval)
 
 
 def _engine_config(plan: EnginePlan) -> EngineConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,8 +46,8 @@ class Analyzer:
             for _ in range(_ATTEMPTS):
                 profile.unlink(missing_ok=True)
                 said = self._run(command)
-                # Now and then it leaves an empty file after a short run.
-                if profile.is_file() and profile.stat().st_size:
+                # Now and then it leaves an empty file, or the first part of it.
+                with contextlib.suppress(OSError, ValueError):
                     return _read(json.loads(profile.read_text(encoding="utf-8")))
         message = f"perf_analyzer measured nothing:\n{said[-2000:]}"
         raise RuntimeError(message)

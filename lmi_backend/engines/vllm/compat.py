@@ -61,9 +61,11 @@ __all__ = [
     "StructuredOutputsParams",
     "VLLMClientError",
     "VllmEngineDeadError",
+    "abort",
     "argument_parser",
     "core_client",
     "core_config",
+    "count_less",
     "default_sampling",
     "engine_argument_names",
     "failed_outputs",
@@ -73,6 +75,26 @@ __all__ = [
     "tokens_input",
     "vllm_version",
 ]
+
+
+def count_less(engine: Any) -> None:
+    """Let an AsyncLLM count only what its own loggers, the given first one, look at.
+
+    Its further counts are for the metrics page of vLLM's server, and take a quarter of the front
+    end's CPU a token (benchmarks/README.md).
+    """
+    loggers = getattr(engine.logger_manager, "stat_loggers", [])  # 0.13
+    del loggers[1:]
+    if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
+        engine.log_stats = engine.output_processor.log_stats = False
+
+
+async def abort(engine: Any, queue: Any, request_id: str) -> None:
+    """End the request whose outputs a queue collects."""
+    if hasattr(queue, "request_id"):  # 0.13: the engine's own id differs from the caller's
+        await engine.abort(queue.request_id, internal=True)
+    else:
+        await engine.abort(request_id)
 
 
 def engine_argument_names() -> frozenset[str]:

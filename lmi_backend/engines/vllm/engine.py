@@ -12,6 +12,7 @@ from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.direct import hand_on
 from lmi_backend.engines.vllm.group import is_rank
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.outputs import OutputReader
@@ -28,7 +29,7 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
@@ -74,13 +75,16 @@ class VllmEngine:
         create = partial(
             compat.AsyncLLM.from_engine_args, arguments, stat_loggers=[self._last_stats.logger]
         )
-        if not is_rank():
-            return create()
-        # Only under MPI, and it imports torch's collectives.
-        from lmi_backend.engines.vllm.lockstep import LockstepClient  # noqa: PLC0415
+        if is_rank():
+            # Only under MPI, and it imports torch's collectives.
+            from lmi_backend.engines.vllm.lockstep import LockstepClient  # noqa: PLC0415
 
-        with compat.core_client(LockstepClient):
-            return create()
+            with compat.core_client(LockstepClient):
+                engine = create()
+        else:
+            engine = create()
+        compat.count_less(engine)
+        return engine
 
     async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
         """See `BodyEngine`."""
@@ -90,22 +94,35 @@ class VllmEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
         """See `Engine`."""
-        params = sampling_params(request, self._model_defaults)
         read = OutputReader(self._tokenizer, request)
-        stream = self._engine.generate(
-            await self._prompt(request),
-            params,
-            str(next(self._ids)),
-            lora_request=self._adapters.find(request.adapter),
-            priority=request.priority,
-            trace_headers=request.trace_headers or None,
-        )
         try:
-            async with aclosing(read.stream(stream)) as deltas:
+            asked = await self._ask(request)
+            async with aclosing(read.stream(self._engine.generate(**asked))) as deltas:
                 async for delta in deltas:
                     yield delta
         except Exception as error:
             raise _translate(error) from error
+
+    async def hand_on(self, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
+        """See `DirectEngine`."""
+        read = OutputReader(self._tokenizer, request)
+        try:
+            asked = await self._ask(request)
+            asked["params"] = asked.pop("sampling_params")
+            await hand_on(self._engine, asked, lambda output: read.hand_on(output, take))
+        except Exception as error:
+            raise _translate(error) from error
+
+    async def _ask(self, request: GenerateRequest) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.generate`."""
+        return {
+            "sampling_params": sampling_params(request, self._model_defaults),
+            "prompt": await self._prompt(request),
+            "request_id": str(next(self._ids)),
+            "lora_request": self._adapters.find(request.adapter),
+            "priority": request.priority,
+            "trace_headers": request.trace_headers or None,
+        }
 
     async def _prompt(self, request: GenerateRequest) -> Any:
         if request.images:

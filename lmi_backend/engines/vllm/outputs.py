@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lmi_backend.generation import Delta, Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
     from lmi_backend.generation import GenerateRequest
 
@@ -32,6 +32,11 @@ class OutputReader:
             async for output in outputs:
                 for delta in self.deltas(output):
                     yield delta
+
+    def hand_on(self, output: Any, take: Callable[[Delta], None]) -> None:
+        """Hand on the deltas of one output of vLLM."""
+        for delta in self.deltas(output):
+            take(delta)
 
     def deltas(self, output: Any) -> Iterator[Delta]:
         """Return what one output of vLLM adds, a delta for each answer in it."""

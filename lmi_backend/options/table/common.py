@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import BOOL, PAIRS, TEXT, choice, degree, float_type, whole
+from lmi_backend.options.kinds import (
+    BOOL,
+    PAIRS,
+    TEXT,
+    auto_or_number,
+    choice,
+    degree,
+    float_type,
+    whole,
+)
 from lmi_backend.options.option import NOTHING, Option
 
 _ONE_PROCESS = {"neuronx": "one process drives all Neuron cores"}
@@ -233,6 +242,21 @@ MAX_OUTPUT_SIZE: Final = Option(
     env=("MAX_NETTY_BUFFER_SIZE",),
     plan_field="max_message_size",
     help="Largest message between stub and worker, in bytes.",
+)
+STREAM_INTERVAL: Final = Option(
+    name="option.stream_interval",
+    kind=whole(1),
+    default=1,
+    plan_field="stream_interval",
+    engine_args={"vllm": "stream_interval", "trtllm": "stream_interval"},
+    help="Tokens a streamed response has at least, but for the first and last of an answer.",
+)
+STREAM_FLUSH: Final = Option(
+    name="option.stream_flush_ms",
+    kind=auto_or_number(0),
+    default="auto",
+    plan_field="stream_flush",
+    help="Milliseconds in which the tokens of a stream share a response; auto: by the load, to 50.",
 )
 CLUSTER_SIZE: Final = Option(
     name="option.cluster_size",

@@ -71,7 +71,7 @@ def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["options", "--engine", "trtllm", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["option.tokens_per_block"]["detail"] == "trtllm kv_cache_config.tokens_per_block"
-    assert rows["option.stream_interval"]["fate"] == "passed"
+    assert rows["option.tokenizer_mode"]["fate"] == "passed"
     assert rows["option.bedrock_compat"]["fate"] == "refused"
     assert rows["SERVING_FEATURES"]["fate"] == "mapped"
     assert "option.swap_space" not in rows

@@ -13,7 +13,6 @@ from lmi_backend.serving.adapters import AdapterDesk
 
 class Sink:
     request_id = ""
-    is_costly = False
 
     def __init__(self) -> None:
         self.body: Any = None

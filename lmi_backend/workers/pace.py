@@ -1,0 +1,36 @@
+"""How long the tokens of a stream wait for each other before they are sent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+# CPU of tritonserver and stub for one streamed response; `make bench`, c=64.
+_RESPONSE_SECONDS: Final = 170e-6
+_SHARE: Final = 0.1
+_SHORTEST: Final = 0.005
+_LONGEST: Final = 0.05
+
+
+class Pace(msgspec.Struct, frozen=True, array_like=True):
+    """When a worker hands on what its engine has generated.
+
+    A response costs the same however many tokens share it. So at any load the responses of all
+    streams together get a share of the machine's cores and no more; what that comes to is how far
+    apart those of one stream are. A few streams are not slowed at all.
+    """
+
+    cores: float = 1.0
+    """Of the stub's machine, the part that serves this worker's streams."""
+    flush_seconds: float | None = None
+    """A distance that the user chose instead; 0 for none."""
+    min_tokens: int = 1
+    """Tokens that share a response at least, but for the first and the last one of an answer."""
+
+    def gap(self, streams: int) -> float:
+        """Return the seconds between two responses of a stream, 0 for no wait at all."""
+        if self.flush_seconds is not None:
+            return self.flush_seconds
+        needed = streams * _RESPONSE_SECONDS / (self.cores * _SHARE)
+        return 0.0 if needed < _SHORTEST else min(needed, _LONGEST)
