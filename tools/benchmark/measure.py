@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from benchmark.perf_analyzer import Analyzer, Measured
+from benchmark.measured import Measured
+from benchmark.perf_analyzer import Analyzer
+from benchmark.servers import Running
 from benchmark.targets import Target
 
 _MICROSECONDS = 1e6
@@ -36,10 +38,13 @@ class Sample:
     concurrency: int
     requests: int
     tokens_per_second: float
+    requests_per_second: float
     first_ms: dict[str, float]
     """Milliseconds to the first response; p50, p95, p99."""
     gap_ms: dict[str, float]
     """Milliseconds between responses of a stream."""
+    token_ms: dict[str, float]
+    """Milliseconds a token, after the first response: a mean for each stream."""
     responses_per_request: float
     cpu_us_per_token: dict[str, float] = field(default_factory=dict)
     """Microseconds by class of process; an engine's count its busy waiting."""
@@ -53,42 +58,43 @@ class Sample:
     def line(self) -> str:
         """Return it in a line."""
         return (
-            f"{self.target:14s} c={self.concurrency:<4d} {self.tokens_per_second:7.0f} tokens/s  "
+            f"{self.target:22s} c={self.concurrency:<4d} {self.tokens_per_second:7.0f} tokens/s  "
             f"first {self.first_ms['p50']:6.1f} ms  gap p99 {self.gap_ms['p99']:6.1f} ms  "
             f"CPU beside the engine {self.overhead:5.1f} us/token"
         )
 
 
-def measure(target: Target, settings: Settings) -> Iterator[Sample]:
+def measure(name: str, target: Target, settings: Settings) -> Iterator[Sample]:
     """Start a target and yield a sample for each concurrency."""
-    with target.started() as pid:
+    with target(settings.analyzer) as running:
         for concurrency in settings.concurrencies:
-            yield _sample(target, pid, concurrency, settings)
+            yield _sample(name, running, concurrency, settings)
 
 
-def _sample(target: Target, pid: int, concurrency: int, settings: Settings) -> Sample:
-    words, data = target.words(), target.data(settings.tokens)
+def _sample(name: str, running: Running, concurrency: int, settings: Settings) -> Sample:
     short = max(_FEWEST, _SHORT_RUN * concurrency)
-    settings.analyzer.run(words, data, concurrency, short)
-    probe = settings.analyzer.run(words, data, concurrency, short)
+    running.asks.run(settings.tokens, concurrency, short)
+    probe = running.asks.run(settings.tokens, concurrency, short)
     rate = probe.requests / probe.seconds
     requests = max(concurrency * 4, round(rate * settings.seconds))
-    before = _processes(target, pid)
-    measured = settings.analyzer.run(words, data, concurrency, requests)
-    after = _processes(target, pid)
+    before, _ = _processes(running)
+    measured = running.asks.run(settings.tokens, concurrency, requests)
+    after, memory = _processes(running)
     tokens = measured.requests * settings.tokens
     return Sample(
-        target=target.name,
+        target=name,
         concurrency=concurrency,
         requests=measured.requests,
         tokens_per_second=tokens / measured.seconds,
+        requests_per_second=measured.requests / measured.seconds,
         first_ms=_percentiles(measured.first),
         gap_ms=_percentiles(measured.gaps),
+        token_ms=_percentiles([span / (settings.tokens - 1) for span in measured.spans]),
         responses_per_request=_responses(measured),
         cpu_us_per_token={
-            kind: (after[0][kind] - before[0][kind]) / tokens * _MICROSECONDS for kind in after[0]
+            kind: (after[kind] - before[kind]) / tokens * _MICROSECONDS for kind in after
         },
-        memory_mib=dict(after[1]),
+        memory_mib=dict(memory),
     )
 
 
@@ -103,14 +109,16 @@ def _percentiles(seconds: list[float]) -> dict[str, float]:
     return {f"p{place}": cuts[place - 1] * 1e3 for place in (50, 95, 99)}
 
 
-def _processes(target: Target, pid: int) -> tuple[Counter[str], Counter[str]]:
+def _processes(running: Running) -> tuple[Counter[str], Counter[str]]:
     """Return CPU seconds and resident MiB by class of process."""
     seconds: Counter[str] = Counter()
     memory: Counter[str] = Counter()
-    root = psutil.Process(pid)
+    if not running.pid:
+        return seconds, memory
+    root = psutil.Process(running.pid)
     for process in (root, *root.children(recursive=True)):
         try:
-            kind = target.kind(process.cmdline())
+            kind = running.kind(process.cmdline())
             times, resident = process.cpu_times(), process.memory_info().rss
         except psutil.Error:
             continue

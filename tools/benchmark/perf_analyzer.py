@@ -11,8 +11,10 @@ import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
+
+from benchmark.measured import Answer, Measured
 
 # The last wheel of the client that has the program, and the CUDA library it is linked with.
 _WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
@@ -65,19 +67,6 @@ class Analyzer:
         return done.stdout
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Times of the answers to one run's requests, in seconds."""
-
-    seconds: float
-    """From the first request to the last response."""
-    requests: int
-    first: list[float]
-    """To the first response of each request."""
-    gaps: list[float]
-    """Between the responses of a request."""
-
-
 def find_perf_analyzer(folder: Path) -> Analyzer:
     """Return the program, downloaded into a folder the first time."""
     path = folder / "tritonclient-2.50.0.data" / "data" / "bin" / "perf_analyzer"
@@ -100,17 +89,14 @@ def _known_libraries() -> str:
     return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
-def _read(profile: dict[str, list[dict[str, list[dict[str, list[int]]]]]]) -> Measured:
+def _read(profile: dict[str, list[dict[str, list[dict[str, Any]]]]]) -> Measured:
     requests = [each for part in profile["experiments"] for each in part["requests"]]
-    begun: list[int] = [each["timestamp"] for each in requests]  # type: ignore[misc]
-    answers = [each["response_timestamps"] for each in requests]
-    return Measured(
-        seconds=(max(times[-1] for times in answers) - min(begun)) / _NANOSECONDS,
-        requests=len(requests),
-        first=[(t[0] - b) / _NANOSECONDS for b, t in zip(begun, answers, strict=True)],
-        gaps=[
-            (after - before) / _NANOSECONDS
-            for times in answers
-            for before, after in pairwise(times)
-        ],
+    return Measured.of(
+        [
+            Answer(
+                each["timestamp"] / _NANOSECONDS,
+                [time / _NANOSECONDS for time in each["response_timestamps"]],
+            )
+            for each in requests
+        ]
     )

@@ -1,27 +1,57 @@
-"""Samples to files: JSON, a table for people, pictures."""
+"""Samples to files: JSON, a table for people, pictures, and one page with all of it."""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
 import platform
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmark.measure import Sample
+from benchmark.pictures import draw
+
+_HEAD = (
+    "target",
+    "at once",
+    "tokens/s",
+    "requests/s",
+    "first response ms, p50 / p99",
+    "gap ms, p50 / p99",
+    "ms a token, p50 / p99",
+    "responses a request",
+    "CPU beside the engine, µs a token",
+    "by process",
+    "MiB",
+)
+_STYLE = (
+    "body{font:15px sans-serif;margin:2em;max-width:80em} table{border-collapse:collapse}"
+    "td,th{border:1px solid #ccc;padding:.3em .6em;text-align:left} img{max-width:100%}"
+)
 
 
-def write_report(samples: list[Sample], folder: Path, name: str) -> list[Path]:
+def write_report(
+    samples: list[Sample], targets: Sequence[str], folder: Path, name: str
+) -> list[Path]:
     """Write the files of a run; return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
+    stem = folder / name
     data = {"machine": machine(), "samples": [asdict(sample) for sample in samples]}
-    paths = [folder / f"{name}.json", folder / f"{name}.md"]
-    paths[0].write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    paths[1].write_text("\n".join(table(samples)) + "\n", encoding="utf-8")
-    return paths
+    rows = list(table(samples, targets))
+    pictures = draw(samples, targets, stem)
+    texts = {
+        ".json": json.dumps(data, indent=1) + "\n",
+        ".md": "\n".join(_markdown(rows)) + "\n",
+        ".html": "\n".join(_page(name, rows, pictures)) + "\n",
+    }
+    for ending, text in texts.items():
+        stem.with_name(name + ending).write_text(text, encoding="utf-8")
+    return [*(stem.with_name(name + ending) for ending in texts), *pictures]
 
 
 def machine() -> dict[str, Any]:
@@ -40,44 +70,73 @@ def machine() -> dict[str, Any]:
     }
 
 
-def table(samples: list[Sample]) -> Iterable[str]:
-    """Yield the lines of the table: medians over the rounds, with the lowest and highest."""
-    here = machine()
-    yield (
-        f"{here['cores']} cores of {here['processor']}, {here['memory_gib']} GiB. Medians of the "
-        "rounds, lowest to highest in brackets. CPU of the engine core is left out: it counts busy "
-        "waiting.\n"
-    )
-    yield (
-        "| target | at once | tokens/s | first response ms, p50 | gap ms, p50 / p99 | responses a "
-        "request | CPU beside the engine, us a token | by process |"
-    )
-    yield "| --- " * 8 + "|"
+def table(samples: list[Sample], targets: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the rows of the table: medians over the rounds, with the lowest and highest."""
     for concurrency in sorted({sample.concurrency for sample in samples}):
-        for target in sorted({sample.target for sample in samples}):
+        for target in targets:
             rows = [s for s in samples if (s.target, s.concurrency) == (target, concurrency)]
             if rows:
                 yield _row(rows)
 
 
-def _row(rows: list[Sample]) -> str:
+def _about() -> str:
+    here = machine()
+    return (
+        f"{here['cores']} cores of {here['processor']}, {here['memory_gib']} GiB. Medians of the "
+        "rounds, lowest to highest in brackets. CPU of the engine core is left out: it counts "
+        "busy waiting. The raw engine's front end and client are one process."
+    )
+
+
+def _markdown(rows: list[list[str]]) -> Iterator[str]:
+    yield _about() + "\n"
+    yield f"| {' | '.join(_HEAD)} |"
+    yield "| --- " * len(_HEAD) + "|"
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _page(name: str, rows: list[list[str]], pictures: list[Path]) -> Iterator[str]:
+    """Yield a page that needs no other file."""
+    yield f"<!doctype html><meta charset=utf-8><title>lmi-backend, {name}</title>"
+    yield f"<style>{_STYLE}</style><h1>lmi-backend, {name}</h1><p>{html.escape(_about())}</p>"
+    for picture in pictures:
+        data = base64.b64encode(picture.read_bytes()).decode()
+        yield f'<p><img alt="{picture.stem}" src="data:image/png;base64,{data}"></p>'
+    yield f"<table><tr>{''.join(f'<th>{html.escape(cell)}</th>' for cell in _HEAD)}</tr>"
+    for row in rows:
+        yield f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>"
+    yield "</table>"
+
+
+def _row(rows: list[Sample]) -> list[str]:
     kinds = [kind for kind in rows[0].cpu_us_per_token if kind != "engine"]
     shares = (
         f"{kind} {_middle(row.cpu_us_per_token.get(kind, 0.0) for row in rows):.1f}"
         for kind in kinds
     )
-    cells = [
+    memory = (
+        f"{kind} {_middle(row.memory_mib.get(kind, 0.0) for row in rows):.0f}"
+        for kind in rows[0].memory_mib
+    )
+    return [
         rows[0].target,
         str(rows[0].concurrency),
         _range((row.tokens_per_second for row in rows), 0),
-        _range((row.first_ms["p50"] for row in rows), 1),
-        f"{_middle(row.gap_ms['p50'] for row in rows):.1f} / "
-        f"{_middle(row.gap_ms['p99'] for row in rows):.1f}",
+        _range((row.requests_per_second for row in rows), 1),
+        _times(row.first_ms for row in rows),
+        _times(row.gap_ms for row in rows),
+        _times(row.token_ms for row in rows),
         f"{_middle(row.responses_per_request for row in rows):.1f}",
-        _range((row.overhead for row in rows), 1),
+        _range((row.overhead for row in rows), 1) if kinds else "not seen",
         ", ".join(shares),
+        ", ".join(memory),
     ]
-    return f"| {' | '.join(cells)} |"
+
+
+def _times(found: Iterable[dict[str, float]]) -> str:
+    times = list(found)
+    return f"{_middle(t['p50'] for t in times):.1f} / {_middle(t['p99'] for t in times):.1f}"
 
 
 def _range(values: Iterable[float], digits: int) -> str:

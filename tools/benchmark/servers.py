@@ -1,0 +1,147 @@
+"""Start a process, wait until it answers, stop it; and the ways to ask it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmark.measured import Asks, Measured
+from benchmark.perf_analyzer import Analyzer
+
+PROMPT = "Count to one hundred:"
+_START_SECONDS = 300
+_ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "LC_ALL": "C.UTF-8"}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A target that can be asked."""
+
+    asks: Asks
+    pid: int = 0
+    """Its process, whose children count too; 0 where its CPU cannot be seen."""
+    kinds: Mapping[str, str] = field(default_factory=dict)
+    """Part of a command line to class of process; the first that fits counts."""
+
+    def kind(self, words: list[str]) -> str:
+        """Return the class of a process by its command line; empty for one that is not counted."""
+        line = " ".join(words)
+        if "VLLM::" in line:
+            return "engine"
+        return next((kind for part, kind in self.kinds.items() if part in line), "")
+
+
+@dataclass(frozen=True)
+class AnalyzerAsks:
+    """Lets perf_analyzer ask."""
+
+    analyzer: Analyzer
+    words: list[str]
+    data: Callable[[int], object]
+    """Its requests, for answers of so many tokens."""
+
+    def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
+        """See `Asks`."""
+        return self.analyzer.run(self.words, self.data(tokens), concurrency, requests)
+
+
+def triton_asks(analyzer: Analyzer, address: str, model: str, *, stream: bool = True) -> Asks:
+    """Return who asks a model on Triton, in the words of Triton's vLLM backend, over gRPC."""
+
+    def data(tokens: int) -> object:
+        sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+        request = {
+            "text_input": [PROMPT],
+            "exclude_input_in_output": [True],
+            "stream": [stream],
+            "sampling_parameters": [json.dumps(sampling)],
+        }
+        return {"data": [request]}
+
+    # Also one response needs a stream: the model may send many.
+    return AnalyzerAsks(analyzer, ["-m", model, "-u", address, "-i", "grpc", "--streaming"], data)
+
+
+def openai_asks(analyzer: Analyzer, address: str, model: str) -> Asks:
+    """Return who asks an OpenAI server."""
+
+    def data(tokens: int) -> object:
+        payload: dict[str, Any] = {
+            "model": model,
+            "messages": [{"role": "user", "content": PROMPT}],
+            "stream": True,
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "temperature": 0,
+        }
+        return {"data": [{"payload": [payload]}]}
+
+    # It streams because the body says so; perf_analyzer's option is for Triton only.
+    openai = ["--service-kind", "openai", "--endpoint", "v1/chat/completions"]
+    return AnalyzerAsks(analyzer, ["-m", model, "-u", address, *openai], data)
+
+
+@contextmanager
+def process(
+    command: Callable[[Path], list[str]], ready: str = "", **popen: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a server; give it once it answers; stop it at the end.
+
+    Args:
+        command: makes the words from a folder it may use.
+        ready: URL that answers when it is ready; empty for one that says so itself.
+        popen: for `Popen`.
+    """
+    with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
+        started = subprocess.Popen(
+            command(Path(folder)),
+            stderr=log,
+            env=os.environ | _ENVIRONMENT,
+            start_new_session=True,
+            text=True,
+            **{"stdout": log} | popen,
+        )
+        try:
+            _wait(started, ready, Path(folder, "log"))
+            yield started
+        finally:
+            started.send_signal(signal.SIGTERM)
+            try:
+                started.wait(30)
+            except subprocess.TimeoutExpired:
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+
+
+def _wait(started: subprocess.Popen[str], url: str, log: Path) -> None:
+    if not url and started.stdout is not None and started.stdout.readline():
+        return
+    end = time.monotonic() + _START_SECONDS
+    while url and started.poll() is None and time.monotonic() < end:
+        try:
+            with urllib.request.urlopen(url, timeout=5):  # noqa: S310  its own server
+                return
+        except OSError:
+            time.sleep(0.2)
+    tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
+    message = f"{started.args!r} did not start:\n{tail}"
+    raise RuntimeError(message)
+
+
+def free_port() -> int:
+    """Return a port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
