@@ -16,6 +16,7 @@ from lmi_backend.engines.vllm.direct import hand_on
 from lmi_backend.engines.vllm.group import is_rank
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.outputs import OutputReader
+from lmi_backend.engines.vllm.placement import keep_cores_apart
 from lmi_backend.engines.vllm.prompts import image_prompt
 from lmi_backend.engines.vllm.sampling import sampling_params
 from lmi_backend.engines.vllm.stats import LastStats
@@ -84,6 +85,7 @@ class VllmEngine:
         else:
             engine = create()
         compat.count_less(engine)
+        keep_cores_apart()
         return engine
 
     async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
