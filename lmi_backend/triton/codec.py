@@ -68,10 +68,10 @@ class Codec:
     def _tensor(self, name: str, value: Output) -> Any:
         kind, dimensions = self._outputs[name]
         items = value if isinstance(value, list) else [value]
-        array = np.empty(len(items), dtype=kind)
-        array[:] = [_wire(item) for item in items] if kind is np.object_ else items
-        missing = dimensions - 1 + self._is_batched
-        return pb_utils.Tensor(name, array.reshape((1,) * missing + (len(items),)))
+        array = np.array([_wire(i) for i in items] if kind is np.object_ else items, dtype=kind)
+        if missing := dimensions - 1 + self._is_batched:
+            array = array.reshape((1,) * missing + (len(items),))
+        return pb_utils.Tensor(name, array)
 
 
 def error_response(error: LmiError) -> Any:

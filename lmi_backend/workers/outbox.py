@@ -40,19 +40,26 @@ class Outbox:
 
     def __init__(self, write: Callable[[bytes], None], *, is_mute: bool = False) -> None:
         self._write, self._is_mute = write, is_mute
-        self.pace = Pace()
+        self._pace = Pace()
+        self._gap = 0.0
         self._requests: dict[int, _Request] = {}
         self._due: list[msg.FromWorker] = []
         self._ticked_at = 0.0
         self._is_ticking = False
 
+    def set_pace(self, pace: Pace) -> None:
+        """Let pieces wait so long from now on; before, none waits."""
+        self._pace = pace
+
     def open(self, number: int) -> None:
         """Expect pieces of a request."""
         self._requests[number] = _Request()
+        self._gap = self._pace.gap(len(self._requests))
 
     def close(self, number: int) -> None:
         """Forget a request, and what is held of it."""
         self._requests.pop(number, None)
+        self._gap = self._pace.gap(len(self._requests))
 
     def add(self, number: int, piece: Piece) -> None:
         """Take a piece of an answer, to say now or later; if the request was closed, never."""
@@ -64,18 +71,18 @@ class Outbox:
             held = request.held[piece.index] = piece
         else:
             held.merge(piece)  # type: ignore[arg-type]  # a request has one kind of pieces
-        gap = self.pace.gap(len(self._requests))
-        if piece.is_last or not request.has_begun or (not gap and self._is_enough(held)):
+        if piece.is_last or not request.has_begun or (not self._gap and self._is_enough(held)):
             request.has_begun = True
             self._release(number, request)
-        elif gap and not self._is_ticking:
+        elif self._gap and not self._is_ticking:
             self._is_ticking = True
-            asyncio.get_running_loop().call_at(self._ticked_at + gap, self._tick)
+            asyncio.get_running_loop().call_at(self._ticked_at + self._gap, self._tick)
 
     def fail(self, failure: msg.Failure) -> None:
         """Say that a request ended without an answer, after what there is of it."""
-        if (request := self._requests.pop(failure.id, None)) is not None:
+        if (request := self._requests.get(failure.id)) is not None:
             self._release(failure.id, request)
+            self.close(failure.id)
         if not self._is_mute:
             self.send(failure)
 
@@ -100,7 +107,7 @@ class Outbox:
 
     def _is_enough(self, piece: Piece) -> bool:
         """Tell whether a piece has its tokens; of some it is not known how many they have."""
-        return not 0 < piece.num_tokens < self.pace.min_tokens
+        return not 0 < piece.num_tokens < self._pace.min_tokens
 
     def _release(self, number: int, request: _Request) -> None:
         if not self._is_mute:

@@ -115,7 +115,7 @@ class WorkerSession:
 
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
-        self._outbox.pace = start.pace
+        self._outbox.set_pace(start.pace)
         try:
             if self._rank and start.engine != CUSTOM:
                 self._own = create_follower(start.engine, start.config)

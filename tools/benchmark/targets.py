@@ -22,6 +22,15 @@ _LMI_KINDS = {
     "triton_python_backend_stub": "stub",
     "lmi_backend.workers.main": "worker front end",
 }
+_VLLM = {
+    "option.rolling_batch": "vllm",
+    "option.model_id": _MODEL,
+    "option.pythonExecutable": _ENGINE_PYTHON,
+    "option.max_model_len": 1024,
+    "option.enforce_eager": "true",
+    "option.dtype": "fp32",
+}
+_ECHO = {"option.rolling_batch": "echo", "option.max_running": 4096}
 
 Target = Callable[[Analyzer], AbstractContextManager[Running]]
 """Starts something that can be asked, and stops it at the end."""
@@ -53,14 +62,14 @@ class _RawAsks:
 @contextmanager
 def lmi_grpc(analyzer: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, streamed over gRPC."""
-    with _lmi("vllm") as (pid, _, grpc):
+    with _lmi(_VLLM) as (pid, _, grpc):
         yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
 
 
 @contextmanager
 def lmi_http(_: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, streamed over HTTP as server-sent events."""
-    with _lmi("vllm") as (pid, http, _grpc):
+    with _lmi(_VLLM) as (pid, http, _grpc):
         asks = SseClient(f"http://{http}/v2/models/bench/generate_stream", PROMPT)
         yield Running(asks, pid, _LMI_KINDS)
 
@@ -68,31 +77,32 @@ def lmi_http(_: Analyzer) -> Iterator[Running]:
 @contextmanager
 def lmi_one_shot(analyzer: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, whole answers over gRPC."""
-    with _lmi("vllm") as (pid, _, grpc):
+    with _lmi(_VLLM) as (pid, _, grpc):
         yield Running(triton_asks(analyzer, grpc, "bench", stream=False), pid, _LMI_KINDS)
 
 
 @contextmanager
 def lmi_echo(analyzer: Analyzer) -> Iterator[Running]:
     """Start lmi-backend with the engine that repeats the prompt: all that is not the engine."""
-    with _lmi("echo") as (pid, _, grpc):
+    with _lmi(_ECHO) as (pid, _, grpc):
         yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
 
 
 @contextmanager
-def _lmi(batch: str) -> Iterator[tuple[int, str, str]]:
+def lmi_echo_each(analyzer: Analyzer) -> Iterator[Running]:
+    """Start it at a pace at which each token can have a response of its own."""
+    with _lmi(_ECHO | {"option.stream_flush_ms": 0, "option.token_seconds": 0.004}) as (
+        pid,
+        _,
+        grpc,
+    ):
+        yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+
+
+@contextmanager
+def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
     """Give process id, and addresses for HTTP and gRPC."""
     http, grpc, metrics = (free_port() for _ in range(3))
-    properties = {
-        "option.rolling_batch": batch,
-        "option.model_id": _MODEL,
-        "option.pythonExecutable": _ENGINE_PYTHON,
-        "option.max_model_len": 1024,
-        "option.enforce_eager": "true",
-        "option.dtype": "fp32",
-    }
-    if batch == "echo":
-        properties = {"option.rolling_batch": batch, "option.max_running": 4096}
 
     def command(folder: Path) -> list[str]:
         model = folder / "bench"
@@ -139,6 +149,7 @@ TARGETS: dict[str, Target] = {
     "lmi-backend, one-shot": lmi_one_shot,
     "vLLM's server": vllm_server,
     "echo": lmi_echo,
+    "echo, each token": lmi_echo_each,
 }
 """In the order of a table."""
-DEFAULT = tuple(name for name in TARGETS if name != "echo")
+DEFAULT = tuple(name for name in TARGETS if not name.startswith("echo"))

@@ -39,7 +39,7 @@ def ear() -> Ear:
 
 def _outbox(ear: Ear, **pace: Any) -> Outbox:
     outbox = Outbox(ear.write)
-    outbox.pace = Pace(**pace)
+    outbox.set_pace(Pace(**pace))
     return outbox
 
 
