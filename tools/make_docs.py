@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engines_page import engines_page
+from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
@@ -51,6 +52,7 @@ def pages() -> dict[Path, str]:
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": _metrics(),
+        "scaling.md": scaling_page(),
         "wire.md": _wire(),
     }
     return {DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()}

@@ -130,8 +130,8 @@ class WorkerSession:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
-            # A model's library is a million objects that live as long as the process: each full
-            # collection would look at all of them, for a fifth of the CPU of a small model.
+            # A model's library is a million objects that live as long as the process: a full
+            # collection would stop every stream to look at all of them.
             gc.collect()
             gc.freeze()
             self._outbox.send(msg.Ready(capabilities))

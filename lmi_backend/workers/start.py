@@ -187,8 +187,8 @@ def _free_port() -> int:
 
 
 def _pace(plan: EnginePlan) -> Pace:
-    cores = len(os.sched_getaffinity(0)) / plan.workers
-    return Pace(cores, plan.stream_flush, plan.stream_interval)
+    cores = len(os.sched_getaffinity(0))
+    return Pace.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
 
 
 def _engine_config(plan: EnginePlan) -> EngineConfig:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ _VLLM = {
     "option.enforce_eager": "true",
     "option.dtype": "fp32",
 }
-_ECHO = {"option.rolling_batch": "echo", "option.max_running": 4096}
 
 Target = Callable[[Analyzer], AbstractContextManager[Running]]
 """Starts something that can be asked, and stops it at the end."""
@@ -81,22 +80,16 @@ def lmi_one_shot(analyzer: Analyzer) -> Iterator[Running]:
         yield Running(triton_asks(analyzer, grpc, "bench", stream=False), pid, _LMI_KINDS)
 
 
-@contextmanager
-def lmi_echo(analyzer: Analyzer) -> Iterator[Running]:
-    """Start lmi-backend with the engine that repeats the prompt: all that is not the engine."""
-    with _lmi(_ECHO) as (pid, _, grpc):
-        yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+def echo(more: Mapping[str, Any]) -> Target:
+    """Return lmi-backend with the engine that repeats the prompt: all that is not the engine."""
 
+    @contextmanager
+    def running(analyzer: Analyzer) -> Iterator[Running]:
+        properties = {"option.rolling_batch": "echo", "option.max_running": 4096, **more}
+        with _lmi(properties) as (pid, _, grpc):
+            yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
 
-@contextmanager
-def lmi_echo_each(analyzer: Analyzer) -> Iterator[Running]:
-    """Start it at a pace at which each token can have a response of its own."""
-    with _lmi(_ECHO | {"option.stream_flush_ms": 0, "option.token_seconds": 0.004}) as (
-        pid,
-        _,
-        grpc,
-    ):
-        yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+    return running
 
 
 @contextmanager
@@ -148,8 +141,9 @@ TARGETS: dict[str, Target] = {
     "lmi-backend, HTTP": lmi_http,
     "lmi-backend, one-shot": lmi_one_shot,
     "vLLM's server": vllm_server,
-    "echo": lmi_echo,
-    "echo, each token": lmi_echo_each,
+    "echo": echo({}),
+    # At a pace at which each token can have a response of its own.
+    "echo, each token": echo({"option.stream_flush_ms": 0, "option.token_seconds": 0.004}),
 }
 """In the order of a table."""
 DEFAULT = tuple(name for name in TARGETS if not name.startswith("echo"))

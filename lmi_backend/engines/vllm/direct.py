@@ -1,8 +1,7 @@
 """Take a request's outputs where vLLM makes them, without a task to wake for each token.
 
 `AsyncLLM.generate` wakes the request's task for every output, and the task asks a chain of
-generators. Here vLLM's output handler calls us itself: the front end's CPU per token falls by a
-third (benchmarks/README.md).
+generators. Here vLLM's output handler calls us itself.
 """
 
 from __future__ import annotations
