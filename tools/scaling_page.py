@@ -37,7 +37,10 @@ def scaling_page() -> Iterator[str]:
     yield (
         "`tools/scale.py` simulates streams, pace, stub and server from these costs. 2 cores are "
         "the machine above; 96 cores stand for one with 8 GPUs, whose cores are not slower. The "
-        "delay is what sharing a response and waiting for the stub add to a token.\n"
+        "delay is what sharing a response and waiting for the stub add to a token. More than 1 of "
+        "1 front ends cannot be: such a load needs more workers. The costs were taken on a machine "
+        "with little to do, where each response wakes processes; under load they fall, so that "
+        "predictions err on the safe side.\n"
     )
     yield from table()
     yield ""
