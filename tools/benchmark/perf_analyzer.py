@@ -19,6 +19,7 @@ from benchmark.measured import Answer, Measured
 # The last wheel of the client that has the program, and the CUDA library it is linked with.
 _WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
 _LIBRARY = "libb64.so.0d"
+_PACKAGE = "libb64-0d"
 _ATTEMPTS = 5
 _NANOSECONDS = 1e9
 _SECONDS = 600
@@ -78,10 +79,24 @@ def find_perf_analyzer(folder: Path) -> Analyzer:
             zipfile.ZipFile(wheel).extractall(folder)
             wheel.unlink()
         path.chmod(0o755)
-    if shutil.which("ldconfig") and _LIBRARY not in _known_libraries():
-        message = f"perf_analyzer needs {_LIBRARY}: apt-get install libb64-0d"
-        raise SystemExit(message)
-    return Analyzer(path, str(folder / "nvidia" / "cuda_runtime" / "lib"))
+    libraries = [str(folder / "nvidia" / "cuda_runtime" / "lib")]
+    if _LIBRARY not in _known_libraries():
+        libraries.append(str(_download_library(folder)))
+    return Analyzer(path, ":".join(libraries))
+
+
+def _download_library(folder: Path) -> Path:
+    """Return where Debian's package is unpacked; that needs no root."""
+    unpacked = folder / _PACKAGE
+    if not unpacked.is_dir():
+        try:
+            subprocess.run(["apt-get", "download", "-qq", _PACKAGE], cwd=folder, check=True)  # noqa: S607
+            (package,) = folder.glob(f"{_PACKAGE}_*.deb")
+            subprocess.run(["dpkg", "-x", str(package), str(unpacked)], check=True)  # noqa: S607
+        except (OSError, ValueError, subprocess.CalledProcessError) as error:
+            message = f"perf_analyzer needs {_LIBRARY}, of the package {_PACKAGE}: {error}"
+            raise SystemExit(message) from error
+    return next(unpacked.rglob(_LIBRARY)).parent
 
 
 def _known_libraries() -> str:
