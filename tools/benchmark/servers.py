@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -117,11 +118,12 @@ def process(
             yield started
         finally:
             started.send_signal(signal.SIGTERM)
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 started.wait(30)
-            except subprocess.TimeoutExpired:
+            # What it left behind would run beside the next one.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
-                started.wait()
+            started.wait()
 
 
 def _wait(started: subprocess.Popen[str], url: str, log: Path) -> None:

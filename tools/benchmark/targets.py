@@ -17,6 +17,7 @@ from benchmark.sse_client import SseClient
 ROOT = Path(__file__).resolve().parent.parent.parent
 _MODEL = ROOT / ".cache" / "tiny" / "llama"
 _ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
+_STOP_SECONDS = 30
 _LMI_KINDS = {
     "tritonserver": "tritonserver",
     "triton_python_backend_stub": "stub",
@@ -42,6 +43,8 @@ def raw_engine(_: Analyzer) -> Iterator[Running]:
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with process(lambda _: words, **pipes) as started:
         yield Running(_RawAsks(started), started.pid, {"raw_engine": "front end"})
+        # It ends with its input, and its engine with it; a signal would leave that behind.
+        started.communicate(timeout=_STOP_SECONDS)
 
 
 class _RawAsks:
