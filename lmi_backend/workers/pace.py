@@ -10,8 +10,8 @@ import msgspec
 # CPU of tritonserver and stub for one streamed response; `make bench`, c=64.
 _RESPONSE_SECONDS: Final = 170e-6
 _SHARE: Final = 0.1
-# Half of what one stub sends on two cores that it shares with its client; more cores do not help
-# its Python.
+# About half of what one stub sends on two cores that it shares with its client; more cores do not
+# help its Python.
 _MOST_RESPONSES: Final = 4000
 _SHORTEST: Final = 0.005
 _LONGEST: Final = 0.05
