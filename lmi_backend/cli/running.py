@@ -54,6 +54,8 @@ class RunningServer:
             f"--backend-directory={server.backends}",
             f"--model-repository={repository}",
             "--model-control-mode=explicit",
+            # What is loaded has been written whole; completing it takes a second.
+            "--disable-auto-complete-config",
             *(f"--load-model={name}" for name in names),
             f"--http-address={ports.host}",
             f"--http-port={ports.http}",

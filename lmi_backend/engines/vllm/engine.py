@@ -8,6 +8,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
+_POLL_SECONDS = 0.1
 
 
 class VllmEngine:
@@ -53,9 +56,11 @@ class VllmEngine:
     async def start(self) -> Capabilities:
         """See `Engine`."""
         arguments = engine_args(self._config)
+        # The thread blocks until the engine core has loaded the model.
+        loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
         try:
-            # Blocks until the engine core has loaded the model.
-            self._engine = await asyncio.to_thread(self._create, arguments)
+            await _import_while(loading)
+            self._engine = await loading
         except ValueError as error:
             message = f"vLLM refuses to start: {error}"
             raise ConfigurationError(message) from error
@@ -179,6 +184,19 @@ class VllmEngine:
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
+
+
+async def _import_while(loading: asyncio.Task[Any]) -> None:
+    """Import vLLM's HTTP server while its core loads the model, which takes longer.
+
+    Not before the core's process exists: one forked in the middle of an import could never end it.
+    """
+    this = psutil.Process()
+    while not loading.done():
+        if this.children():
+            await asyncio.to_thread(compat.http_server)
+            return
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 def _translate(error: Exception) -> LmiError:
