@@ -105,11 +105,26 @@ class Engine(Rank, Protocol):
         ...
 
 
+class Taker(Protocol):
+    """Takes the deltas of a request."""
+
+    def take(self, delta: Delta) -> None:
+        """Take a delta."""
+        ...
+
+    def may_wait(self, give: Callable[[], None]) -> bool:
+        """Tell whether tokens may stay where they are until `give` is called, which hands them on.
+
+        So a delta is made of many at once. If not, or before, they are handed on by `take`.
+        """
+        ...
+
+
 class DirectEngine(Protocol):
     """An engine that can do without a generator, which costs a wake-up of a task for each token."""
 
-    async def hand_on(self, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
-        """Generate, and call `take` with each delta; cancelling aborts the request.
+    async def hand_on(self, request: GenerateRequest, taker: Taker) -> None:
+        """Generate, and let each delta be taken; cancelling aborts the request.
 
         Raises what `Engine.generate` raises.
         """

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
         Engine,
         EngineConfig,
         Rank,
+        Taker,
     )
-    from lmi_backend.generation import Delta, GenerateRequest
+    from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
@@ -93,14 +94,14 @@ def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object
     return factory(config)
 
 
-async def generate(engine: Engine, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
-    """Let an engine generate; `take` gets each delta. See `Engine.generate`."""
+async def generate(engine: Engine, request: GenerateRequest, taker: Taker) -> None:
+    """Let an engine generate; `taker` gets each delta. See `Engine.generate`."""
     if hasattr(engine, "hand_on"):
-        await cast("DirectEngine", engine).hand_on(request, take)
+        await cast("DirectEngine", engine).hand_on(request, taker)
         return
     async with aclosing(engine.generate(request)) as deltas:
         async for delta in deltas:
-            take(delta)
+            taker.take(delta)
 
 
 def calls(engine: Engine) -> BodyEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lmi_backend.generation import Delta
@@ -19,11 +20,33 @@ if TYPE_CHECKING:
 class _Request:
     """What has come for one request and is not said yet, by answer."""
 
-    __slots__ = ("has_begun", "held")
+    __slots__ = ("givers", "has_begun", "held")
 
     def __init__(self) -> None:
         self.held: dict[int, Piece] = {}
+        self.givers: set[Callable[[], None]] = set()
+        """Where more is held; whom to ask for it."""
         self.has_begun = False
+
+    def collect(self) -> None:
+        """Hold what others hold."""
+        givers, self.givers = self.givers, set()
+        for give in givers:
+            give()
+
+
+class _Taker:
+    """Takes the deltas of one prompt of a request. See `engines.protocol.Taker`."""
+
+    __slots__ = ("_first", "_number", "_outbox", "may_wait")
+
+    def __init__(self, outbox: Outbox, number: int, first: int) -> None:
+        self._outbox, self._number, self._first = outbox, number, first
+        self.may_wait = partial(outbox.may_wait, number)
+
+    def take(self, delta: Delta) -> None:
+        delta.index += self._first
+        self._outbox.add(self._number, delta)
 
 
 class Outbox:
@@ -61,6 +84,20 @@ class Outbox:
         self._requests.pop(number, None)
         self._gap = self._pace.gap(len(self._requests))
 
+    def taker(self, number: int, first: int) -> _Taker:
+        """Return what takes the deltas of one prompt, whose answers count from `first`."""
+        return _Taker(self, number, first)
+
+    def may_wait(self, number: int, give: Callable[[], None]) -> bool:
+        """Tell whether tokens may stay where they are; if so, `give` adds them when it is time."""
+        request = self._requests.get(number)
+        if request is None or not request.has_begun or not self._gap:
+            return False
+        request.givers.add(give)
+        if not self._is_ticking:
+            self._tick_soon()
+        return True
+
     def add(self, number: int, piece: Piece) -> None:
         """Take a piece of an answer, to say now or later; if the request was closed, never."""
         request = self._requests.get(number)
@@ -75,12 +112,12 @@ class Outbox:
             request.has_begun = True
             self._release(number, request)
         elif self._gap and not self._is_ticking:
-            self._is_ticking = True
-            asyncio.get_running_loop().call_at(self._ticked_at + self._gap, self._tick)
+            self._tick_soon()
 
     def fail(self, failure: msg.Failure) -> None:
         """Say that a request ended without an answer, after what there is of it."""
         if (request := self._requests.get(failure.id)) is not None:
+            request.collect()
             self._release(failure.id, request)
             self.close(failure.id)
         if not self._is_mute:
@@ -98,12 +135,19 @@ class Outbox:
             self._write(encode(self._due))
             self._due.clear()
 
+    def _tick_soon(self) -> None:
+        self._is_ticking = True
+        asyncio.get_running_loop().call_at(self._ticked_at + self._gap, self._tick)
+
     def _tick(self) -> None:
-        self._is_ticking = False
         self._ticked_at = asyncio.get_running_loop().time()
         for number, request in self._requests.items():
+            if request.givers:
+                request.collect()
             if any(map(self._is_enough, request.held.values())):
                 self._release(number, request)
+        # Not before: what is collected must not start a tick of its own.
+        self._is_ticking = False
 
     def _is_enough(self, piece: Piece) -> bool:
         """Tell whether a piece has its tokens; of some it is not known how many they have."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
     from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank, TemplateEngine
-    from lmi_backend.generation import Delta, GenerateRequest
+    from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
 
@@ -205,12 +205,7 @@ class WorkerSession:
         self, engine: Engine, number: int, request: GenerateRequest, first: int
     ) -> None:
         """Say the deltas of one prompt, whose answers count from `first`."""
-
-        def take(delta: Delta) -> None:
-            delta.index += first
-            self._outbox.add(number, delta)
-
-        await generate(engine, request, take)
+        await generate(engine, request, self._outbox.taker(number, first))
 
     def _die(self) -> None:
         """End after the other requests had their turn to hear it from the engine."""

@@ -72,6 +72,7 @@ __all__ = [
     "http_server",
     "import_reasoning_parser",
     "name_shared_memory",
+    "request_state",
     "tokens_input",
     "vllm_version",
 ]
@@ -87,6 +88,12 @@ def count_less(engine: Any) -> None:
     del loggers[1:]
     if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
         engine.log_stats = engine.output_processor.log_stats = False
+
+
+def request_state(engine: Any, queue: Any, request_id: str) -> Any:
+    """Return what vLLM keeps of a running request; None if it asks for several answers."""
+    own_id = getattr(queue, "request_id", request_id)  # 0.13: the engine's own
+    return engine.output_processor.request_states.get(own_id)
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:

@@ -32,7 +32,9 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.protocol import Taker
 
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
@@ -110,13 +112,13 @@ class VllmEngine:
         except Exception as error:
             raise _translate(error) from error
 
-    async def hand_on(self, request: GenerateRequest, take: Callable[[Delta], None]) -> None:
+    async def hand_on(self, request: GenerateRequest, taker: Taker) -> None:
         """See `DirectEngine`."""
         read = OutputReader(self._tokenizer, request)
         try:
             asked = await self._ask(request)
             asked["params"] = asked.pop("sampling_params")
-            await hand_on(self._engine, asked, lambda output: read.hand_on(output, take))
+            await hand_on(self._engine, asked, partial(read.hand_on, take=taker.take), taker)
         except Exception as error:
             raise _translate(error) from error
 

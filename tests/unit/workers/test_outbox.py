@@ -174,3 +174,55 @@ async def test_answers_of_one_request_keep_apart(ear: Ear) -> None:
     outbox.add(1, Delta("end", index=1, finish_reason="stop"))
     await _turns()
     assert [(m.piece.index, m.piece.text) for m in ear.frames[0]] == [(0, "xx"), (1, "xxend")]
+
+
+async def test_tokens_may_wait_where_they_are_and_are_asked_for_when_it_is_time(ear: Ear) -> None:
+    outbox = await _ticked(ear, SOON)
+    taker, held = outbox.taker(1, 0), ["c", "d"]
+
+    def give() -> None:
+        taker.take(Delta("".join(held), num_tokens=len(held)))
+        held.clear()
+
+    assert taker.may_wait(give)
+    assert taker.may_wait(give)
+    outbox.add(2, _token("c"))
+    await asyncio.sleep(3 * SOON)
+    assert [sorted((m.id, m.piece.text) for m in frame) for frame in ear.frames] == [
+        [(1, "cd"), (2, "c")]
+    ]
+    # It ticks on after that.
+    ear.frames.clear()
+    held.append("e")
+    assert taker.may_wait(give)
+    await asyncio.sleep(3 * SOON)
+    assert ear.said == [(1, "e")]
+
+
+async def test_no_token_waits_elsewhere_that_would_not_wait_here(ear: Ear) -> None:
+    outbox = _outbox(ear, flush_seconds=NEVER)
+    outbox.open(1)
+    taker = outbox.taker(1, 0)
+    assert not taker.may_wait(lambda: None), "the first token goes at once"
+    taker.take(_token("a"))
+    assert taker.may_wait(lambda: None)
+    outbox.set_pace(Pace())
+    outbox.open(2)
+    assert not taker.may_wait(lambda: None), "a few streams are not slowed at all"
+    outbox.close(1)
+    assert not taker.may_wait(lambda: None), "a closed request has nothing to wait for"
+
+
+async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
+    outbox = _outbox(ear, flush_seconds=NEVER)
+    outbox.open(1)
+    taker = outbox.taker(1, 4)
+    taker.take(_token("a"))
+    assert taker.may_wait(lambda: taker.take(_token("b")))
+    outbox.fail(msg.Failure(1, "engine", "it broke"))
+    await _turns()
+    (frame,) = ear.frames
+    pieces, failure = frame[:-1], frame[-1]
+    assert "".join(m.piece.text for m in pieces) == "ab"
+    assert {m.piece.index for m in pieces} == {4}
+    assert isinstance(failure, msg.Failure)
