@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import statistics
+import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psutil
 
@@ -49,6 +50,8 @@ class Sample:
     cpu_us_per_token: dict[str, float] = field(default_factory=dict)
     """Microseconds by class of process; an engine's count its busy waiting."""
     memory_mib: dict[str, float] = field(default_factory=dict)
+    start_seconds: float = 0.0
+    """From the start of its processes until it answered."""
 
     @property
     def overhead(self) -> float:
@@ -66,9 +69,11 @@ class Sample:
 
 def measure(name: str, target: Target, settings: Settings) -> Iterator[Sample]:
     """Start a target and yield a sample for each concurrency."""
+    began = time.monotonic()
     with target(settings.analyzer) as running:
+        start = time.monotonic() - began
         for concurrency in settings.concurrencies:
-            yield _sample(name, running, concurrency, settings)
+            yield replace(_sample(name, running, concurrency, settings), start_seconds=start)
 
 
 def _sample(name: str, running: Running, concurrency: int, settings: Settings) -> Sample:

@@ -28,6 +28,7 @@ _HEAD = (
     "CPU beside the engine, µs a token",
     "by process",
     "MiB",
+    "start, s",
 )
 _STYLE = (
     "body{font:15px sans-serif;margin:2em;max-width:80em} table{border-collapse:collapse}"
@@ -131,6 +132,7 @@ def _row(rows: list[Sample]) -> list[str]:
         _range((row.overhead for row in rows), 1) if kinds else "not seen",
         ", ".join(shares),
         ", ".join(memory),
+        _range((row.start_seconds for row in rows), 1),
     ]
 
 

@@ -135,7 +135,7 @@ def _wait(started: subprocess.Popen[str], url: str, log: Path) -> None:
             with urllib.request.urlopen(url, timeout=5):  # noqa: S310  its own server
                 return
         except OSError:
-            time.sleep(0.2)
+            time.sleep(0.02)
     tail = log.read_text(encoding="utf-8", errors="replace")[-3000:]
     message = f"{started.args!r} did not start:\n{tail}"
     raise RuntimeError(message)
