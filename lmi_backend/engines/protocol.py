@@ -62,6 +62,16 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     """Requests it holds back."""
     kv_cache_usage: float = 0.0
     """Share of KV-cache blocks in use, 0 to 1."""
+    steps: int | None = None
+    """Steps made since the start; None from an engine that does not count them."""
+    prompt_tokens_looked_up: int = 0
+    """Prompt tokens since the start that were looked for in the prefix cache."""
+    prompt_tokens_cached: int = 0
+    """Of these, found there."""
+    tokens_drafted: int = 0
+    """Tokens since the start that speculation proposed."""
+    tokens_accepted: int = 0
+    """Of these, kept."""
 
 
 class Rank(Protocol):

@@ -49,8 +49,10 @@ class EnginePlan:
     """Seconds for a worker to become ready."""
     request_timeout: int = 240
     """Seconds a request may run."""
+    hang_timeout: int = 120
+    """Seconds without a step after which an engine that has requests is dead; 0: never."""
     restart_limit: int = 10
-    """Deaths of a worker after which it is not started again."""
+    """Deaths of a worker soon after each other, after which it is not started again."""
     parallel_loading: bool = False
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""

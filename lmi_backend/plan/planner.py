@@ -93,6 +93,7 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
         "queue_size": options[srv.JOB_QUEUE_SIZE],
         "load_timeout": options[opt.MODEL_LOADING_TIMEOUT],
         "request_timeout": options[opt.PREDICT_TIMEOUT],
+        "hang_timeout": options[opt.HANG_TIMEOUT],
         "restart_limit": options[srv.RETRY_THRESHOLD],
         "parallel_loading": options[opt.PARALLEL_LOADING],
         "max_message_size": options[opt.MAX_OUTPUT_SIZE],

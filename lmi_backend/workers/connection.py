@@ -17,6 +17,7 @@ SILENCE_SECONDS: Final = 30
 """A worker beats every second; an event loop silent for this long does not come back."""
 
 _SEND_SECONDS = 10
+_BEAT_SECONDS = 1
 
 
 class Connection:
@@ -42,7 +43,7 @@ class Connection:
     def expect_beats(self) -> None:
         """From now on silence is a fault."""
         self._is_ready = True
-        self._set_timeout(socket.SO_RCVTIMEO, SILENCE_SECONDS)
+        self._set_timeout(socket.SO_RCVTIMEO, _BEAT_SECONDS)
 
     def send(self, frame: bytes) -> None:
         """Send messages that `encode` has packed.
@@ -66,16 +67,18 @@ class Connection:
         Raises:
             WorkerError: the worker is gone, silent, or cannot be understood.
         """
-        try:
-            return receive(self._socket, self._decoder)
-        except BlockingIOError:
-            if not self._is_ready:
-                return []
-            message = f"the worker said nothing for {SILENCE_SECONDS} s"
-            raise WorkerError(message) from None
-        except OSError as error:
-            message = f"the worker's socket failed: {error}"
-            raise ConnectionLostError(message) from error
+        # Second by second: when the whole machine stood still, that is one second to both.
+        for _ in range(SILENCE_SECONDS):
+            try:
+                return receive(self._socket, self._decoder)
+            except BlockingIOError:
+                if not self._is_ready:
+                    return []
+            except OSError as error:
+                message = f"the worker's socket failed: {error}"
+                raise ConnectionLostError(message) from error
+        message = f"the worker said nothing for {SILENCE_SECONDS} s"
+        raise WorkerError(message)
 
     def read_first(self) -> msg.FromWorker | None:
         """Return its first message; None if it says nothing for some seconds."""

@@ -17,7 +17,7 @@ from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 from lmi_backend.workers.pace import Pace
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -35,6 +35,8 @@ class Start(_Message, frozen=True):
     engine: str
     config: EngineConfig
     pace: Pace = Pace()
+    hang_seconds: float = 0.0
+    """Without a step of an engine that has requests, after which it is dead; 0: never."""
 
 
 class Submit(_Message, frozen=True):

@@ -38,6 +38,8 @@ RUN_DIR_VARIABLE: Final = "LMI_BACKEND_RUN_DIR"
 
 _STOP_SECONDS = 15.0
 _LONGEST_PAUSE = 30.0
+# A worker that has served so long did not die of how it is configured: it is started again at once.
+_FORGIVEN_SECONDS = 600.0
 
 
 class Listener(Protocol):
@@ -58,6 +60,9 @@ class _Slot:
     outstanding: int = 0
     taken: int = 0
     deaths: int = 0
+    failures: int = 0
+    """Deaths and failed starts that are not forgiven."""
+    ready_since: float = 0.0
     trouble: str = "it is not started"
     stats: EngineStats = field(default_factory=EngineStats)
 
@@ -197,7 +202,7 @@ class Pool:
         )
         with self._lock:
             if not self._closing.is_set():
-                slot.worker, slot.trouble = worker, ""
+                slot.worker, slot.trouble, slot.ready_since = worker, "", time.monotonic()
         if slot.worker is None:
             worker.kill()
             return
@@ -240,7 +245,10 @@ class Pool:
         """Forget a worker; return what its requests are told."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()
-            slot.deaths += not self._closing.is_set()
+            if not self._closing.is_set():
+                slot.deaths += 1
+                has_proved = time.monotonic() - slot.ready_since > _FORGIVEN_SECONDS
+                slot.failures = 1 if has_proved else slot.failures + 1
             slot.trouble = f"it {how} and is being restarted"
         text = f"worker {worker.name} {how}"
         if not self._closing.is_set():
@@ -249,18 +257,18 @@ class Pool:
 
     def _restart(self, slot: _Slot) -> bool:
         """Start a slot again, with pauses; return False if it is given up."""
-        while slot.deaths <= self._plan.restart_limit:
-            pause = min(_LONGEST_PAUSE, 2.0 ** (slot.deaths - 1) / 2)
+        while slot.failures <= self._plan.restart_limit:
+            pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)
             if self._closing.wait(pause):
                 return False
             try:
                 self._start_slot(slot)
             except LmiError as error:
-                slot.deaths += 1
+                slot.failures += 1
                 slot.trouble = f"it could not be restarted: {str(error).splitlines()[0]}"
                 _log.exception("worker %s", slot.name)
             else:
                 return True
-        slot.trouble = f"it died {slot.deaths} times and is given up (retry_threshold)"
+        slot.trouble = f"it failed {slot.failures} times and is given up (retry_threshold)"
         _log.error("worker %s: %s", slot.name, slot.trouble)
         return False

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
@@ -30,6 +31,7 @@ from lmi_backend.generation import Chunk
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import failure_of
 from lmi_backend.workers.frames import FrameDecoder
+from lmi_backend.workers.hang import HangWatch
 from lmi_backend.workers.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class WorkerSession:
         self._outbox = Outbox(writer.write, is_mute=rank > 0)
         self._stopping = asyncio.Event()
         self._status = 0
+        self._death = "the engine died"
 
     async def run(self, token: str) -> int:
         """Serve until stopped; return the process's exit status."""
@@ -135,13 +138,13 @@ class WorkerSession:
             gc.collect()
             gc.freeze()
             self._outbox.send(msg.Ready(capabilities))
-            await self._beat(self._own)
+            await self._beat(self._own, HangWatch(start.hang_seconds))
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._outbox.send(msg.StartFailed(message, option))
         self.stop(1)
 
-    async def _beat(self, engine: Rank) -> None:
+    async def _beat(self, engine: Rank, watch: HangWatch) -> None:
         """Say that the loop turns each second, and what changed at most every 50 ms."""
         said, quiet = EngineStats(), 0.0
         while True:
@@ -150,10 +153,11 @@ class WorkerSession:
                 self._outbox.send(msg.Heartbeat(stats))
                 said, quiet = stats, 0.0
                 try:
+                    watch.check(stats, time.monotonic())
                     await engine.check_health()
                 except EngineDeadError as error:
                     _log.error("%s", error)
-                    self._die()
+                    self._die(str(error))
             await asyncio.sleep(_STATS_SECONDS)
             quiet += _STATS_SECONDS
 
@@ -176,7 +180,7 @@ class WorkerSession:
         except LmiError as error:
             self._outbox.fail(failure_of(number, error))
             if isinstance(error, EngineDeadError):
-                self._die()
+                self._die(str(error))
         except Exception as error:  # noqa: BLE001  one request must not end the others
             _log.exception("request %s failed", number)
             self._fail(number, "engine", f"{type(error).__name__}: {error}")
@@ -207,14 +211,15 @@ class WorkerSession:
         """Say the deltas of one prompt, whose answers count from `first`."""
         await generate(engine, request, self._outbox.taker(number, first))
 
-    def _die(self) -> None:
+    def _die(self, why: str) -> None:
         """End after the other requests had their turn to hear it from the engine."""
+        self._death = why
         asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
 
     def _fail_open_requests(self) -> None:
         for number, task in list(self._tasks.items()):
             if self._status:
-                self._fail(number, "dead", "the engine died")
+                self._fail(number, "dead", self._death)
             else:
                 self._fail(number, "stopping", "the server is stopping")
             task.cancel()

@@ -21,6 +21,7 @@ from lmi_backend.errors import (
     WorkerStartError,
 )
 from lmi_backend.workers import messages as msg
+from lmi_backend.workers.causes import likely_cause
 from lmi_backend.workers.command import Place, worker_command
 from lmi_backend.workers.connection import POLL_SECONDS, Connection
 from lmi_backend.workers.frames import encode
@@ -65,7 +66,8 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            frame = encode([msg.Start(plan.engine, _engine_config(plan), _pace(plan))])
+            config = _engine_config(plan)
+            frame = encode([msg.Start(plan.engine, config, _pace(plan), plan.hang_timeout)])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -132,7 +134,7 @@ class _Start:
                 case msg.StartFailed(message=text, option=option) if option:
                     raise OptionError(text, option=option, origin="engine")
                 case msg.StartFailed(message=text):
-                    raise ConfigurationError(text)
+                    raise ConfigurationError(text + _advice(f"{text}\n{self.process.last_lines()}"))
                 case _:
                     pass
         return None
@@ -149,7 +151,8 @@ class _Start:
             raise WorkerStartError(message)
         else:
             return
-        message = f"{problem}. Its last lines:\n{self.process.last_lines()}"
+        lines = self.process.last_lines()
+        message = f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}"
         raise WorkerStartError(message)
 
 
@@ -184,6 +187,11 @@ def _free_port() -> int:
         probe.bind(("", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+def _advice(words: str, status: int | None = None) -> str:
+    cause = likely_cause(words, status)
+    return f"; likely cause: {cause}" if cause else ""
 
 
 def _pace(plan: EnginePlan) -> Pace:

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psutil
 
 from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
@@ -168,9 +169,12 @@ class VllmEngine:
         # vLLM reports with each step; an idle engine makes none, so its last report is stale.
         unfinished = self._engine.output_processor.get_num_unfinished_requests()
         last = self._last_stats.value
-        return EngineStats(
-            running=min(last.running, unfinished),
-            waiting=min(last.waiting, unfinished),
+        waiting = min(last.waiting, unfinished)
+        return msgspec.structs.replace(
+            last,
+            # With those that it has not heard of yet; if it never does, it hangs.
+            running=unfinished - waiting,
+            waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
         )
 

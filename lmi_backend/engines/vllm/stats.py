@@ -1,18 +1,20 @@
-"""Keep the last figures vLLM reports about itself."""
+"""Keep what vLLM reports about itself: the last load, and sums since the start."""
 
 from __future__ import annotations
 
 from typing import Any
+
+import msgspec
 
 from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.engines.vllm import compat
 
 
 class LastStats:
-    """Holds the newest report; `logger` is the factory vLLM wants."""
+    """Holds what was reported; `logger` is the factory vLLM wants."""
 
     def __init__(self) -> None:
-        self.value = EngineStats()
+        self.value = EngineStats(steps=0)
 
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
         """Return a stat logger that reports here."""
@@ -25,12 +27,23 @@ class _Logger(compat.StatLoggerBase):  # type: ignore[misc]  # vLLM is not insta
 
     def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
-        if scheduler_stats is not None:
-            self._target.value = EngineStats(
-                running=scheduler_stats.num_running_reqs,
-                waiting=scheduler_stats.num_waiting_reqs,
-                kv_cache_usage=scheduler_stats.kv_cache_usage,
-            )
+        if scheduler_stats is None:
+            return
+        before = self._target.value
+        sums: dict[str, int] = {"steps": (before.steps or 0) + 1}
+        if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
+            sums["prompt_tokens_looked_up"] = before.prompt_tokens_looked_up + cache.queries
+            sums["prompt_tokens_cached"] = before.prompt_tokens_cached + cache.hits
+        if (drafts := scheduler_stats.spec_decoding_stats) is not None:
+            sums["tokens_drafted"] = before.tokens_drafted + drafts.num_draft_tokens
+            sums["tokens_accepted"] = before.tokens_accepted + drafts.num_accepted_tokens
+        self._target.value = msgspec.structs.replace(
+            before,
+            running=scheduler_stats.num_running_reqs,
+            waiting=scheduler_stats.num_waiting_reqs,
+            kv_cache_usage=scheduler_stats.kv_cache_usage,
+            **sums,
+        )
 
     def log_engine_initialized(self) -> None:
         """Say nothing; the worker says it is ready."""

@@ -235,6 +235,14 @@ PREDICT_TIMEOUT: Final = Option(
     plan_field="request_timeout",
     help="Seconds a request may run.",
 )
+HANG_TIMEOUT: Final = Option(
+    name="option.hang_timeout",
+    kind=whole(0),
+    default=120,
+    plan_field="hang_timeout",
+    help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
+    "never. Only vLLM's are counted.",
+)
 MAX_OUTPUT_SIZE: Final = Option(
     name="option.max_output_size",
     kind=whole(1024),

@@ -1,0 +1,75 @@
+"""Why a worker did not start, as far as its last words tell, and what to change."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Final
+
+_LESS_MEMORY: Final = (
+    "lower option.max_model_len, option.max_rolling_batch_size or "
+    "option.max_rolling_batch_prefill_tokens, raise option.tensor_parallel_degree, or quantise the "
+    "model (option.quantize)"
+)
+_CAUSES: Final = (
+    (
+        r"No available memory for the cache blocks|larger than the available KV cache memory"
+        r"|larger than the maximum number of tokens that can be stored in KV cache",
+        "the KV cache does not fit: lower option.max_model_len, raise "
+        "option.gpu_memory_utilization, or raise option.tensor_parallel_degree",
+    ),
+    (
+        r"Free memory on device .* is less than desired",
+        "somebody else uses the GPU: end that, or lower option.gpu_memory_utilization",
+    ),
+    (
+        r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|HIP out of memory",
+        f"the GPU's memory is full: {_LESS_MEMORY}",
+    ),
+    (
+        r"DefaultCPUAllocator: can't allocate|MemoryError|Cannot allocate memory"
+        r"|std::bad_alloc",
+        f"the host's memory is full: {_LESS_MEMORY}",
+    ),
+    (
+        r"No space left on device|unable to .* shared memory|Bus error",
+        "a disk or /dev/shm is full: give the container more shared memory (docker --shm-size), "
+        "or make room where HF_HOME is",
+    ),
+    (
+        r"GatedRepoError|401 Client Error|403 Client Error|is a gated repo",
+        "the hub refuses the model: accept its licence there, and set HF_TOKEN",
+    ),
+    (
+        r"RepositoryNotFoundError|is not a valid model identifier|LocalEntryNotFoundError",
+        "there is no such model: check option.model_id, and that the hub can be reached",
+    ),
+    (
+        r"trust_remote_code=True",
+        "the model brings code of its own: if you trust it, set option.trust_remote_code=true",
+    ),
+    (
+        r"Address already in use|EADDRINUSE",
+        "a port is taken: end what is left of another worker",
+    ),
+    (
+        r"no kernel image is available|CUDA driver version is insufficient",
+        "the GPU or its driver does not fit the engine's CUDA build",
+    ),
+)
+
+
+def likely_cause(words: str, status: int | None = None) -> str:
+    """Return what most likely went wrong and what to do, or an empty text.
+
+    Args:
+        words: what the worker last said.
+        status: its exit status, negative for a signal; None if it has none.
+    """
+    for pattern, advice in _CAUSES:
+        if re.search(pattern, words):
+            return advice
+    if status == -signal.SIGKILL:
+        return f"the kernel kills a process when the host's memory is full: {_LESS_MEMORY}"
+    return ""

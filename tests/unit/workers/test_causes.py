@@ -1,0 +1,63 @@
+"""What users are told to change when a worker did not start. The words are the libraries' own."""
+
+import signal
+
+import pytest
+
+from lmi_backend.options.table import KEYS
+from lmi_backend.workers import causes
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+            "the GPU's memory is full",
+        ),
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing "
+            "`gpu_memory_utilization` when initializing the engine.",
+            "option.gpu_memory_utilization",
+        ),
+        (
+            "ValueError: To serve at least one request with the model's max seq len (131072), "
+            "16.0 GiB KV cache is needed, which is larger than the available KV cache memory",
+            "option.max_model_len",
+        ),
+        (
+            "ValueError: Free memory on device cuda:0 (3.2/79.1 GiB) on startup is less than "
+            "desired GPU memory utilization (0.9, 71.2 GiB).",
+            "somebody else uses the GPU",
+        ),
+        (
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't "
+            "allocate memory: you tried to allocate 137438953472 bytes.",
+            "the host's memory is full",
+        ),
+        ("OSError: [Errno 28] No space left on device", "--shm-size"),
+        ("huggingface_hub.errors.GatedRepoError: 401 Client Error.", "HF_TOKEN"),
+        ("set the option `trust_remote_code=True` to remove this error.", "trust_remote_code"),
+    ],
+)
+def test_the_last_words_tell_the_cause(words: str, advice: str) -> None:
+    assert advice in causes.likely_cause(f"line\n{words}\nline")
+
+
+def test_a_killed_process_most_likely_took_too_much_memory() -> None:
+    assert "the host's memory is full" in causes.likely_cause("", -signal.SIGKILL)
+
+
+def test_nothing_is_made_up() -> None:
+    assert not causes.likely_cause("KeyError: 'weights'", 1)
+
+
+def test_the_options_named_exist() -> None:
+    named = {
+        word.strip(",.:()").partition("=")[0]
+        for _, advice in causes._CAUSES
+        for word in advice.split()
+        if word.startswith("option.")
+    }
+    assert named
+    assert named <= KEYS.keys()
