@@ -21,7 +21,35 @@ class TritonHttp:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             message = f"--url {url}: accepted: http://HOST:PORT"
             raise ConfigurationError(message)
-        self._url, self._parts, self._timeout = url, parts, timeout
+        self.url, self._parts, self._timeout = url, parts, timeout
+
+    @property
+    def port(self) -> int:
+        """The port, also where the URL names none."""
+        return self._parts.port or (443 if self._parts.scheme == "https" else 80)
+
+    def index(self) -> list[dict[str, Any]]:
+        """Return the models of the server, each with `name`, `version`, `state` and `reason`.
+
+        Raises:
+            UnavailableError: nobody answers, or not with that.
+        """
+        models: list[dict[str, Any]] = self.json("/v2/repository/index", method="POST", body={})
+        return models
+
+    def json(self, path: str, *, method: str = "GET", body: Any = None) -> Any:
+        """Return the JSON answer of a call.
+
+        Raises:
+            UnavailableError: nobody answers, or not with JSON.
+        """
+        try:
+            connection = self._connect()
+            connection.request(method, path, json.dumps(body) if body is not None else None)
+            return json.loads(connection.getresponse().read())
+        except (OSError, HTTPException, ValueError) as error:
+            message = f"{self.url}{path}: no answer: {error}"
+            raise UnavailableError(message) from error
 
     def status(self, path: str, *, method: str = "GET", body: Any = None) -> int:
         """Return the status code of a call, or 0 if nobody answers."""
@@ -55,10 +83,10 @@ class TritonHttp:
                 if line:
                     yield _checked(json.loads(line))
         except (OSError, HTTPException) as error:
-            message = f"{self._url}: no answer: {error}"
+            message = f"{self.url}: no answer: {error}"
             raise UnavailableError(message) from error
         except ValueError as error:
-            message = f"{self._url}: the answer is not JSON; is this Triton's HTTP port? ({error})"
+            message = f"{self.url}: the answer is not JSON; is this Triton's HTTP port? ({error})"
             raise ConfigurationError(message) from error
         finally:
             connection.close()

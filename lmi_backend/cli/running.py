@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.watching import HealthWatch
 from lmi_backend.errors import UnavailableError
+from lmi_backend.serving.knocking import Draining, find_doors
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+from lmi_backend.workers.process import describe_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from lmi_backend.cli.triton_server import TritonServer
 
 _POLL_SECONDS = 0.2
+_ANSWER_SECONDS = 2.0
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS = 5
 _WORKER_MODULE = "lmi_backend.workers.main"
@@ -46,7 +50,7 @@ class RunningServer:
         run: Path,
         log_file: Path | None,
     ) -> None:
-        self._names = names
+        self._names, self._run = names, run
         self._client = TritonHttp(ports.url, timeout=5.0)
         self._shm_prefix = f"lmi_{os.getpid()}_"
         argv = [
@@ -82,37 +86,54 @@ class RunningServer:
         """Raise UnavailableError if the server has ended."""
         status = self._process.poll()
         if status is not None:
-            message = f"tritonserver ended with status {status}; its log says why"
+            message = f"tritonserver {describe_exit(status)}; its log says why"
             raise UnavailableError(message)
 
-    def wait_until(self, is_over: Callable[[], bool]) -> None:
-        """Wait until `is_over`. Raises UnavailableError if the server ends first."""
-        while not is_over():
-            self.check()
-            time.sleep(_POLL_SECONDS)
+    def watch(self, is_over: Callable[[], bool]) -> str:
+        """Wait until `is_over`, and return nothing, or until something is wrong; return what."""
+        health = HealthWatch(
+            TritonHttp(self._client.url, timeout=_ANSWER_SECONDS),
+            self._process.pid,
+            self._names,
+            self._run,
+        )
+        health.start()
+        try:
+            while not is_over():
+                if (status := self._process.poll()) is not None:
+                    return f"tritonserver {describe_exit(status)}"
+                if health.trouble:
+                    return health.trouble
+                time.sleep(_POLL_SECONDS)
+        finally:
+            health.stop()
+        return ""
 
-    def drain(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Refuse new requests and wait for the running ones, for some seconds at most."""
+    def drain(self, seconds: float, is_over: Callable[[], bool]) -> int:
+        """Refuse new requests and wait for the running ones; end those that take longer.
+
+        Returns how many did.
+        """
+        draining = Draining(find_doors(self._process.pid, self._run), seconds)
         for name in self._names:
             self._client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
-        end = time.monotonic() + seconds
-        while self._workers() and time.monotonic() < end and not is_over():
-            if self._process.poll() is not None:
-                return
+        while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
+        return draining.cut
 
-    def stop(self) -> int:
+    def stop(self, *, gently: bool = True) -> int:
         """End the server, its stubs and workers, and remove their shared memory.
 
-        Requests that still run get an error: their workers are told to stop first. Returns the
-        exit status a shell should see.
+        Requests that still run get an error: their workers are told to stop first. A server in
+        trouble is not waited for. Returns the exit status a shell should see.
         """
-        family = self._family()
-        for worker in self._workers():
+        workers = self._workers()
+        family = [*self._family(), *workers]
+        for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.terminate()
         if self._process.poll() is None:
-            self._process.terminate()
+            self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * _EXIT_SECONDS)
         _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
@@ -135,9 +156,10 @@ class RunningServer:
 
     def _workers(self) -> list[Any]:
         workers = []
-        for process in self._family():
+        # Those of a stub that died are no children of ours any more.
+        for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 command = process.cmdline()
-                if _WORKER_MODULE in command:
+                if _WORKER_MODULE in command and any(str(self._run) in each for each in command):
                     workers.append(process)
         return workers

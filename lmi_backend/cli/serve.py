@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from lmi_backend.cli.http import TritonHttp
 from lmi_backend.cli.planning import say, served_plan
 from lmi_backend.cli.running import RunningServer
 from lmi_backend.cli.triton_server import find_server
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.repository.writer import write_door, write_model
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _PROGRESS_SECONDS = 5.0
 _POLL_SECONDS = 0.2
+_MOST_TROUBLES = 5
+_TROUBLE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "serve",
         help="serve LMI folders on Triton until Ctrl-C",
         description="Serve LMI folders on Triton. Ctrl-C or SIGTERM lets running requests finish "
-        "and then stops everything; a second one stops at once.",
+        "and then stops everything; a second one stops at once. If the server or a model's stub "
+        "dies or hangs, the server is started again, up to five times in ten minutes.",
     )
     parser.add_argument(
         "paths",
@@ -115,24 +119,64 @@ def _serve(arguments: argparse.Namespace) -> int:
         repository = arguments.model_repository or run / "models"
         models = find_models(arguments.paths, os.environ, repository)
         names = [name for model in models for name in _write(model, repository, arguments.clients)]
-        server = RunningServer(
-            find_server(run), repository, names, ports, run=run, log_file=arguments.log_file
+        start = partial(
+            RunningServer,
+            find_server(run),
+            repository,
+            names,
+            ports,
+            run=run,
+            log_file=arguments.log_file,
         )
-        try:
-            if _wait_until_ready(server, names, ports, stop):
+        troubles: list[float] = []
+        while True:
+            trouble, status = _run(start(), names, ports, stop, arguments, is_first=not troubles)
+            if not trouble or stop.is_set():
+                return status
+            _note(trouble, troubles)
+
+
+def _run(
+    server: RunningServer,
+    names: list[str],
+    ports: Ports,
+    stop: threading.Event,
+    arguments: argparse.Namespace,
+    *,
+    is_first: bool,
+) -> tuple[str, int]:
+    """Run a server until the user stops it or it is in trouble; return which, and its status."""
+    trouble = ""
+    try:
+        if _wait_until_ready(server, names, ports, stop):
+            if is_first:
                 _greet(names, ports, arguments.example)
-                _run_until_stopped(server, stop, arguments.drain_timeout)
-        finally:
-            status = server.stop()
-    return status
+            trouble = server.watch(stop.is_set)
+            why = trouble or "stopping; Ctrl-C again to stop at once"
+            say(f"{why}: waiting for running requests")
+            stop.clear()
+            if cut := server.drain(arguments.drain_timeout, stop.is_set):
+                say(f"{cut} requests took longer than --drain-timeout and got an error")
+    finally:
+        status = server.stop(gently=not trouble)
+    return trouble, status
 
 
-def _run_until_stopped(server: RunningServer, stop: threading.Event, drain_seconds: float) -> None:
-    """Wait for the user, then for the running requests, or for the user again."""
-    server.wait_until(stop.is_set)
-    say("stopping: waiting for running requests; Ctrl-C again to stop at once")
-    stop.clear()
-    server.drain(drain_seconds, stop.is_set)
+def _note(trouble: str, troubles: list[float]) -> None:
+    """Count a trouble, before the server is started again.
+
+    Raises:
+        UnavailableError: that would be too often.
+    """
+    now = time.monotonic()
+    troubles.append(now)
+    lately = sum(now - each < _TROUBLE_SECONDS for each in troubles)
+    if lately > _MOST_TROUBLES:
+        message = (
+            f"{trouble}, the {lately}th trouble in {_TROUBLE_SECONDS / 60:.0f} minutes: given up"
+        )
+        raise UnavailableError(message)
+    say(f"{trouble}: the server is started again")
 
 
 def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:

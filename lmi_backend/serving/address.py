@@ -20,17 +20,24 @@ def door_address(model: str) -> Path:
     Raises:
         ConfigurationError: the folder belongs to somebody else.
     """
-    base = Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir())
-    folder = base / f"lmi-doors-{os.getuid()}"
+    folder = door_folder(Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()))
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     is_private = stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o077
     if status.st_uid != os.getuid() or not is_private:
         message = f"{folder}: is not a folder of mode 0700 of this user; remove it"
         raise ConfigurationError(message)
-    # A socket's path holds 107 bytes; a model's name may be longer.
-    name = hashlib.sha256(model.encode()).hexdigest()[:16]
-    return folder / f"{os.getppid()}-{name}.sock"
+    return folder / f"{os.getppid()}-{door_name(model)}.sock"
+
+
+def door_folder(base: Path) -> Path:
+    """Return where the doors of this user are, in a folder for temporary files."""
+    return base / f"lmi-doors-{os.getuid()}"
+
+
+def door_name(model: str) -> str:
+    """Return a model's name in a socket's path, which holds 107 bytes; the name may be longer."""
+    return hashlib.sha256(model.encode()).hexdigest()[:16]
 
 
 def waiting_mark(model: str) -> Path:

@@ -72,6 +72,8 @@ class Door:
                 guest.put(self._welcome())
             case msg.Abort(ids=numbers):
                 guest.abort(numbers)
+            case msg.Drain(seconds=seconds):
+                guest.put(msg.Drained(self._service.drain(seconds)))
             case msg.Submit(id=number, requests=work):
                 self._try(guest, number, lambda sink: self._service.submit(work, sink))
             case msg.Ask(id=number, call=call):

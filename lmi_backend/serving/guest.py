@@ -142,7 +142,7 @@ class SharedWorkers:
             for message in messages:
                 if isinstance(message, msg.Welcome):
                     self._enter(message)
-                else:
+                elif not isinstance(message, msg.Drained):
                     answers.append(message)
             listener.on_messages(answers)
 

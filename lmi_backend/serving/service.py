@@ -14,7 +14,6 @@ import logging
 import queue
 import threading
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import (
@@ -28,13 +27,14 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Call, Delta
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.session import Session, Sink
+from lmi_backend.serving.snapshot import Snapshot
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import error_of
 from lmi_backend.workers.frames import encode
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Capabilities, EngineStats
+    from lmi_backend.engines.protocol import Capabilities
     from lmi_backend.generation import Piece
     from lmi_backend.serving.workers import Workers
 
@@ -43,21 +43,9 @@ _log = logging.getLogger(__name__)
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
 _HTTP_ERROR = 400
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """Figures of a service since its start."""
-
-    open: int
-    ended: dict[str, int]
-    """Requests by how they ended: a finish reason, or an error's code in lower case."""
-    responses: int
-    prompt_tokens: int
-    generation_tokens: int
-    workers: list[EngineStats]
-    taken: list[int]
-    restarts: list[int]
+_POLL_SECONDS = 0.02
+# For the errors of those that are cut to be sent.
+_LAST_SECONDS = 5.0
 
 
 class Service:
@@ -145,6 +133,24 @@ class Service:
             with self._lock:
                 self._set_error(session, EngineDeadError(f"worker {worker.name}: {error}"))
         self._watch.wake()
+
+    def drain(self, seconds: float) -> int:
+        """Take no more requests, and wait until those that run have ended.
+
+        Returns how many took longer than some seconds; they are ended with an error.
+        """
+        self._is_closing = True
+        self._wait_until_empty(seconds)
+        late = self._open_sessions()
+        for session in late:
+            self._end_early(session, StoppingError("the server is stopping and waits no longer"))
+        self._wait_until_empty(_LAST_SECONDS)
+        return len(late)
+
+    def _wait_until_empty(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._sessions and time.monotonic() < end:
+            time.sleep(_POLL_SECONDS)
 
     def is_ready(self) -> bool:
         """Tell whether a request would be taken."""

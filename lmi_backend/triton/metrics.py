@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.serving.service import Snapshot
+    from lmi_backend.serving.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 

@@ -149,9 +149,22 @@ class Manage(_Message, frozen=True):
     body: dict[str, Any]
 
 
+class Drain(_Message, frozen=True):
+    """Take no more requests, and let those that run end, within some seconds."""
+
+    seconds: float
+
+
+class Drained(_Message, frozen=True):
+    """The answer to a `Drain`: nothing runs any more."""
+
+    cut: int
+    """Requests that took longer and were ended with an error."""
+
+
 ToWorker = Start | Submit | Ask | Adapt | Abort | Stop
-FromGuest = Hello | Submit | Ask | Manage | Abort
-ToGuest = Welcome | Output | Part | Failure
+FromGuest = Hello | Submit | Ask | Manage | Abort | Drain
+ToGuest = Welcome | Output | Part | Failure | Drained
 FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | Call
 """What a client's request comes to."""

@@ -70,6 +70,11 @@ class Served:
             connection.request("GET", f"/v2/models/{model}/ready")
             return connection.getresponse().status == 200
 
+    def is_up(self) -> bool:
+        """Tell whether somebody listens."""
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.http_port)) == 0
+
     @contextlib.contextmanager
     def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
         """Open `/generate_stream`; leaving the block closes the connection."""

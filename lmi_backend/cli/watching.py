@@ -1,0 +1,110 @@
+"""Notice what Triton does not: a stub that died or hangs, and a server that answers nobody.
+
+Triton 24.10 goes on to call a model READY whose stub has died. Its running requests are never
+ended, not even when the model is loaded again: only the server's end does that.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import psutil
+
+from lmi_backend.errors import UnavailableError
+from lmi_backend.serving.knocking import find_doors, is_door_of, is_open
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from lmi_backend.cli.http import TritonHttp
+
+_LOOK_SECONDS = 1.0
+_ANSWER_SECONDS = 2.0
+# A loaded machine may be late; one that has been for half a minute is not coming back.
+_LOOKS = 10
+_STUB = "triton_python_backend_stub"
+
+
+class HealthWatch(threading.Thread):
+    """Looks at a server each second; `trouble` says what is wrong, once something is.
+
+    Args:
+        client: for the server, with a short timeout.
+        server: its process id.
+        names: the models that are watched, as long as they are loaded.
+        base: the folder of their doors.
+    """
+
+    def __init__(self, client: TritonHttp, server: int, names: Iterable[str], base: Path) -> None:
+        super().__init__(name="health", daemon=True)
+        self._client, self._server, self._base = client, server, base
+        self._names = set(names)
+        self._stopped = threading.Event()
+        self._misses: dict[str, int] = {}
+        self.trouble = ""
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Look until something is wrong."""
+        while not self.trouble and not self._stopped.wait(_LOOK_SECONDS):
+            self.trouble = self._look()
+
+    def _look(self) -> str:
+        try:
+            index = self._client.index()
+        except UnavailableError:
+            if not self._misses_again("", _LOOKS):
+                return ""
+            # It could neither drain nor stop.
+            psutil.Process(self._server).kill()
+            return "tritonserver does not answer"
+        self._misses.pop("", None)
+        ready = self._names & {each["name"] for each in index if each.get("state") == "READY"}
+        stubs = _stubs(self._server)
+        for name in ready:
+            # Twice: it may be on its way out or in.
+            if self._count(name, is_well=name in stubs, most=2):
+                return f"the stub of {name} died"
+        for door in find_doors(self._server, self._base):
+            owner = next((name for name in ready if is_door_of(door, name)), "")
+            if owner and self._count(
+                str(door), is_well=is_open(door, _ANSWER_SECONDS), most=_LOOKS
+            ):
+                # Nor could it drain.
+                stubs[owner].kill()
+                return f"the stub of {owner} does not answer"
+        return ""
+
+    def _count(self, what: str, *, is_well: bool, most: int) -> bool:
+        """Count how often something was not well; return whether that is enough."""
+        if is_well:
+            self._misses.pop(what, None)
+            return False
+        return self._misses_again(what, most)
+
+    def _misses_again(self, what: str, most: int) -> bool:
+        self._misses[what] = self._misses.get(what, 0) + 1
+        return self._misses[what] >= most
+
+
+def _stubs(server: int) -> dict[str, psutil.Process]:
+    """Return the living stubs of a server by model; their second word is the path of model.py."""
+    try:
+        children = psutil.Process(server).children()
+    except psutil.Error:
+        return {}
+    words = ((child, _words(child)) for child in children)
+    return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(_STUB)}
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        words: list[str] = process.cmdline()
+    except psutil.Error:
+        return []
+    return words
