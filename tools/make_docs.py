@@ -5,7 +5,6 @@ python tools/make_docs.py [--check]
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engines_page import engines_page
+from metrics_page import dashboard, metrics_page
 from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
@@ -26,8 +26,8 @@ from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
 WIRE = ROOT / "tests" / "wire"
-METRICS = ROOT / "lmi_backend" / "triton" / "metrics.py"
 NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
 
@@ -51,11 +51,14 @@ def pages() -> dict[Path, str]:
         "options.md": _options(),
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
-        "metrics.md": _metrics(),
+        "metrics.md": metrics_page(),
         "scaling.md": scaling_page(),
         "wire.md": _wire(),
     }
-    return {DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()}
+    return {
+        **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
+        DASHBOARD: "\n".join(dashboard()) + "\n",
+    }
 
 
 def _read(path: Path) -> str:
@@ -202,23 +205,6 @@ def _scalars(row: dict[str, Any]) -> dict[str, Any]:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _metrics() -> Iterator[str]:
-    yield "# Metrics\n"
-    yield "On Triton's `/metrics`, each labelled with `model`, some also with `worker`.\n"
-    rows = [(f"`{name}`", kind.lower(), text) for name, (kind, text) in _families().items()]
-    yield from _table(("name", "kind", "meaning"), rows)
-
-
-def _families() -> dict[str, tuple[str, str]]:
-    """Read the table without importing the module, which only Triton's stub can."""
-    for node in ast.parse(METRICS.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FAMILIES":
-            families: dict[str, tuple[str, str]] = ast.literal_eval(node.value)
-            return families
-    message = f"{METRICS}: no FAMILIES"
-    raise LookupError(message)
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

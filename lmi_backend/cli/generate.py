@@ -20,6 +20,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--stream", action="store_true", help="print the answer as it is generated")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="default %(default)s")
     parser.add_argument("--temperature", type=float, help="default: the server's")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="wait no longer for the next piece (default %(default)s)",
+    )
     parser.set_defaults(run=_generate)
 
 
@@ -27,7 +34,7 @@ def _generate(arguments: argparse.Namespace) -> int:
     parameters: dict[str, Any] = {"max_new_tokens": arguments.max_new_tokens}
     if arguments.temperature is not None:
         parameters["temperature"] = arguments.temperature
-    server = TritonHttp(arguments.url)
+    server = TritonHttp(arguments.url, timeout=arguments.timeout)
     if arguments.stream:
         print_stream(server, arguments.model, arguments.prompt, parameters)
     else:

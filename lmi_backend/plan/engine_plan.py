@@ -54,6 +54,8 @@ class EnginePlan:
     restart_limit: int = 10
     """Deaths of a worker soon after each other, after which it is not started again."""
     parallel_loading: bool = False
+    log_requests: bool = False
+    """Whether each request gets a line in the log."""
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""
     stream_interval: int = 1

@@ -96,6 +96,7 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
         "hang_timeout": options[opt.HANG_TIMEOUT],
         "restart_limit": options[srv.RETRY_THRESHOLD],
         "parallel_loading": options[opt.PARALLEL_LOADING],
+        "log_requests": options[opt.LOG_REQUESTS],
         "max_message_size": options[opt.MAX_OUTPUT_SIZE],
         "stream_interval": options[opt.STREAM_INTERVAL],
         "stream_flush": None if flush == "auto" else flush / 1000,

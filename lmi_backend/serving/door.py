@@ -103,6 +103,7 @@ class Door:
         try:
             start(sink)
         except LmiError as error:
+            self._service.refused(error)
             sink.fail(error)
 
     def _accept(self) -> None:

@@ -9,7 +9,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.protocol import Capabilities, EngineStats
+from lmi_backend.engines.protocol import Capabilities
 from lmi_backend.errors import (
     ConnectionLostError,
     EngineDeadError,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.serving.session import Sink
+    from lmi_backend.workers.figures import WorkerFigures
     from lmi_backend.workers.pool import Listener
 
 _log = logging.getLogger(__name__)
@@ -98,16 +99,8 @@ class SharedWorkers:
         """See `Workers`."""
         return self.context is not None
 
-    def stats(self) -> list[EngineStats]:
+    def figures(self) -> list[WorkerFigures]:
         """See `Workers`; the model tells its own."""
-        return []
-
-    def taken(self) -> list[int]:
-        """See `Workers`."""
-        return []
-
-    def restarts(self) -> list[int]:
-        """See `Workers`."""
         return []
 
     def close(self) -> None:

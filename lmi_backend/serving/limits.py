@@ -17,6 +17,14 @@ class Limits:
     """Answers that wait in the engines' queues."""
     seconds: float
     """How long a request may run."""
+    size: int = (1 << 32) - 1
+    """Bytes of the largest request, as it is sent to a worker."""
+
+    def check_size(self, size: int) -> None:
+        """Raise RequestError for a request that is too large."""
+        if size > self.size:
+            accepted = f"at most {self.size} (option.max_output_size)"
+            raise RequestError(f"has {size} bytes", field="the request", accepted=accepted)
 
     def check(self, taken: int, width: int) -> None:
         """Refuse `width` more answers where there is no place for them.

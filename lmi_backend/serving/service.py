@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
@@ -25,9 +26,9 @@ from lmi_backend.errors import (
     StoppingError,
 )
 from lmi_backend.generation import Call, Delta
+from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.session import Session, Sink
-from lmi_backend.serving.snapshot import Snapshot
 from lmi_backend.serving.watch import Watch
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import error_of
@@ -36,6 +37,7 @@ from lmi_backend.workers.frames import encode
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Capabilities
     from lmi_backend.generation import Piece
+    from lmi_backend.serving.snapshot import Snapshot
     from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -51,16 +53,15 @@ _LAST_SECONDS = 5.0
 class Service:
     """All of one model."""
 
-    def __init__(self, workers: Workers, limits: Limits) -> None:
+    def __init__(self, workers: Workers, limits: Limits, journal: Journal | None = None) -> None:
         self._pool, self._limits = workers, limits
+        self._journal = journal or Journal()
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._numbers = itertools.count(1)
         self._ready: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self._is_closing = False
         self._taken = 0
-        self._ended: dict[str, int] = {}
-        self._responses = self._prompt_tokens = self._generation_tokens = 0
         self._watch = Watch(self._open_sessions, self._end_early)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
@@ -74,8 +75,10 @@ class Service:
             thread.start()
         return capabilities
 
-    def submit(self, work: msg.Work, sink: Sink) -> None:
+    def submit(self, work: msg.Work, sink: Sink, seconds: float = math.inf) -> None:
         """Start a request; its answer, or its error, goes to the sink from another thread.
+
+        It may run for so many seconds, if the model's own limit is not less.
 
         Never blocks. Triton's queue cannot do the waiting: with any bound on it, its batcher looks
         at the next request only every 0.5 s (dynamic_batch_scheduler.cc, seen on 24.10).
@@ -84,15 +87,13 @@ class Service:
             UnavailableError: as many requests wait as may, no worker is ready, or the server is
                 stopping; the sink is not used.
         """
-        number = next(self._numbers)
+        number, deadline = next(self._numbers), self._deadline(seconds)
         if isinstance(work, Call):
-            self._start(
-                Session(number, sink, width=1, n=1, deadline=self._deadline()),
-                msg.Ask(number, work),
-            )
+            session = Session(number, sink, width=1, n=1, deadline=deadline)
+            self._start(session, msg.Ask(number, work))
             return
         n = work[0].n
-        session = Session(number, sink, width=len(work) * n, n=n, deadline=self._deadline())
+        session = Session(number, sink, width=len(work) * n, n=n, deadline=deadline)
         self._start(session, msg.Submit(number, work))
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
@@ -107,14 +108,19 @@ class Service:
         session = Session(number, sink, width=1, n=1, deadline=self._deadline())
         self._start(session, msg.Manage(number, body))
 
+    def refused(self, error: LmiError) -> None:
+        """Count a request that was answered with an error and never started."""
+        with self._lock:
+            self._journal.refused(error)
+
     def cancel(self, request_id: str) -> None:
         """End the running requests that a client calls so."""
         for session in self._open_sessions():
             if request_id and session.sink.request_id == request_id:
                 self._end_early(session, CancelledError("the client stopped the request"))
 
-    def _deadline(self) -> float:
-        return time.monotonic() + self._limits.seconds
+    def _deadline(self, seconds: float = math.inf) -> float:
+        return time.monotonic() + min(seconds, self._limits.seconds)
 
     def _start(self, session: Session, message: msg.ToWorker | msg.Manage) -> None:
         if self._is_closing:
@@ -122,6 +128,7 @@ class Service:
         self._limits.check(self._taken, session.width)
         # Packed first: what cannot be packed must not leave a session behind.
         frame = encode([message])
+        self._limits.check_size(len(frame))
         session.worker, worker = self._pool.claim(session.width)
         with self._lock:
             self._sessions[session.number] = session
@@ -159,16 +166,7 @@ class Service:
     def snapshot(self) -> Snapshot:
         """Return the figures now."""
         with self._lock:
-            return Snapshot(
-                open=len(self._sessions),
-                ended=dict(self._ended),
-                responses=self._responses,
-                prompt_tokens=self._prompt_tokens,
-                generation_tokens=self._generation_tokens,
-                workers=self._pool.stats(),
-                taken=self._pool.taken(),
-                restarts=self._pool.restarts(),
-            )
+            return self._journal.snapshot(len(self._sessions), self._pool.figures())
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
@@ -254,11 +252,7 @@ class Service:
 
     def _after_send(self, session: Session, pieces: list[Piece], outcome: str) -> None:
         with self._lock:
-            self._responses += 1
-            for piece in pieces:
-                self._generation_tokens += piece.num_tokens
-                if piece.is_last and piece.index % session.n == 0:
-                    self._prompt_tokens += piece.num_prompt_tokens
+            self._journal.sent(session, pieces)
             if not outcome:
                 session.is_scheduled = False
                 if session.has_pending or session.error is not None:
@@ -266,7 +260,7 @@ class Service:
                 return
             del self._sessions[session.number]
             self._taken -= session.width
-            self._ended[outcome] = self._ended.get(outcome, 0) + 1
+            self._journal.ended(session, outcome)
         self._pool.done(session.worker, session.width)
 
 

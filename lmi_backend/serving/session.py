@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -44,11 +45,17 @@ class Session:
     __slots__ = (
         "_left",
         "_pending",
+        "began",
         "deadline",
         "error",
+        "first_at",
         "is_scheduled",
         "n",
+        "num_prompt_tokens",
+        "num_sent",
+        "num_tokens",
         "number",
+        "sent_at",
         "sink",
         "width",
         "worker",
@@ -60,6 +67,9 @@ class Session:
         self.worker = 0
         self.error: LmiError | None = None
         self.is_scheduled = False
+        # For the journal: seconds of a monotonic clock, and what was sent.
+        self.began = self.first_at = self.sent_at = time.monotonic()
+        self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
         self._left = width
         self._pending: dict[int, Piece] = {}
 

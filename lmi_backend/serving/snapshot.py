@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import EngineStats
+    from lmi_backend.serving.histogram import Histogram
+    from lmi_backend.workers.figures import WorkerFigures
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,10 @@ class Snapshot:
     responses: int
     prompt_tokens: int
     generation_tokens: int
-    workers: list[EngineStats]
-    taken: list[int]
-    restarts: list[int]
+    first_seconds: Histogram
+    """From a request to its first response."""
+    token_seconds: Histogram
+    """From one token of a stream to the next; tokens that share a response share its time."""
+    request_seconds: Histogram
+    """From a request to its last response."""
+    workers: list[WorkerFigures]

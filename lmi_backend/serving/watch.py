@@ -71,7 +71,7 @@ class Watch(threading.Thread):
 
     def _ask(self, session: Session, now: float) -> None:
         if now > session.deadline:
-            message = "the request took longer than option.predict_timeout"
+            message = "the request took longer than its timeout or option.predict_timeout"
             self._end(session, DeadlineError(message))
         elif _is_cancelled(session):
             self._end(session, CancelledError("the client cancelled the request"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Capabilities, EngineStats
+    from lmi_backend.engines.protocol import Capabilities
+    from lmi_backend.workers.figures import WorkerFigures
     from lmi_backend.workers.pool import Listener
 
 
@@ -32,16 +33,8 @@ class Workers(Protocol):
         """Tell whether a request would be taken."""
         ...
 
-    def stats(self) -> list[EngineStats]:
-        """Return what each worker last said of its load."""
-        ...
-
-    def taken(self) -> list[int]:
-        """Return how many answers each worker has been asked for."""
-        ...
-
-    def restarts(self) -> list[int]:
-        """Return how often each worker has died."""
+    def figures(self) -> list[WorkerFigures]:
+        """Return the figures of each worker."""
         ...
 
     def close(self) -> None:

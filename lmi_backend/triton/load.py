@@ -20,6 +20,7 @@ from lmi_backend.schema.context import Context
 from lmi_backend.serving.adapters import AdapterDesk
 from lmi_backend.serving.door import Door
 from lmi_backend.serving.guest import Guest
+from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.workers.pool import Pool
@@ -106,7 +107,8 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
     pool = Pool(plan, name, on_line)
     desk = AdapterDesk(plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots))
     pool.adapters = desk.folders
-    service = Service(pool, Limits(plan.max_requests, plan.queue_size, plan.request_timeout))
+    limits = Limits(plan.max_requests, plan.queue_size, plan.request_timeout, plan.max_message_size)
+    service = Service(pool, limits, Journal(name, says_all=plan.log_requests))
     capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",

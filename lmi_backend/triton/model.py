@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -12,6 +13,7 @@ from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import Call
 from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
 from lmi_backend.schema.request import read_request
+from lmi_backend.schema.tracing import take_trace, with_trace
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, entry_of
 from lmi_backend.triton.codec import Codec, error_response
@@ -57,16 +59,18 @@ class TritonPythonModel:
         try:
             rows = self._codec.read_inputs(request)
             parameters = json.loads(request.parameters() or "{}")
+            trace = take_trace(parameters) or _own_trace(request)
             taken = read_request(rows, parameters, self._loaded.context())
             taken.reply.outputs |= self._codec.requested_outputs(request)
-            self._start(request, sender, taken)
+            self._start(request, sender, taken, trace)
         except LmiError as error:
+            self._loaded.service.refused(error)
             _refuse(sender, error)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
             _log.exception("a request could not be taken")
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 
-    def _start(self, request: Any, sender: Any, taken: Taken) -> None:
+    def _start(self, request: Any, sender: Any, taken: Taken, trace: dict[str, str]) -> None:
         sink = TritonSink(request, taken.reply, self._codec, is_decoupled=self._entry.is_decoupled)
         try:
             match taken.work:
@@ -76,8 +80,11 @@ class TritonPythonModel:
                     self._loaded.service.cancel(request.request_id())
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
                 case Call() | tuple() as work:
-                    self._loaded.service.submit(work, sink)
+                    # In microseconds; 0 for none.
+                    seconds = request.timeout() / 1e6 or math.inf
+                    self._loaded.service.submit(with_trace(work, trace), sink, seconds)
         except LmiError as error:
+            self._loaded.service.refused(error)
             sink.fail(error)
         for name in {*taken.dropped} - self._noted:
             self._noted.add(name)
@@ -92,6 +99,12 @@ class TritonPythonModel:
         logs.detach()
         self._metrics.stop()
         self._loaded.close()
+
+
+def _own_trace(request: Any) -> dict[str, str]:
+    """Return the headers of the trace that Triton itself writes, if it does."""
+    context = request.trace().get_context()
+    return take_trace(json.loads(context)) if context else {}
 
 
 def _refuse(sender: Any, error: LmiError) -> None:

@@ -23,6 +23,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.command import link_package
+from lmi_backend.workers.figures import WorkerFigures
 from lmi_backend.workers.start import start_worker
 
 if TYPE_CHECKING:
@@ -155,17 +156,12 @@ class Pool:
         """Tell whether a request would be taken."""
         return any(slot.worker is not None for slot in self._slots)
 
-    def stats(self) -> list[EngineStats]:
-        """Return what each worker last said of its load."""
-        return [slot.stats for slot in self._slots]
-
-    def taken(self) -> list[int]:
-        """Return how many answers each worker has been asked for."""
-        return [slot.taken for slot in self._slots]
-
-    def restarts(self) -> list[int]:
-        """Return how often each worker has died."""
-        return [slot.deaths for slot in self._slots]
+    def figures(self) -> list[WorkerFigures]:
+        """Return the figures of each worker."""
+        return [
+            WorkerFigures(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            for slot in self._slots
+        ]
 
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""

@@ -99,7 +99,7 @@ class Harness:
                 core.resume()
 
     def running(self) -> int:
-        return sum(stats.running for stats in self.service.snapshot().workers)
+        return sum(worker.stats.running for worker in self.service.snapshot().workers)
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
             assert other.endings == 1
         _wait_for(echo.service.is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
-        assert echo.service.snapshot().restarts == [1]
+        assert [w.deaths for w in echo.service.snapshot().workers] == [1]
 
 
 def test_closing_ends_what_still_runs(start: Any) -> None:
@@ -209,7 +209,7 @@ def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
     properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01, "minWorkers": 2}
     with start(properties) as echo:
         sinks = [echo.start("a", max_tokens=200) for _ in range(8)]
-        _wait_for(lambda: [s.running for s in echo.service.snapshot().workers] == [4, 4])
+        _wait_for(lambda: [w.stats.running for w in echo.service.snapshot().workers] == [4, 4])
         assert all(sink.wait().error is None for sink in sinks)
 
 

@@ -78,7 +78,7 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
     _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
     _wait_for(group.service.is_ready)
     assert group.ask("a", max_tokens=2).text == "aa"
-    assert group.service.snapshot().restarts == [1]
+    assert [w.deaths for w in group.service.snapshot().workers] == [1]
 
 
 def test_a_killed_launcher_ends_the_group(group: Any) -> None:
@@ -110,7 +110,7 @@ def test_closing_leaves_no_process(start: Any) -> None:
 def test_two_groups_share_the_requests(start: Any) -> None:
     with start(ECHO | {"minWorkers": 2}) as groups:
         streams = [groups.start("a", max_tokens=100) for _ in range(8)]
-        _wait_for(lambda: [s.running for s in groups.service.snapshot().workers] == [4, 4])
+        _wait_for(lambda: [w.stats.running for w in groups.service.snapshot().workers] == [4, 4])
         assert all(stream.wait().error is None for stream in streams)
 
 

@@ -17,7 +17,8 @@ def served(
 ) -> Iterator[Served]:
     """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
     folder = tmp_path_factory.mktemp("models")
-    more = {
+    more: dict[str, Any] = {
+        "option.log_requests": "true",
         "option.adapter_roots": TINY_LORA.parent,
         "option.enable_auto_tool_choice": "true",
         "option.tool_call_parser": "hermes",

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from debian_package import PackageError, unpacked
+
 from benchmark.measured import Answer, Measured
 
 # The last wheel of the client that has the program, and the CUDA library it is linked with.
@@ -86,17 +88,12 @@ def find_perf_analyzer(folder: Path) -> Analyzer:
 
 
 def _download_library(folder: Path) -> Path:
-    """Return where Debian's package is unpacked; that needs no root."""
-    unpacked = folder / _PACKAGE
-    if not unpacked.is_dir():
-        try:
-            subprocess.run(["apt-get", "download", "-qq", _PACKAGE], cwd=folder, check=True)  # noqa: S607
-            (package,) = folder.glob(f"{_PACKAGE}_*.deb")
-            subprocess.run(["dpkg", "-x", str(package), str(unpacked)], check=True)  # noqa: S607
-        except (OSError, ValueError, subprocess.CalledProcessError) as error:
-            message = f"perf_analyzer needs {_LIBRARY}, of the package {_PACKAGE}: {error}"
-            raise SystemExit(message) from error
-    return next(unpacked.rglob(_LIBRARY)).parent
+    try:
+        package = unpacked(_PACKAGE, folder)
+    except PackageError as error:
+        message = f"perf_analyzer needs {_LIBRARY}: {error}"
+        raise SystemExit(message) from error
+    return next(package.rglob(_LIBRARY)).parent
 
 
 def _known_libraries() -> str:

@@ -243,13 +243,20 @@ HANG_TIMEOUT: Final = Option(
     help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
     "never. Only vLLM's are counted.",
 )
+LOG_REQUESTS: Final = Option(
+    name="option.log_requests",
+    kind=BOOL,
+    default=False,
+    plan_field="log_requests",
+    help="Write a line for each request into Triton's log: id, outcome, tokens, times; no text.",
+)
 MAX_OUTPUT_SIZE: Final = Option(
     name="option.max_output_size",
     kind=whole(1024),
     default=67_108_864,
     env=("MAX_NETTY_BUFFER_SIZE",),
     plan_field="max_message_size",
-    help="Largest message between stub and worker, in bytes.",
+    help="Largest message between stub and worker, in bytes; a longer request is refused.",
 )
 STREAM_INTERVAL: Final = Option(
     name="option.stream_interval",

@@ -1,13 +1,8 @@
 """The simulation of a server's load, and the words of the benchmark."""
 
 import argparse
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
-
 from bench import _peer
 from scale import Costs, Load, simulate
 

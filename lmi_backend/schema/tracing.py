@@ -1,0 +1,40 @@
+"""The trace a request belongs to, as W3C's Trace Context writes it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.generation import Call
+
+if TYPE_CHECKING:
+    from lmi_backend.generation import GenerateRequest
+
+HEADERS: Final = ("traceparent", "tracestate")
+# https://www.w3.org/TR/trace-context/#traceparent-header
+_PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+
+
+def take_trace(parameters: dict[str, Any]) -> dict[str, str]:
+    """Take the headers of a trace out of a request's parameters.
+
+    A broken one is dropped, as the standard wants: tracing must not fail a request.
+    """
+    given = {name: parameters.pop(name) for name in HEADERS if name in parameters}
+    parent = given.get("traceparent")
+    if not isinstance(parent, str) or not _PARENT.fullmatch(parent):
+        return {}
+    return {name: value for name, value in given.items() if isinstance(value, str)}
+
+
+def with_trace(
+    work: tuple[GenerateRequest, ...] | Call, trace: dict[str, str]
+) -> tuple[GenerateRequest, ...] | Call:
+    """Return requests, or a call, that carry the headers of a trace to the engine."""
+    if not trace:
+        return work
+    if isinstance(work, Call):
+        return msgspec.structs.replace(work, headers=work.headers | trace)
+    return tuple(msgspec.structs.replace(each, trace_headers=trace) for each in work)

@@ -1,0 +1,64 @@
+"""What an operator sees: figures, lines in the log, and limits that a request brings along."""
+
+import queue
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc
+from serving import Served, wait_for
+
+PROMPT = "The capital of Italy is"
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+def test_histograms_count_requests_and_tokens(served: Served) -> None:
+    names = [
+        "lmi_time_to_first_token_seconds_count",
+        "lmi_inter_token_seconds_count",
+        "lmi_request_seconds_count",
+    ]
+    before = [served.metric(name, "echo") for name in names]
+    body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 11}}
+    with served.events("echo", body) as events:
+        assert list(events)
+    wait_for(
+        lambda: (
+            [served.metric(name, "echo") - was for name, was in zip(names, before, strict=True)]
+            == [1, 10, 1]
+        )
+    )
+    assert served.metric("lmi_worker_ready", "echo") == 1
+    assert served.metric("lmi_time_to_first_token_seconds_sum", "echo") > 0
+
+
+def test_a_refused_request_is_counted(served: Served) -> None:
+    before = served.metric("lmi_requests_total", "echo")
+    assert served.generate("echo", {"inputs": "a", "parameters": {"top_p": 7}})[0] == 400
+    wait_for(lambda: served.metric("lmi_requests_total", "echo") == before + 1)
+
+
+def test_the_log_has_a_line_for_a_request_and_not_its_text(served: Served) -> None:
+    body = {"id": "order-66", "text_input": "A secret prompt", "max_tokens": 3}
+    assert served.generate("tiny", body | {"traceparent": PARENT})[0] == 200
+
+    def line() -> str:
+        log = served.log_file.read_text(encoding="utf-8", errors="replace")
+        assert "secret prompt" not in log
+        return next((each for each in log.splitlines() if "order-66" in each), "")
+
+    wait_for(line)
+    for word in ('"outcome": "length"', '"generation_tokens": 3', '"model": "tiny"', "first_ms"):
+        assert word.replace('"', '\\"') in line() or word in line()
+
+
+def test_a_request_ends_at_its_own_timeout(served: Served) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    text = tritonclient.grpc.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"a b c"], dtype=np.object_))
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: answers.put(error or result))
+        # 100,000 µs, where the answer takes ten seconds.
+        more = {"max_tokens": 1000}
+        client.async_stream_infer("echo", [text], parameters=more, timeout=100_000)
+        answer = answers.get(timeout=9)
+    assert "longer than its timeout" in str(answer)

@@ -1,0 +1,166 @@
+"""What an operator looks at: the page of metrics, and a Grafana dashboard of the same questions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lmi_backend.serving.figures import FAMILIES
+
+_HEAD = """# Metrics
+
+On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lmi_requests_total`
+with `outcome`: `stop`, `length`, or an error's code. A histogram has `_bucket`, `_sum` and
+`_count`, as `histogram_quantile` wants them; Triton 24.10 calls each of them a counter.
+"""
+_QUESTIONS_HEAD = """
+## What to ask
+
+[deploy/](../deploy/README.md) has these as a Grafana dashboard, and Prometheus alerts.
+"""
+_PLACES = {"width": 12, "height": 8}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A panel: PromQL by legend, and the unit as Grafana calls it."""
+
+    title: str
+    unit: str
+    queries: dict[str, str]
+
+
+def _quantiles(histogram: str) -> dict[str, str]:
+    return {
+        f"{{{{model}}}} p{share}": f"histogram_quantile({share / 100}, sum by (model, le) "
+        f"(rate({histogram}_bucket[$__rate_interval])))"
+        for share in (50, 95, 99)
+    }
+
+
+def _rate(metric: str, by: str = "model") -> str:
+    return f"sum by ({by}) (rate({metric}[$__rate_interval]))"
+
+
+def _ratio(part: str, whole: str) -> dict[str, str]:
+    return {"{{model}}": f"{_rate(part)} / {_rate(whole)}"}
+
+
+QUESTIONS = (
+    Question(
+        "Requests ended, by outcome",
+        "reqps",
+        {"{{model}} {{outcome}}": _rate("lmi_requests_total", "model, outcome")},
+    ),
+    Question("Requests open", "short", {"{{model}}": "lmi_requests_open"}),
+    Question("Time to first token", "s", _quantiles("lmi_time_to_first_token_seconds")),
+    Question("Time from token to token", "s", _quantiles("lmi_inter_token_seconds")),
+    Question("Time of a whole request", "s", _quantiles("lmi_request_seconds")),
+    Question(
+        "Tokens",
+        "short",
+        {
+            "{{model}} generated": _rate("lmi_generation_tokens_total"),
+            "{{model}} prompts": _rate("lmi_prompt_tokens_total"),
+        },
+    ),
+    Question(
+        "Requests in the engine",
+        "short",
+        {
+            "{{model}}/{{worker}} running": "lmi_engine_requests_running",
+            "{{model}}/{{worker}} waiting": "lmi_engine_requests_waiting",
+        },
+    ),
+    Question(
+        "KV cache in use",
+        "percentunit",
+        {"{{model}}/{{worker}}": "lmi_engine_kv_cache_usage_ratio"},
+    ),
+    Question(
+        "Tokens a response carries",
+        "short",
+        _ratio("lmi_generation_tokens_total", "lmi_responses_total"),
+    ),
+    Question(
+        "Prompt tokens found in the prefix cache",
+        "percentunit",
+        _ratio("lmi_engine_prompt_tokens_cached_total", "lmi_engine_prompt_tokens_looked_up_total"),
+    ),
+    Question(
+        "Drafted tokens that are kept",
+        "percentunit",
+        _ratio("lmi_engine_tokens_accepted_total", "lmi_engine_tokens_drafted_total"),
+    ),
+    Question(
+        "Workers: ready, and deaths in the last hour",
+        "short",
+        {
+            "{{model}}/{{worker}} ready": "lmi_worker_ready",
+            "{{model}}/{{worker}} deaths": "increase(lmi_worker_deaths_total[1h])",
+        },
+    ),
+    Question(
+        "Answers asked of each worker",
+        "reqps",
+        {"{{model}}/{{worker}}": _rate("lmi_worker_requests_total", "model, worker")},
+    ),
+)
+"""In the order of the dashboard."""
+
+
+def metrics_page() -> Iterator[str]:
+    """Yield the lines of docs/metrics.md."""
+    yield _HEAD
+    yield "| name | kind | meaning |"
+    yield "| --- | --- | --- |"
+    for name, (kind, text) in FAMILIES.items():
+        yield f"| `{name}` | {kind.lower()} | {text} |"
+    yield _QUESTIONS_HEAD
+    yield "| what | PromQL |"
+    yield "| --- | --- |"
+    for question in QUESTIONS:
+        query = list(question.queries.values())[-1].replace("$__rate_interval", "5m")
+        yield f"| {question.title} | `{query}` |"
+
+
+def dashboard() -> Iterator[str]:
+    """Yield deploy/grafana-dashboard.json."""
+    board = {
+        "title": "lmi-backend",
+        "uid": "lmi-backend",
+        "tags": ["triton", "llm"],
+        "schemaVersion": 39,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_source()]},
+        "panels": [_panel(number, question) for number, question in enumerate(QUESTIONS)],
+    }
+    yield json.dumps(board, indent=2)
+
+
+def _source() -> dict[str, Any]:
+    return {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
+
+
+def _panel(number: int, question: Question) -> dict[str, Any]:
+    width, height = _PLACES["width"], _PLACES["height"]
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": question.title,
+        "datasource": {"type": "prometheus", "uid": "${source}"},
+        "gridPos": {
+            "x": number % 2 * width,
+            "y": number // 2 * height,
+            "w": width,
+            "h": height,
+        },
+        "fieldConfig": {"defaults": {"unit": question.unit, "min": 0}, "overrides": []},
+        "targets": [
+            {"refId": chr(ord("A") + place), "expr": query, "legendFormat": legend}
+            for place, (legend, query) in enumerate(question.queries.items())
+        ],
+    }
