@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_PLAIN: Final = re.compile(r"[\w./:@+-]+")
 _FIRST_EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _TOKEN_EDGES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
@@ -92,7 +94,7 @@ class Journal:
         )
 
     def _line(self, session: Session, outcome: str) -> str:
-        """Return what a request was, for people and for machines; never its text."""
+        """Return what a request was, in logfmt; never its text."""
         said: dict[str, object] = {
             "model": self._model,
             "request_id": session.sink.request_id,
@@ -106,4 +108,10 @@ class Journal:
         }
         if isinstance(session.error, EngineError):
             said["error"] = str(session.error)
-        return f"request {json.dumps(said, ensure_ascii=False)}"
+        return " ".join(["request", *(f"{name}={_word(value)}" for name, value in said.items())])
+
+
+def _word(value: object) -> str:
+    """Return a value as one word; a client chooses its request's id freely."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

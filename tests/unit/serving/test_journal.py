@@ -1,0 +1,66 @@
+"""What is counted and said of requests."""
+
+import logging
+
+import pytest
+
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import Delta
+from lmi_backend.serving.histogram import Histogram
+from lmi_backend.serving.journal import Journal
+from lmi_backend.serving.session import Session
+
+
+class Sink:
+    def __init__(self, request_id: str) -> None:
+        self.request_id = request_id
+
+
+def _session(request_id: str = "r") -> Session:
+    sink = Sink(request_id)
+    return Session(1, sink, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+
+
+def test_a_histogram_counts_up_to_its_edges() -> None:
+    histogram = Histogram((1, 2))
+    for value, times in ((0.5, 1), (1, 1), (1.5, 3), (9, 1)):
+        histogram.observe(value, times)
+    assert dict(histogram.buckets()) == {"1": 2, "2": 5, "+Inf": 6}
+    assert (histogram.count, histogram.total) == (6, 15)
+
+
+def test_tokens_of_one_response_share_its_time() -> None:
+    journal, session = Journal(), _session()
+    session.began -= 4
+    journal.sent(session, [Delta("a", 1)])
+    session.sent_at -= 0.8
+    journal.sent(session, [Delta("bcd", 4, "stop")])
+    journal.ended(session, "stop")
+    now = journal.snapshot(0, [])
+    assert now.first_seconds.count == now.request_seconds.count == 1
+    assert now.token_seconds.count == 4
+    assert now.token_seconds.total == pytest.approx(0.8, abs=0.1)
+    assert now.first_seconds.total == pytest.approx(4, abs=0.5)
+
+
+def test_an_error_has_no_first_token() -> None:
+    journal, session = Journal(), _session()
+    journal.sent(session, [])
+    journal.ended(session, "internal")
+    now = journal.snapshot(0, [])
+    assert (now.responses, now.first_seconds.count, now.ended) == (1, 0, {"internal": 1})
+
+
+def test_only_failures_are_said_unless_all_are_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    quiet, failed = _session(), _session("a b\n")
+    failed.error = EngineError("it broke")
+    journal = Journal("m")
+    journal.ended(quiet, "stop")
+    assert not caplog.messages
+    journal.ended(failed, "internal")
+    (line,) = caplog.messages
+    assert line.startswith('request model=m request_id="a b\\n" outcome=internal')
+    assert line.endswith('error="it broke"')
+    Journal("m", says_all=True).ended(quiet, "stop")
+    assert "request_id=r outcome=stop" in caplog.messages[-1]
