@@ -1,0 +1,75 @@
+"""`lmi-backend doctor`: look at a machine, and say what to do before something fails on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.cli.doctor_machine import machine_checks
+from lmi_backend.cli.doctor_models import engine_checks, model_checks
+from lmi_backend.cli.serve import Ports
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lmi_backend.cli.finding import Finding
+
+_MARKS = {"ok": "ok", "warning": "!!", "error": "XX"}
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "doctor",
+        help="look at this machine, and say what to do",
+        description="Look whether this machine can serve: tritonserver and its Python, the "
+        "engines, MPI, GPUs and their driver, shared memory, ports, disk; and each PATH's model. "
+        "Exit status 1 if something would fail.",
+    )
+    parser.add_argument(
+        "paths", nargs="*", type=Path, metavar="PATH", help="LMI folders to look at as well"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument("--host", default="127.0.0.1", help="address for the ports (%(default)s)")
+    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
+    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    parser.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    findings: list[Finding] = []
+    models = (check for path in arguments.paths for check in model_checks(path))
+    for check in (*machine_checks(ports), *(models if arguments.paths else engine_checks())):
+        finding = check()
+        findings.append(finding)
+        if not arguments.json:
+            _show(finding)
+    if arguments.json:
+        sys.stdout.write(json.dumps([asdict(each) for each in findings], indent=2) + "\n")
+    return int(any(finding.status == "error" for finding in findings))
+
+
+def _show(finding: Finding) -> None:
+    """Write a finding as it is made: to load an engine takes its time."""
+    width = max(40, min(100, _columns()))
+    lines = [finding.found, *([f"→ {finding.advice}"] if finding.advice else [])]
+    head = f"{_MARKS[finding.status]}  {finding.what:<16}"
+    for text in lines:
+        for line in textwrap.wrap(text, width - len(head)) or [""]:
+            sys.stdout.write(f"{head}{line}\n")
+            head = " " * len(head)
+    sys.stdout.flush()
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size().columns
+    except OSError:
+        return 100

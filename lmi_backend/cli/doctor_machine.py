@@ -1,0 +1,180 @@
+"""What every model needs of a machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend import __version__
+from lmi_backend.cli.finding import Finding
+from lmi_backend.cli.triton_server import find_server
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lmi_backend.cli.serve import Ports
+
+_PYTHONS: Final = ((3, 10), (3, 13))
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
+_GIB: Final = 1 << 30
+_LITTLE_SHARED: Final = _GIB
+_LITTLE_DISK: Final = 20 * _GIB
+_FEW_FILES: Final = 4096
+# A Unix socket's path holds 107 bytes; ours is a folder, a process id and a hash below this one.
+_LONG_PATH: Final = 40
+_SECONDS: Final = 20
+
+
+def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:
+    """Yield what to look at."""
+    yield _python
+    yield _server
+    yield _numpy
+    yield _mpirun
+    yield _gpus
+    yield _shared_memory
+    yield _files
+    yield _temporary
+    yield partial(_disk, Path(os.environ.get("HF_HOME") or Path.home()))
+    yield partial(_ports, ports)
+
+
+def _python() -> Finding:
+    found = f"lmi-backend {__version__} on Python {platform.python_version()}, {sys.executable}"
+    if _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
+        return Finding("Python", "ok", found)
+    return Finding("Python", "error", found, "use Python 3.10 to 3.13")
+
+
+def _server() -> Finding:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            server = find_server(Path(folder))
+        except ConfigurationError as error:
+            return Finding("tritonserver", "error", str(error))
+        stub = server.backends / "python" / "triton_python_backend_stub"
+        library = server.backends / "python" / "libtriton_python.so"
+        missing = [str(path) for path in (stub, library) if not path.is_file()]
+        # It has no --version; its help needs all its libraries.
+        said = _said([str(server.binary), "--help"], server.environment(os.environ))
+    if missing:
+        advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
+        return Finding("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
+    if "--model-repository" not in said:
+        advice = "it does not start: install the libraries it names"
+        return Finding("tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice)
+    return Finding("tritonserver", "ok", str(server.binary))
+
+
+def _numpy() -> Finding:
+    version = importlib.metadata.version("numpy")
+    found = f"{version}, in the stub's Python"
+    if version.startswith("1."):
+        return Finding("numpy", "ok", found)
+    advice = "a tritonserver before 25.01 needs numpy<2, or each response is an error"
+    return Finding("numpy", "warning", found, advice)
+
+
+def _mpirun() -> Finding:
+    path = shutil.which("mpirun")
+    if path is None:
+        advice = "install Open MPI if a model says engine=MPI or option.rolling_batch=lmi-dist"
+        return Finding("mpirun", "warning", "none on PATH", advice)
+    said = _first_line([path, "--version"])
+    if "Open MPI" in said or "OpenRTE" in said:
+        return Finding("mpirun", "ok", f"{path}, {said}")
+    return Finding("mpirun", "error", f"{path}: {said}", "install Open MPI; others are not known")
+
+
+def _gpus() -> Finding:
+    hardware = detect_hardware(os.environ)
+    if not hardware.devices:
+        memory = hardware.host_memory / _GIB
+        found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
+        return Finding("GPUs", "ok", found)
+    found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
+    if not hardware.device_memory:
+        advice = "nvidia-smi does not answer: install the driver, or give the container its GPUs"
+        return Finding("GPUs", "error", found, advice)
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    each = hardware.device_memory / _GIB
+    return Finding("GPUs", "ok", f"{found} of at least {each:.0f} GiB; {_first_line(query)}")
+
+
+def _shared_memory() -> Finding:
+    if not _SHARED_MEMORY.is_dir():
+        return Finding("shared memory", "error", f"{_SHARED_MEMORY} is missing", "mount a tmpfs")
+    free = shutil.disk_usage(_SHARED_MEMORY).free
+    found = f"{free / _GIB:.1f} GiB free in {_SHARED_MEMORY}"
+    if free >= _LITTLE_SHARED:
+        return Finding("shared memory", "ok", found)
+    advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
+    return Finding("shared memory", "warning", found, advice)
+
+
+def _files() -> Finding:
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"a process may open {limit}"
+    if limit >= _FEW_FILES or limit == resource.RLIM_INFINITY:
+        return Finding("files", "ok", found)
+    advice = f"ulimit -n {most}: each client is a socket of tritonserver"
+    return Finding("files", "warning", found, advice)
+
+
+def _temporary() -> Finding:
+    folder = os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Finding("temporary files", "error", f"{folder} cannot be written", "set TMPDIR")
+    if len(os.fsencode(folder)) > _LONG_PATH:
+        advice = f"set TMPDIR to a folder of at most {_LONG_PATH} bytes: sockets are made below it"
+        return Finding("temporary files", "error", folder, advice)
+    return Finding("temporary files", "ok", folder)
+
+
+def _disk(folder: Path) -> Finding:
+    while not folder.is_dir():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    found = f"{free / _GIB:.0f} GiB free at {folder}, where models from the hub go"
+    if free >= _LITTLE_DISK:
+        return Finding("disk", "ok", found)
+    return Finding("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
+
+
+def _ports(ports: Ports) -> Finding:
+    try:
+        ports.check()
+    except ConfigurationError as error:
+        return Finding("ports", "error", str(error))
+    return Finding("ports", "ok", f"{ports.http}, {ports.grpc} and {ports.metrics} are free")
+
+
+def _first_line(command: list[str]) -> str:
+    return _said(command).strip().partition("\n")[0]
+
+
+def _said(command: list[str], environment: dict[str, str] | None = None) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603  programs that only speak of themselves
+            command,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    return done.stdout + done.stderr

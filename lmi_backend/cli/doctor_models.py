@@ -1,0 +1,120 @@
+"""What a model needs: its folder, its plan, its engine in the interpreter of its workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.cli.finding import Finding
+from lmi_backend.cli.folders import model_folder
+from lmi_backend.engines.registry import CUSTOM, refuse_unserved
+from lmi_backend.errors import LmiError
+from lmi_backend.options import load_options
+from lmi_backend.plan import plan_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lmi_backend.plan import EnginePlan
+
+_LIBRARIES: Final = {
+    "vllm": "vllm",
+    "transformers": "transformers",
+    "trtllm": "tensorrt_llm",
+    "neuronx": "optimum.neuron",
+}
+# torch and an engine over a cold disk.
+_IMPORT_SECONDS: Final = 180
+_CODE: Final = (
+    "import sys\n"
+    "module = __import__(sys.argv[1], fromlist=['__version__'])\n"
+    "print('version', getattr(module, '__version__', 'unknown'))\n"
+)
+
+
+def engine_checks() -> Iterator[Callable[[], Finding]]:
+    """Yield what to look at where no model is named: which engines the interpreter has."""
+    asked = os.environ.get("PYTHON_EXECUTABLE")
+    yield partial(_engines, shutil.which(asked) if asked else sys.executable)
+
+
+def model_checks(path: Path) -> list[Callable[[], Finding]]:
+    """Return what to look at for one model; to look once plans it."""
+    try:
+        folder = model_folder(path)
+        plan = plan_model(load_options(folder, os.environ), os.environ)
+        refuse_unserved(plan)
+    except (LmiError, OSError) as error:
+        finding = Finding(path.resolve().name, "error", str(error))
+        return [lambda: finding]
+    name = folder.resolve().name
+    return [partial(_plan, name, plan), partial(_weights, name, plan), partial(_engine, name, plan)]
+
+
+def _plan(name: str, plan: EnginePlan) -> Finding:
+    devices = "; ".join(",".join(group) or "CPU" for group in plan.device_groups)
+    notes = "; ".join(plan.notes)
+    found = f"{plan.what}, {plan.workers} worker(s) on {devices}"
+    if plan.mode == "mpi" and not plan.mpirun:
+        return Finding(name, "error", f"{found}: no mpirun", "install Open MPI")
+    return Finding(name, "warning" if notes else "ok", found, notes)
+
+
+def _weights(name: str, plan: EnginePlan) -> Finding:
+    what = f"{name}: model"
+    folder = Path(plan.model)
+    if not plan.model:
+        return Finding(what, "ok", "none is needed")
+    if not folder.is_absolute():
+        return Finding(what, "ok", f"{plan.model}, fetched when it is loaded")
+    unreadable = [path for path in folder.glob("*") if not os.access(path, os.R_OK)]
+    if not folder.is_dir() or unreadable:
+        shown = ", ".join(map(str, unreadable[:3])) or folder
+        return Finding(what, "error", f"{shown} cannot be read", "as the server's user: chmod it")
+    return Finding(what, "ok", str(folder))
+
+
+def _engine(name: str, plan: EnginePlan) -> Finding:
+    what = f"{name}: engine"
+    library = _LIBRARIES.get(plan.engine)
+    if plan.engine == CUSTOM or library is None:
+        return Finding(what, "ok", f"{plan.engine} needs no library")
+    is_there, said = _import(plan.python, library)
+    if is_there:
+        return Finding(what, "ok", f"{library} {said}, {plan.python}")
+    advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"
+    return Finding(what, "error", f"{plan.python} cannot import {library}", advice)
+
+
+def _engines(python: str | None) -> Finding:
+    if python is None:
+        found = f"PYTHON_EXECUTABLE={os.environ['PYTHON_EXECUTABLE']} is not an executable file"
+        return Finding("engines", "error", found)
+    tried = {library: _import(python, library) for library in _LIBRARIES.values()}
+    there = [f"{library} {said}" for library, (is_there, said) in tried.items() if is_there]
+    if there:
+        return Finding("engines", "ok", f"{', '.join(there)}; {python}")
+    advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
+    return Finding("engines", "warning", f"none can be imported by {python}", advice)
+
+
+def _import(python: str, library: str) -> tuple[bool, str]:
+    """Return whether an interpreter imports a library, and its version or what it says instead."""
+    try:
+        done = subprocess.run(  # noqa: S603  the interpreter that will run the engine
+            [python, "-c", _CODE, library],
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return False, str(error)
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or [""]
+    last = next((line for line in reversed(lines) if line.startswith("version ")), lines[-1])
+    return done.returncode == 0, last.removeprefix("version ")

@@ -1,0 +1,99 @@
+"""What the doctor finds, on this machine and where something is wrong."""
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.cli import doctor_machine
+from lmi_backend.cli.main import main
+
+
+def _ports(count: int = 3) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+def _doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit status, and each finding by what was looked at."""
+    ports = dict(zip(("--http-port", "--grpc-port", "--metrics-port"), _ports(), strict=True))
+    options = [str(word) for pair in ports.items() for word in pair]
+    status = main(["doctor", "--json", *options, *words])
+    return status, {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def _echo(folder: Path, *lines: str) -> Path:
+    folder.mkdir()
+    text = "\n".join(["option.rolling_batch=echo", *lines])
+    (folder / "serving.properties").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_this_machine_is_well(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, found = _doctor(capsys, str(_echo(tmp_path / "echo")))
+    assert status == 0
+    for what in ("Python", "tritonserver", "numpy", "ports", "echo", "echo: engine"):
+        assert found[what]["status"] == "ok", found[what]
+
+
+def test_a_taken_port_is_an_error(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        status, found = _doctor(capsys, "--http-port", port, str(_echo(tmp_path / "echo")))
+    assert status == 1
+    assert f"--http-port {port}" in found["ports"]["found"]
+
+
+def test_an_interpreter_without_the_engine_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The interpreter of these tests has no engine.
+    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64}
+    config |= {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    config |= {"intermediate_size": 128, "max_position_embeddings": 128, "torch_dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    status, found = _doctor(capsys, str(folder))
+    assert status == 1
+    assert found["model: model"]["status"] == "ok"
+    assert "cannot import vllm" in found["model: engine"]["found"]
+    assert "option.pythonExecutable" in found["model: engine"]["advice"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("option.dtype=fp99", "option.dtype=fp99"), ("engine=Pyton", "engine=Pyton")],
+)
+def test_a_model_that_cannot_be_planned_is_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, line: str, words: str
+) -> None:
+    status, found = _doctor(capsys, str(_echo(tmp_path / "bad", line)))
+    assert status == 1
+    assert words in found["bad"]["found"]
+
+
+def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor_machine, "_SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setenv("LMI_BACKEND_RUN_DIR", f"{tmp_path}/{'long' * 20}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    for check, word in (
+        (doctor_machine._shared_memory, "tmpfs"),
+        (doctor_machine._temporary, "TMPDIR"),
+        (doctor_machine._mpirun, "Open MPI"),
+        (doctor_machine._gpus, "driver"),
+    ):
+        finding = check()
+        assert finding.status != "ok"
+        assert word in finding.advice
