@@ -14,7 +14,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test test-gpu bench scale check lint types layers docs clean
+.PHONY: help install install-server install-engine model serve test test-gpu chaos bench scale check lint types layers docs clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -41,8 +41,12 @@ test: install model ## run every test; PYTEST="-k word" to choose
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
 
+chaos: install model ## break a running server in every way and write docs/reliability.md
+	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
+
 bench: install model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)
+
 scale: install-server ## measure what a response costs here, predict three loads and compare
 	@$(BIN)/python tools/scale.py --fit
 

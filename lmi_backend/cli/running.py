@@ -30,6 +30,7 @@ _ANSWER_SECONDS = 2.0
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS = 5
 _WORKER_MODULE = "lmi_backend.workers.main"
+_PROGRAMS = ("/tritonserver", "/triton_python_backend_stub")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  Triton's own place
 
 
@@ -127,9 +128,8 @@ class RunningServer:
         Requests that still run get an error: their workers are told to stop first. A server in
         trouble is not waited for. Returns the exit status a shell should see.
         """
-        workers = self._workers()
-        family = [*self._family(), *workers]
-        for worker in workers:
+        family = self._family()
+        for worker in self._workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.terminate()
         if self._process.poll() is None:
@@ -148,18 +148,30 @@ class RunningServer:
         return 0 if status in (0, 1, -signal.SIGTERM) else 1
 
     def _family(self) -> list[Any]:
-        try:
-            server = psutil.Process(self._process.pid)
-            return [server, *server.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+        """Return the server and all below it, also what a dead server or stub left behind."""
+        own = self._named(_PROGRAMS, self._shm_prefix) + self._workers()
+        below = [child for process in own for child in _children(process)]
+        return list({process.pid: process for process in own + below}.values())
 
     def _workers(self) -> list[Any]:
-        workers = []
-        # Those of a stub that died are no children of ours any more.
+        return self._named((_WORKER_MODULE,), str(self._run))
+
+    def _named(self, programs: tuple[str, ...], mark: str) -> list[Any]:
+        """Return the processes that run one of some programs and have a mark in their words."""
+        found = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
-                command = process.cmdline()
-                if _WORKER_MODULE in command and any(str(self._run) in each for each in command):
-                    workers.append(process)
-        return workers
+                words = process.cmdline()
+                # A program is its first word, or python's third.
+                is_program = any(word.endswith(programs) for word in words[:3])
+                if is_program and any(mark in word for word in words):
+                    found.append(process)
+        return found
+
+
+def _children(process: Any) -> list[Any]:
+    try:
+        children: list[Any] = process.children(recursive=True)
+    except psutil.Error:
+        return []
+    return children

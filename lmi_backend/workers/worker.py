@@ -67,6 +67,8 @@ class Worker:
 
     def bury(self, error: WorkerError) -> str:
         """End what is left of a dead worker; return how it died, which began with `error`."""
-        how = describe_exit(self._process.wait(POLL_SECONDS))
+        status = self._process.wait(POLL_SECONDS)
         self.kill()
-        return how if isinstance(error, ConnectionLostError) else f"{how}: {error}"
+        if isinstance(error, ConnectionLostError):
+            return describe_exit(status)
+        return f"was ended: {error}" if status is None else f"{describe_exit(status)}: {error}"

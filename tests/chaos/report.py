@@ -1,0 +1,95 @@
+"""docs/reliability.md, from what the chaos suite saw."""
+
+# ruff: noqa: E501  the rows of a table
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD = """<!-- Written by `make chaos`. -->
+
+# What happens when something breaks
+
+Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a
+connection of its own, and 16 over one gRPC stream. Afterwards each request has ended exactly once,
+counted at its client and in the metrics, the engine runs nothing, and the server answers again.
+
+*Whole* is an answer to its end, *error* one that ends with an error that says why, *cut* a
+connection that was closed under it: only tritonserver's own end does that. Times are of one run, on
+{cores} shared cores with a tiny model: to the last ending, and until the server answered again.
+
+| fault | whole | error | cut | last ending, s | answers again, s | the clients were told |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+_MIDDLE = """
+## Without streams to lose
+
+| fault | what was seen |
+| --- | --- |
+"""
+_TAIL = """
+Beside these `make test` has: a rank of an MPI group that is killed or stands still
+(`tests/contract/test_ranks.py`), a server that is stopped while it starts
+(`tests/integration/test_life.py`), 2,000 hostile bodies (`test_hostile_bodies.py`).
+
+## Where LMI does otherwise
+
+| what | LMI | here |
+| --- | --- | --- |
+| a worker dies under requests | their clients hang until a timeout of 120 s | an error that names the worker, at once |
+| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them |
+| one bad parameter | may fail every request in flight | fails that request, and names the field |
+| a client leaves | is generated for to the end | its place is free within a second |
+| more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
+| an engine that stands still | nothing, until each request times out | restarted after `option.hang_timeout` |
+| the first failure of a worker | the model is FAILED (`retry_threshold` is 0) | ten failures in a row, old ones forgiven |
+
+What LMI does is read from its source (0.37), not run here.
+
+## Bounds
+
+A request is held in the stub as the text that has not been sent yet, at most one answer. Triton
+buffers what a slow client does not read: no model of 24.10 can tell, so that is bounded by the
+answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
+larger than `option.max_output_size` is refused. Refusals are HTTP 400 on 24.10, which has no other
+status for an error of a model, and UNAVAILABLE over gRPC.
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A fault under streams."""
+
+    fault: str
+    outcomes: Counter[str]
+    last_seconds: float
+    back_seconds: float
+    told: str
+
+
+class Report:
+    """Collects what was seen."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.notes: list[tuple[str, str]] = []
+        self.began = time.monotonic()
+
+    def note(self, fault: str, seen: str) -> None:
+        """Add a fault without streams to lose."""
+        self.notes.append((fault, seen))
+
+    def write(self, path: Path, cores: int) -> None:
+        """Write the page."""
+        lines = [
+            f"| {row.fault} | {row.outcomes['whole']} | {row.outcomes['error']} "
+            f"| {row.outcomes['cut']} | {row.last_seconds:.1f} | {row.back_seconds:.1f} "
+            f"| {row.told or 'nothing: the connection closed'} |\n"
+            for row in self.rows
+        ]
+        notes = [f"| {fault} | {seen} |\n" for fault, seen in self.notes]
+        path.write_text(
+            _HEAD.format(cores=cores) + "".join(lines) + _MIDDLE + "".join(notes) + _TAIL,
+            encoding="utf-8",
+        )

@@ -1,0 +1,109 @@
+"""Each class of process killed, and made to stand still, under 32 streams."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+from report import Report, Row
+from serving import Served, wait_for
+from streams import Streams
+
+STREAMS = 32
+# Longer than any of these faults takes to be noticed.
+TOKENS = 900
+
+Find = Callable[[Served], psutil.Process]
+
+
+def _worker(served: Served) -> psutil.Process:
+    return served.workers("tiny")[-1]
+
+
+def _below_worker(word: str) -> Find:
+    def find(served: Served) -> psutil.Process:
+        family = _worker(served).children(recursive=True)
+        return next(each for each in family if word in " ".join(each.cmdline()))
+
+    return find
+
+
+def _named(name: str) -> Find:
+    return lambda served: next(each for each in served.family() if name in each.name())
+
+
+def _is_serving(served: Served, model: str) -> bool:
+    try:
+        status, _ = served.generate(model, {"text_input": "a", "max_tokens": 1})
+    except OSError:
+        return False
+    return status == 200
+
+
+def _break(
+    served: Served, model: str, fault: str, find: Find, number: signal.Signals, report: Report
+) -> Streams:
+    """Do it under streams; check what must be so after any fault; note what was seen."""
+    streams = Streams(served, model, STREAMS, TOKENS).wait_until_running()
+    find(served).send_signal(number)
+    began = time.monotonic()
+    streams.wait()
+    last = streams.last - began
+    wait_for(lambda: _is_serving(served, model), 120)
+    back = time.monotonic() - began
+    outcomes = streams.outcomes
+    told = next(iter(sorted(streams.errors, key=len)), "") if outcomes["error"] else ""
+    report.rows.append(Row(fault, outcomes, last, back, told))
+    assert not outcomes["twice"]
+    assert outcomes.total() == STREAMS
+    # All that were running; one may have been whole by then.
+    assert outcomes["error"] + outcomes["cut"] >= STREAMS // 2
+    wait_for(lambda: served.metric("lmi_requests_open", model) == 0)
+    wait_for(lambda: served.metric("lmi_engine_requests_running", model) == 0)
+    return streams
+
+
+@pytest.mark.parametrize(
+    ("fault", "find", "number", "words"),
+    [
+        ("a worker is killed", _worker, signal.SIGKILL, "worker tiny/0 was killed by SIGKILL"),
+        ("vLLM's engine core is killed", _below_worker("EngineCore"), signal.SIGKILL, "died"),
+        ("vLLM's own worker is killed", _below_worker("VLLM::Worker"), signal.SIGKILL, "died"),
+        (
+            "vLLM's engine core stands still",
+            _below_worker("EngineCore"),
+            signal.SIGSTOP,
+            "made no step for",
+        ),
+        ("a worker stands still", _worker, signal.SIGSTOP, "said nothing for 30 s"),
+    ],
+)
+def test_an_engines_process(
+    engine: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
+) -> None:
+    deaths = engine.metric("lmi_worker_deaths_total", "tiny")
+    counted = engine.metric("lmi_requests_total", "tiny")
+    streams = _break(engine, "tiny", fault, find, number, report)
+    assert not streams.outcomes["cut"], "the connection must not pay for the engine"
+    assert all(words in error for error in streams.errors), streams.errors
+    assert engine.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
+    # Each of them, and what asked whether it serves again.
+    assert engine.metric("lmi_requests_total", "tiny") - counted > STREAMS
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "number"),
+    [
+        ("a stub is killed", "triton_python_backend_stub", signal.SIGKILL),
+        ("a stub stands still", "triton_python_backend_stub", signal.SIGSTOP),
+        ("tritonserver is killed", "tritonserver", signal.SIGKILL),
+        ("tritonserver stands still", "tritonserver", signal.SIGSTOP),
+    ],
+)
+def test_a_servers_process(
+    echo: Served, report: Report, fault: str, name: str, number: signal.Signals
+) -> None:
+    before = echo.family()
+    _break(echo, "echo", fault, _named(name), number, report)
+    assert not [each for each in before if each.is_running()], "left over from before"

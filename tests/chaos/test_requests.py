@@ -1,0 +1,279 @@
+"""Broken frames, broken requests, clients that leave or do not read, and a clock that jumps."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import tritonclient.grpc.aio
+from report import Report
+from serving import Served, serve, wait_for, write_properties
+from streams import Streams
+
+STREAMS = 32
+CANCELLED = 10_000
+MANY = 30_000
+WAVE = 500
+ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
+
+
+def _streams(served: Served, model: str, tokens: int = 300) -> Streams:
+    return Streams(served, model, STREAMS, tokens).wait_until_running()
+
+
+def _assert_whole(streams: Streams) -> None:
+    streams.wait()
+    assert streams.outcomes == {"whole": STREAMS}, streams.errors
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo` behind a user's handler that breaks frames."""
+    folder = tmp_path_factory.mktemp("frames")
+    model = write_properties(folder / "frames", ECHO)
+    code = Path(__file__).with_name("frames_model.py").read_text(encoding="utf-8")
+    (model / "model.py").write_text(code, encoding="utf-8")
+    with serve([model], folder) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("how", "fault", "words"),
+    [
+        ("half", "a socket is cut in the middle of a frame", "worker frames/0 "),
+        ("garbage", "a frame that is no message", "a frame that cannot be read"),
+        ("endless", "a frame of 4 GiB is announced", "a frame of 4294967295 bytes"),
+    ],
+)
+def test_a_broken_frame(frames: Served, report: Report, how: str, fault: str, words: str) -> None:
+    said: list[dict[str, Any]] = []
+    body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 900}}
+
+    def ask() -> None:
+        with frames.events("frames", body) as events:
+            said.append(list(events)[-1])
+
+    threads = [threading.Thread(target=ask) for _ in range(STREAMS)]
+    for thread in threads:
+        thread.start()
+    wait_for(lambda: frames.metric("lmi_requests_open", "frames") == STREAMS)
+    status, answer = frames.generate("frames", {"inputs": how})
+    assert status == 400
+    assert words in answer["error"]
+    for thread in threads:
+        thread.join(30)
+    assert len(said) == STREAMS
+    assert all(words in each["error"] for each in said)
+    wait_for(lambda: frames.generate("frames", {"inputs": "a"})[0] == 200)
+    wait_for(lambda: frames.metric("lmi_requests_open", "frames") == 0)
+    told = json.loads(said[0]["error"])["error"]
+    report.note(fault, f"{STREAMS} streams ended with “{told}”; the worker is started again")
+
+
+def test_a_request_that_the_engine_fails_on(echo: Served, report: Report) -> None:
+    streams = _streams(echo, "echo")
+    status, said = echo.generate("echo", {"text_input": "fail"})
+    assert status == 400
+    assert "told to fail" in said["error"]
+    _assert_whole(streams)
+    report.note("the engine fails on one request", f"its error; {STREAMS} other streams end whole")
+
+
+def test_no_room_for_the_log(tmp_path: Path, report: Report) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with serve([folder], tmp_path, "--log-file", "/dev/full") as served:
+        _assert_whole(_streams(served, "echo"))
+    report.note("the disk of the log is full", f"{STREAMS} streams end whole; the lines are lost")
+
+
+def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
+    (server,) = (each for each in echo.family() if each.name() == "tritonserver")
+    (stub,) = (each for each in echo.family() if "stub" in each.name())
+    body = {"text_input": "word " * 500, "stream": True, "max_tokens": 2000}
+    data = json.dumps(body).encode()
+    before = server.memory_info().rss, stub.memory_info().rss
+    with contextlib.ExitStack() as stack:
+        for _ in range(STREAMS):
+            slow = stack.enter_context(socket.create_connection(("127.0.0.1", echo.http_port)))
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            head = f"POST /v2/models/echo/generate_stream HTTP/1.1\r\nContent-Length: {len(data)}"
+            slow.sendall(f"{head}\r\nHost: a\r\n\r\n".encode() + data)
+        wait_for(lambda: echo.metric("lmi_requests_open", "echo") == STREAMS)
+        _assert_whole(_streams(echo, "echo"))
+        grown = [
+            (process.memory_info().rss - was) / 2**20
+            for process, was in zip((server, stub), before, strict=True)
+        ]
+    wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
+    # What they do not read is at most all of their answers, some 200 bytes a response.
+    assert grown[0] < 100
+    assert grown[1] < 50
+    report.note(
+        f"{STREAMS} clients do not read",
+        f"{STREAMS} other streams end whole; tritonserver grew by {grown[0]:.0f} MiB, the stub by "
+        f"{grown[1]:.0f}",
+    )
+
+
+def _inputs() -> list[Any]:
+    text = tritonclient.grpc.aio.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"a b c"], dtype=np.object_))
+    return [text]
+
+
+async def _ask_and_leave(served: Served) -> None:
+    """Start a wave of requests on one stream, and leave when the first has said something."""
+    client = tritonclient.grpc.aio.InferenceServerClient(served.grpc)
+
+    async def requests() -> Any:
+        for _ in range(WAVE):
+            yield {
+                "model_name": "echo",
+                "inputs": _inputs(),
+                "parameters": {"max_tokens": 2000, "stream": True},
+            }
+
+    answers = client.stream_infer(requests())
+    async for _ in answers:
+        break
+    answers.cancel()
+    await client.close()
+
+
+def test_ten_thousand_cancelled_requests(echo: Served, report: Report) -> None:
+    began = time.monotonic()
+    for _ in range(CANCELLED // WAVE):
+        asyncio.run(_ask_and_leave(echo))
+    wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
+    wait_for(lambda: echo.metric("lmi_engine_requests_running", "echo") == 0)
+    wait_for(lambda: echo.metric("lmi_engine_requests_waiting", "echo") == 0)
+    assert echo.generate("echo", {"text_input": "a", "max_tokens": 2})[0] == 200
+    seconds = time.monotonic() - began
+    report.note(
+        f"{CANCELLED} requests of which the clients leave",
+        f"after {seconds:.0f} s none is open, running or waiting",
+    )
+
+
+async def _ask_many(served: Served, count: int) -> int:
+    client = tritonclient.grpc.aio.InferenceServerClient(served.grpc)
+    left = iter(range(count))
+
+    async def requests() -> Any:
+        for _ in left:
+            await places.acquire()
+            more = {"max_tokens": 2}
+            yield {"model_name": "echo", "inputs": _inputs(), "parameters": more}
+
+    # As many at once as the model takes.
+    places = asyncio.Semaphore(64)
+    num_answers = 0
+    async for result, error in client.stream_infer(requests()):
+        assert error is None, error
+        if result.get_response().parameters["triton_final_response"].bool_param:
+            num_answers += 1
+            places.release()
+            if num_answers == count:
+                break
+    await client.close()
+    return num_answers
+
+
+def test_memory_after_thirty_thousand_requests(tmp_path: Path, report: Report) -> None:
+    folder = write_properties(tmp_path / "echo", {"option.rolling_batch": "echo"})
+    with serve([folder], tmp_path) as served:
+        family = served.family()
+        asyncio.run(_ask_many(served, 3_000))
+        before = {each: each.memory_info().rss for each in family}
+        assert asyncio.run(_ask_many(served, MANY)) == MANY
+        grown = {each: each.memory_info().rss / was - 1 for each, was in before.items()}
+        names = {each: each.name() for each in family}
+        assert all(share < 0.05 for share in grown.values()), {
+            names[each]: share for each, share in grown.items()
+        }
+        wait_for(lambda: served.metric("lmi_requests_total", "echo") == MANY + 3_000)
+    shares = ", ".join(f"{names[each]} {share:+.1%}" for each, share in grown.items())
+    report.note(f"{MANY} requests", f"each answered once; memory after the first 3,000: {shares}")
+
+
+def test_a_clock_that_jumps(
+    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offset, library = tmp_path / "offset", tmp_path / "clock.so"
+    offset.write_text("0", encoding="utf-8")
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["gcc", "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    with monkeypatch.context() as moved:
+        moved.setenv("LD_PRELOAD", str(library))
+        moved.setenv("CLOCK_OFFSET", str(offset))
+        served = tmp_path / "echo"
+        with serve([write_properties(served, ECHO)], tmp_path) as server:
+            moved.undo()
+            streams = _streams(server, "echo", 200)
+            for days in (3, -3, 0):
+                offset.write_text(str(days * 86_400), encoding="utf-8")
+                # Something that Triton logs.
+                server.post("/v2/repository/models/none/load", {})
+                time.sleep(1)
+            _assert_whole(streams)
+            assert server.metric("lmi_worker_deaths_total", "echo") == 0
+            log = server.log_file.read_text(encoding="utf-8", errors="replace")
+            assert len(set(re.findall(r"^[IWE](\d{4}) ", log, re.MULTILINE))) > 1, "no jump"
+    report.note("the clock jumps three days on and back", f"{STREAMS} streams end whole")
+
+
+def test_a_server_that_is_started_and_stopped_leaves_nothing(
+    tmp_path: Path, report: Report
+) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    before = _traces()
+    rounds = 20
+    for number in range(rounds):
+        with serve([folder], tmp_path) as served:
+            stream = threading.Thread(
+                target=served.generate, args=("echo", {"text_input": "a", "max_tokens": 50})
+            )
+            stream.start()
+            # At different moments of the request.
+            time.sleep(number * 0.05)
+            family = served.family()
+            assert served.stop() == 0
+            stream.join(10)
+            assert not [each for each in family if each.is_running()]
+    left = _traces() - before
+    assert not left
+    report.note(
+        f"a server started and stopped {rounds} times, under a request",
+        "no process, socket, file or shared memory is left",
+    )
+
+
+def _traces() -> set[str]:
+    """Return what a server could leave behind, other than processes that were looked at."""
+    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith("lmi_")}
+    files = {f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith("lmi-")}
+    workers = {
+        f"process {each.pid}"
+        for each in psutil.process_iter()
+        if "lmi_backend.workers.main" in _words(each)
+    }
+    return shared | files | workers
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        words: list[str] = process.cmdline()
+    except psutil.Error:
+        return []
+    return words
