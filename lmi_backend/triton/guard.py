@@ -30,6 +30,8 @@ class ServerGuard(threading.Thread):
     def run(self) -> None:
         """Wait, which costs nothing, then end."""
         select.select([self._server], [], [])
-        self._kill_workers()
-        threading.Event().wait(_GRACE_SECONDS)
-        os._exit(1)
+        try:
+            self._kill_workers()
+            threading.Event().wait(_GRACE_SECONDS)
+        finally:
+            os._exit(1)
