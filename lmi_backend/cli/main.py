@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.cli import check, convert, doctor, drain, generate, options, plan, serve
 from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(arguments)
     except LmiError as error:
-        sys.stderr.write(f"lmi-backend: {error}\n")
+        sys.stderr.write(f"lmi-backend: {Redactor(os.environ)(str(error))}\n")
         # As argparse does for what was typed wrong.
         return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:

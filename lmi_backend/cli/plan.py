@@ -14,13 +14,13 @@ from lmi_backend.cli.planning import add_hardware, hardware_of, say
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.options.setting import masked
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory import human_bytes
+from lmi_backend.redaction import masked
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.plan.memory import MemoryEstimate
 
@@ -55,9 +55,16 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _without_secrets(plan: EnginePlan) -> EnginePlan:
     """Return the plan as it may be shown."""
-    passthrough = {name: masked(name, value) for name, value in plan.passthrough.items()}
-    environment = {name: masked(name, value) for name, value in plan.environment.items()}
-    return replace(plan, passthrough=passthrough, environment=environment)
+    return replace(
+        plan,
+        passthrough=_masked(plan.passthrough),
+        environment=_masked(plan.environment),
+        properties=_masked(plan.properties),
+    )
+
+
+def _masked(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: masked(name, value) for name, value in settings.items()}
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

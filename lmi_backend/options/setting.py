@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from lmi_backend.redaction import masked
 
 if TYPE_CHECKING:
     from lmi_backend.options.option import Fate
 
-_SECRET = re.compile(r"(token|secret|password|_pass|credentials|access_key)$", re.IGNORECASE)
 _SHOWN = 200
-
-
-def masked(name: str, value: str) -> str:
-    """Return a value without its secrets: all of it, or the pairs in it, as option.env has them."""
-    if _SECRET.search(name):
-        return "***"
-    return ",".join(_masked_pair(pair) for pair in value.split(","))
-
-
-def _masked_pair(pair: str) -> str:
-    name, is_pair, _ = pair.partition("=")
-    return f"{name}=***" if is_pair and _SECRET.search(name) else pair
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ def make_plan(
     notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
     _refuse_what_is_not_served(options, facts)
     custom = find_custom(options)
+    reasons += _whose_code(options, custom)
     if custom is not None and custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, custom)
@@ -101,6 +102,14 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
         "stream_interval": options[opt.STREAM_INTERVAL],
         "stream_flush": None if flush == "auto" else flush / 1000,
     }
+
+
+def _whose_code(options: LmiOptions, custom: Custom | None) -> list[str]:
+    """Say which code is run that is neither ours nor the engine's."""
+    said = [f"code of the model's folder is run: {custom.file}"] if custom is not None else []
+    if options[opt.TRUST_REMOTE_CODE]:
+        said.append("code of the model's author is run: option.trust_remote_code")
+    return said
 
 
 def _handler_plan(

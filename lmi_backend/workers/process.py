@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
+from lmi_backend.redaction import Redactor
 from lmi_backend.workers.mpi import readable
 from lmi_backend.workers.process_session import kill_session
 
@@ -30,6 +31,7 @@ class WorkerProcess:
     def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._on_line = on_line
+        self.redact = Redactor(command.environment)
         self._group = command.environment.get(GROUP_VARIABLE, "")
         self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
             command.argv,
@@ -73,7 +75,8 @@ class WorkerProcess:
         with pipe:
             for raw in pipe:
                 # A progress bar draws over its line; only the last drawing counts.
-                line = readable(raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2])
+                text = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
+                line = self.redact(readable(text))
                 if line:
                     self._tail.append(line)
                     self._on_line(line)

@@ -132,9 +132,10 @@ class _Start:
                 case msg.Ready(capabilities=capabilities):
                     return capabilities
                 case msg.StartFailed(message=text, option=option) if option:
-                    raise OptionError(text, option=option, origin="engine")
+                    raise OptionError(self.process.redact(text), option=option, origin="engine")
                 case msg.StartFailed(message=text):
-                    raise ConfigurationError(text + _advice(f"{text}\n{self.process.last_lines()}"))
+                    advice = _advice(f"{text}\n{self.process.last_lines()}")
+                    raise ConfigurationError(self.process.redact(text) + advice)
                 case _:
                     pass
         return None

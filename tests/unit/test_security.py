@@ -1,0 +1,109 @@
+"""Rules of docs/security.md that can be checked without a server."""
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli.main import main
+from lmi_backend.redaction import Redactor, masked
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = sorted((ROOT / "lmi_backend").rglob("*.py"))
+TOKEN = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
+# LMI's own handlers are run by it in the same way; these load what the model's author wrote.
+FORBIDDEN = {"pickle", "marshal", "shelve", "dill", "cloudpickle"}
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield (node.module or "").partition(".")[0]
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_unpickles_or_asks_a_shell(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not FORBIDDEN & set(_imports(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            assert name not in {"eval", "os.system", "os.popen", "yaml.load"}
+            assert all(word.arg != "shell" for word in node.keywords)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("HF_TOKEN", "whatever", "***"),
+        ("AWS_SECRET_ACCESS_KEY", "whatever", "***"),
+        ("VLLM_API_KEY", "whatever", "***"),
+        ("option.env", f"A=1,HF_TOKEN={TOKEN},B=2", "A=1,HF_TOKEN=***,B=2"),
+        ("option.model_id", "https://me:secret@hub/model", "https://***@hub/model"),
+        ("option.max_tokens", "12", "12"),
+        ("option.tokenizer", "org/name", "org/name"),
+    ],
+)
+def test_a_setting_is_shown_without_its_secrets(name: str, value: str, shown: str) -> None:
+    assert masked(name, value) == shown
+
+
+def test_a_text_loses_what_the_environment_says_is_secret() -> None:
+    redact = Redactor({"DB_PASSWORD": "correct horse", "PIN_TOKEN": "short", "NAME": "visible one"})
+    text = (
+        f"tried correct horse with {TOKEN}, Bearer abcdefgh.ijk, AKIAABCDEFGHIJKLMNOP, visible one"
+    )
+    assert redact(text) == "tried *** with ***, Bearer ***, ***, visible one"
+    assert redact("a short text") == "a short text"
+
+
+def test_no_command_shows_a_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "never/shown/anywhere")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    lines = ["option.rolling_batch=echo", f"option.env=HF_TOKEN={TOKEN},X=never/shown/anywhere"]
+    (folder / "serving.properties").write_text("\n".join(lines), encoding="utf-8")
+    (folder / "model.py").write_text("async def handle(inputs): ...\n", encoding="utf-8")
+    repository = tmp_path / "models"
+    for words in (
+        ["check", str(folder)],
+        ["plan", str(folder)],
+        ["plan", str(folder), "--json"],
+        ["render", str(folder)],
+        ["convert", str(folder), "--repository", str(repository)],
+    ):
+        assert main(words) == 0
+        said = capsys.readouterr()
+        assert TOKEN not in said.out + said.err, words
+    (config,) = repository.rglob("config.pbtxt")
+    assert TOKEN not in config.read_text(encoding="utf-8")
+
+
+def test_an_error_of_a_command_shows_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    (tmp_path / "serving.properties").write_text(f"option.dtype={TOKEN}\n", encoding="utf-8")
+    assert main(["plan", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert "option.dtype=***" in said.err
+    assert TOKEN not in said.out + said.err
+
+
+def test_the_plan_says_whose_code_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = ["option.rolling_batch=echo", "option.trust_remote_code=true"]
+    (tmp_path / "serving.properties").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "model.py").write_text("async def handle(inputs): ...\n", encoding="utf-8")
+    assert main(["plan", str(tmp_path), "--json"]) == 0
+    reasons = json.loads(capsys.readouterr().out)["reasons"]
+    assert any("option.trust_remote_code" in reason for reason in reasons)
+    assert any(str(tmp_path / "model.py") in reason for reason in reasons)
