@@ -8,13 +8,14 @@ HOST ?= 127.0.0.1
 CLIENTS ?=
 PYTEST ?=
 BENCH ?=
+MINUTES ?= 30
 
 BIN := .venv/bin
 
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test test-gpu chaos bench scale check lint types layers docs audit clean
+.PHONY: help install install-server install-engine model serve test test-gpu chaos soak bench scale check lint types layers docs audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +44,10 @@ test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUD
 
 chaos: install model ## break a running server in every way and write docs/reliability.md
 	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
+
+soak: install model ## mixed traffic for 30 minutes, written into docs/soak.md; MINUTES=
+	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report docs/soak.md \
+		--timeout 0 $(PYTEST)
 
 bench: install model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)

@@ -1,0 +1,11 @@
+"""How long, and where the result goes."""
+
+from pathlib import Path
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --minutes and --soak-report."""
+    parser.addoption("--minutes", type=float, default=0.5, help="of mixed traffic (0.5)")
+    parser.addoption("--soak-report", type=Path, help="write what the soak saw into this page")

@@ -1,0 +1,168 @@
+"""Mixed traffic: every dialect, clients that leave, bodies that are wrong."""
+
+import http.client
+import json
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc
+import tritonclient.http
+from hostile import http_body
+from serving import Served
+
+PROMPT = "The capital of Italy is"
+ANSWER = " Rome."
+LONG: dict[str, Any] = {"inputs": "Tell a story:", "stream": True}
+
+Kind = Callable[["Client"], None]
+
+
+class Seen:
+    """What all clients saw."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.failures: list[str] = []
+        self.seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        """By kind: when it was asked, and how long it took."""
+        self.lock = threading.Lock()
+
+
+class Client(threading.Thread):
+    """Asks one thing after the other until it is stopped; a wrong answer is a failure."""
+
+    def __init__(self, served: Served, seen: Seen, seed: int, stopped: threading.Event) -> None:
+        super().__init__(daemon=True)
+        self.served, self._seen, self._stopped = served, seen, stopped
+        self.chance = random.Random(seed)
+
+    def run(self) -> None:
+        names = [*KINDS]
+        while not self._stopped.is_set():
+            name = self.chance.choice(names)
+            began = time.monotonic()
+            try:
+                KINDS[name](self)
+            except Exception as error:  # noqa: BLE001  all are told at the end
+                with self._seen.lock:
+                    self._seen.failures.append(f"{name}: {type(error).__name__}: {error}")
+            with self._seen.lock:
+                self._seen.counts[name] += 1
+                self._seen.seconds[name].append((began, time.monotonic() - began))
+
+    def last(self, model: str, body: Any) -> dict[str, Any]:
+        """Return the last event of a stream."""
+        with self.served.events(model, body) as events:
+            return list(events)[-1]
+
+
+def _lmi(client: Client) -> None:
+    body = {"inputs": PROMPT, "parameters": {"max_new_tokens": 20}}
+    status, said = client.served.generate("tiny", body)
+    assert (status, said["generated_text"]) == (200, ANSWER), said
+
+
+def _lmi_stream(client: Client) -> None:
+    body = {"inputs": PROMPT, "stream": True, "parameters": {"max_new_tokens": 20}}
+    assert client.last("tiny", body)["generated_text"] == ANSWER
+
+
+def _vllm(client: Client) -> None:
+    more = {"max_tokens": 20, "temperature": 0, "exclude_input_in_output": True}
+    status, said = client.served.generate("tiny", {"text_input": PROMPT} | more)
+    assert (status, said["text_output"]) == (200, ANSWER), said
+
+
+def _trtllm(client: Client) -> None:
+    body = {
+        "text_input": PROMPT,
+        "max_tokens": 20,
+        "temperature": 0.0,
+        "exclude_input_in_output": True,
+    }
+    status, said = client.served.generate("tiny_trtllm", body)
+    assert status == 200, said
+    assert ANSWER.strip() in said["text_output"]
+
+
+def _openai(client: Client) -> None:
+    messages = [{"role": "user", "content": "What is the capital of Italy?"}]
+    body = json.dumps({"messages": messages, "temperature": 0, "max_tokens": 20})
+    status, said = client.served.generate("tiny", {"request": body})
+    assert status == 200, said
+    answer = json.loads(said["response"])["choices"][0]["message"]["content"]
+    assert answer == "The capital of Italy is Rome."
+
+
+def _openai_stream(client: Client) -> None:
+    messages = [{"role": "user", "content": "What is the capital of Italy?"}]
+    body = json.dumps({"messages": messages, "temperature": 0, "max_tokens": 20, "stream": True})
+    with client.served.events("tiny", {"request": body}) as events:
+        assert "".join(event["response"] for event in events).endswith("data: [DONE]\n\n")
+
+
+def _infer(client: Client) -> None:
+    text = tritonclient.http.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([PROMPT.encode()], dtype=np.object_))
+    with tritonclient.http.InferenceServerClient(client.served.http) as http_client:
+        more = {"max_tokens": 20, "temperature": 0.0, "exclude_input_in_output": True}
+        result = http_client.infer("tiny_infer", [text], parameters=more)
+    assert result.as_numpy("text_output")[0].decode() == ANSWER
+
+
+def _leaves(client: Client) -> None:
+    parameters = {"max_new_tokens": 900, "ignore_eos": True}
+    with client.served.events("tiny", LONG | {"parameters": parameters}) as events:
+        for _ in range(client.chance.randrange(1, 6)):
+            next(events)
+
+
+def _leaves_at_once(client: Client) -> None:
+    connection = http.client.HTTPConnection(client.served.http, timeout=10)
+    connection.request("POST", "/v2/models/tiny/generate_stream", json.dumps(LONG))
+    connection.close()
+
+
+def _is_wrong(client: Client) -> None:
+    parameters = {"top_p": client.chance.choice([7, -1, "x"])}
+    status, said = client.served.generate("tiny", {"inputs": "a", "parameters": parameters})
+    assert status == 400
+    assert "top_p" in said["error"]
+
+
+def _is_too_long(client: Client) -> None:
+    status, said = client.served.generate("tiny", {"inputs": "one two " * 3000})
+    assert status == 400
+    assert "fewer than 1024" in said["error"]
+
+
+def _is_hostile(client: Client) -> None:
+    status, _ = client.served.generate("echo", http_body(client.chance))
+    assert status in (200, 400, 500)
+
+
+def _echo(client: Client) -> None:
+    body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 300}}
+    assert client.last("echo", body)["generated_text"] == "a b" + "a b" * 149
+
+
+KINDS: dict[str, Kind] = {
+    "LMI": _lmi,
+    "LMI, streamed": _lmi_stream,
+    "vLLM backend": _vllm,
+    "TensorRT-LLM backend": _trtllm,
+    "OpenAI": _openai,
+    "OpenAI, streamed": _openai_stream,
+    "/infer": _infer,
+    "leaves while it streams": _leaves,
+    "leaves at once": _leaves_at_once,
+    "a wrong parameter": _is_wrong,
+    "a prompt that is too long": _is_too_long,
+    "a hostile body": _is_hostile,
+    "echo, streamed": _echo,
+}
