@@ -94,8 +94,8 @@ def _write(
         "# Mixed traffic for a while\n",
         f"{seconds / 60:.0f} minutes, {CLIENTS} clients, each asking one thing after the other: "
         f"{seen.counts.total()} requests, {len(seen.failures)} with another ending than they "
-        "should have. Times are medians of the first and last third after the warm-up, on two shared "
-        "cores with a tiny model; other work ran beside it.\n",
+        "should have. Times are medians of the first and last third after the warm-up, on two "
+        "shared cores with a tiny model; other work ran beside it.\n",
         "| what | requests | first third, ms | last third, ms |",
         "| --- | --- | --- | --- |",
         *(
