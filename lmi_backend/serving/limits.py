@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import RequestError, UnavailableError
+
+if TYPE_CHECKING:
+    from lmi_backend.plan import EnginePlan
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,11 @@ class Limits:
     """How long a request may run."""
     size: int = (1 << 32) - 1
     """Bytes of the largest request, as it is sent to a worker."""
+
+    @classmethod
+    def of(cls, plan: EnginePlan) -> Limits:
+        """Return the limits of a plan."""
+        return cls(plan.max_requests, plan.queue_size, plan.request_timeout, plan.max_message_size)
 
     def check_size(self, size: int) -> None:
         """Raise RequestError for a request that is too large."""

@@ -107,8 +107,7 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
     pool = Pool(plan, name, on_line)
     desk = AdapterDesk(plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots))
     pool.adapters = desk.folders
-    limits = Limits(plan.max_requests, plan.queue_size, plan.request_timeout, plan.max_message_size)
-    service = Service(pool, limits, Journal(name, says_all=plan.log_requests))
+    service = Service(pool, Limits.of(plan), Journal(name, says_all=plan.log_requests))
     capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",

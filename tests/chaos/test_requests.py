@@ -126,6 +126,31 @@ def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
     )
 
 
+def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
+    limits = {"option.max_rolling_batch_size": STREAMS, "job_queue_size": 1}
+    folder = write_properties(tmp_path / "echo", ECHO | limits)
+    refused = []
+    with serve([folder], tmp_path) as served:
+        streams = _streams(served, "echo", 600)
+        waiting = threading.Thread(target=served.generate, args=("echo", {"inputs": "a"}))
+        waiting.start()
+        wait_for(lambda: served.metric("lmi_requests_open", "echo") == STREAMS + 1)
+        for _ in range(500):
+            began = time.monotonic()
+            status, said = served.generate("echo", {"text_input": "a"})
+            refused.append(time.monotonic() - began)
+            assert status == 400
+            assert "all places are taken" in said["error"]
+        _assert_whole(streams)
+        waiting.join(30)
+    refused.sort()
+    report.note(
+        "500 requests more than fit",
+        f"each is refused, half of them within {refused[250] * 1e3:.1f} ms, all within "
+        f"{refused[-1] * 1e3:.0f} ms; {STREAMS} streams end whole",
+    )
+
+
 def _inputs() -> list[Any]:
     text = tritonclient.grpc.aio.InferInput("text_input", [1], "BYTES")
     text.set_data_from_numpy(np.array([b"a b c"], dtype=np.object_))

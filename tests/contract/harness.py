@@ -108,7 +108,7 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
     output: list[str] = []
     pool = Pool(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
-    service = Service(pool, Limits(plan.max_requests, plan.queue_size, plan.request_timeout))
+    service = Service(pool, Limits.of(plan))
     service.start()
     try:
         yield Harness(service, plan, output)

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from lmi_backend.errors import (
     OptionError,
     RequestError,
     StoppingError,
+    UnavailableError,
     WorkerStartError,
 )
 from lmi_backend.generation import Call, GenerateRequest, Sampling
@@ -223,6 +225,68 @@ def test_a_request_that_takes_too_long_is_ended(start: Any) -> None:
         sink = echo.ask("a", max_tokens=4000)
         assert "predict_timeout" in str(sink.error)
         _wait_for(lambda: echo.running() == 0)
+
+
+def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
+    with start({"option.rolling_batch": "echo", "option.max_output_size": 2048}) as echo:
+        with pytest.raises(RequestError, match=r"at most 2048 \(option.max_output_size\)"):
+            echo.start("a" * 3000)
+        assert echo.ask("a", max_tokens=2).text == "aa"
+
+
+def _die(echo: Any) -> None:
+    """Let the worker die, whenever it is there."""
+    _wait_for(echo.service.is_ready)
+    assert isinstance(echo.ask("die").error, EngineDeadError)
+
+
+MORTAL = {"option.rolling_batch": "echo", "option.die_on": "die", "retry_threshold": 1}
+
+
+def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:
+    with start(MORTAL) as echo:
+        _die(echo)
+        _die(echo)
+
+        def told() -> str:
+            with pytest.raises(UnavailableError) as refused:
+                echo.start("a")
+            return str(refused.value)
+
+        _wait_for(lambda: "it failed 2 times and is given up (retry_threshold)" in told())
+        assert [w.is_ready for w in echo.service.snapshot().workers] == [False]
+
+
+def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_backend.workers.pool._FORGIVEN_SECONDS", 0)
+    with start(MORTAL) as echo:
+        for _ in range(3):
+            _die(echo)
+        _wait_for(echo.service.is_ready)
+        assert [w.deaths for w in echo.service.snapshot().workers] == [3]
+
+
+def test_a_worker_that_does_not_start_names_the_cause(start: Any, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'torch.OutOfMemoryError: CUDA out of memory.'\nexit 1\n")
+    python.chmod(0o755)
+    properties = {"option.rolling_batch": "echo", "option.pythonExecutable": python}
+    words = r"memory is full: lower option\.max_model_len"
+    with pytest.raises(WorkerStartError, match=words), start(properties):
+        pass
+
+
+def test_a_workers_lines_hold_no_secret(start: Any, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "asked with $HF_TOKEN"\nexit 1\n')
+    python.chmod(0o755)
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.pythonExecutable": python,
+        "option.env": "HF_TOKEN=not-to-be-seen",
+    }
+    with pytest.raises(WorkerStartError, match=r"asked with \*\*\*"), start(properties):
+        pass
 
 
 def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import os
 import re
 import signal
 import socket
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+
+from lmi_backend.cli.triton_server import find_server
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -156,3 +159,37 @@ def free_ports(count: int) -> list[int]:
         for sock in sockets:
             sock.bind(("127.0.0.1", 0))
         return [sock.getsockname()[1] for sock in sockets]
+
+
+@contextlib.contextmanager
+def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
+    """Run a server that keeps going when a model cannot be loaded."""
+    server = find_server(tmp_path)
+    ports = free_ports(4)
+    log_file = tmp_path / "triton.log"
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [
+                server.binary,
+                f"--backend-directory={server.backends}",
+                f"--model-repository={repository}",
+                f"--http-port={ports[0]}",
+                f"--grpc-port={ports[1]}",
+                f"--metrics-port={ports[2]}",
+                "--allow-sagemaker=true",
+                f"--sagemaker-port={ports[3]}",
+                "--exit-on-error=false",
+                "--exit-timeout-secs=5",
+            ],
+            env=server.environment(os.environ)
+            | {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw"},
+            stdout=log,
+            stderr=log,
+            text=True,
+        )
+    served = Served(process, *ports[:3], log_file, ports[3])
+    try:
+        wait_for(lambda: b"Started Metrics Service" in log_file.read_bytes())
+        yield served
+    finally:
+        served.stop()

@@ -3,57 +3,20 @@
 import contextlib
 import http.client
 import json
-import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tritonclient.http
-from serving import Served, free_ports, wait_for, write_properties
+from serving import Served, tritonserver, write_properties
 
-from lmi_backend.cli.triton_server import find_server
 from lmi_backend.options import load_options
 from lmi_backend.repository.writer import MODEL_PY, write_door
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@contextlib.contextmanager
-def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
-    """Run a server that keeps going when a model cannot be loaded."""
-    server = find_server(tmp_path)
-    ports = free_ports(4)
-    log_file = tmp_path / "triton.log"
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            [
-                server.binary,
-                f"--backend-directory={server.backends}",
-                f"--model-repository={repository}",
-                f"--http-port={ports[0]}",
-                f"--grpc-port={ports[1]}",
-                f"--metrics-port={ports[2]}",
-                "--allow-sagemaker=true",
-                f"--sagemaker-port={ports[3]}",
-                "--exit-on-error=false",
-                "--exit-timeout-secs=5",
-            ],
-            env=server.environment(os.environ)
-            | {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw"},
-            stdout=log,
-            stderr=log,
-            text=True,
-        )
-    served = Served(process, *ports[:3], log_file, ports[3])
-    try:
-        wait_for(lambda: b"Started Metrics Service" in log_file.read_bytes())
-        yield served
-    finally:
-        served.stop()
 
 
 @pytest.fixture(scope="module")

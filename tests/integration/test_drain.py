@@ -1,0 +1,88 @@
+"""`lmi-backend drain`: what runs may end, nothing more is taken, and nobody waits for ever."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serving import Served, free_ports, serve, tritonserver, wait_for, write_properties
+
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
+
+
+def _drain(served: Served, seconds: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://{served.http}"]
+    return subprocess.Popen(
+        [*command, "--timeout", str(seconds)], stderr=subprocess.PIPE, text=True
+    )
+
+
+def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
+    events: list[Any] = []
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": tokens}, "stream": True}
+
+    def collect() -> None:
+        with served.events(model, body) as stream:
+            events.extend(stream)
+
+    thread = threading.Thread(target=collect)
+    thread.start()
+    return thread, events
+
+
+def _drained(served: Served, model: str) -> str:
+    """Drain a server with a short and a long stream; return what the command says."""
+    short, long = _stream(served, model, 40), _stream(served, model, 4000)
+    wait_for(lambda: served.metric("lmi_requests_open", model) == 2)
+    draining = _drain(served, 4)
+    wait_for(lambda: served.generate(model, {"inputs": "a"})[0] != 200)
+    _, said = draining.communicate(timeout=60)
+    assert draining.returncode == 0, said
+    for thread, _ in (short, long):
+        thread.join(10)
+        assert not thread.is_alive()
+    assert short[1][-1]["generated_text"] == "a b" * 20
+    assert "the server is stopping" in long[1][-1]["error"]
+    assert "1 requests took too long and got an error" in said
+    return said
+
+
+def test_a_server_that_unloads_is_not_ready_from_then_on(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with serve([folder], tmp_path, "--clients", "trtllm") as served:
+        said = _drained(served, "echo")
+        assert "stay ready" not in said
+        assert not served.is_ready("echo")
+        assert not served.is_ready("echo_trtllm")
+
+
+def test_a_server_that_may_not_unload_refuses_requests(
+    tmp_path: Path, convert: Callable[[Path, Path], None]
+) -> None:
+    repository = tmp_path / "models"
+    convert(write_properties(tmp_path / "echo", ECHO), repository)
+    with tritonserver(repository, tmp_path) as served:
+        said = _drained(served, "echo")
+        assert "models stay ready, but refuse requests" in said
+        status, answer = served.generate("echo", {"inputs": "a"})
+        assert (status, answer["error"]) == (400, "the server is stopping")
+
+
+@pytest.fixture
+def convert() -> Callable[[Path, Path], None]:
+    def run(folder: Path, repository: Path) -> None:
+        command = [sys.executable, "-m", "lmi_backend.cli.main", "convert", str(folder)]
+        subprocess.run([*command, "--repository", str(repository)], check=True)
+
+    return run
+
+
+def test_where_no_server_is_the_command_says_so() -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "no process of this user listens there" in done.stderr
