@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 import time
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class LocalServer:
             UnavailableError: nobody listens there whom this user may look at.
         """
         client = TritonHttp(url, timeout=5.0)
-        pid = _listener(client.port)
+        pid = _listener(client.port) if _is_here(client.host) else None
         if pid is None:
             problem = f"{url}: no process of this user listens there"
             accepted = "the command must run where the server runs, as its user"
@@ -89,6 +90,16 @@ class LocalServer:
             return True
         config = self.client.json(f"/v2/models/{model['name']}/config")
         return SHARES in config.get("parameters", {})
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    try:
+        asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    own = {each.address for card in psutil.net_if_addrs().values() for each in card}
+    return bool(asked & own)
 
 
 def _listener(port: int) -> int | None:

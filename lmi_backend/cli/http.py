@@ -24,6 +24,11 @@ class TritonHttp:
         self.url, self._parts, self._timeout = url, parts, timeout
 
     @property
+    def host(self) -> str:
+        """The host's name or address."""
+        return self._parts.hostname or ""
+
+    @property
     def port(self) -> int:
         """The port, also where the URL names none."""
         return self._parts.port or (443 if self._parts.scheme == "https" else 80)

@@ -6,6 +6,7 @@ ended, not even when the model is loaded again: only the server's end does that.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING
 
@@ -43,6 +44,7 @@ class HealthWatch(threading.Thread):
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
+        self._stubs: dict[str, psutil.Process] = {}
         self.trouble = ""
 
     def stop(self) -> None:
@@ -61,14 +63,14 @@ class HealthWatch(threading.Thread):
             if not self._misses_again("", _LOOKS):
                 return ""
             # It could neither drain nor stop.
-            psutil.Process(self._server).kill()
+            with contextlib.suppress(psutil.Error):
+                psutil.Process(self._server).kill()
             return "tritonserver does not answer"
         self._misses.pop("", None)
         ready = self._names & {each["name"] for each in index if each.get("state") == "READY"}
-        stubs = _stubs(self._server)
         for name in ready:
             # Twice: it may be on its way out or in.
-            if self._count(name, is_well=name in stubs, most=2):
+            if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
         for door in find_doors(self._server, self._base):
             owner = next((name for name in ready if is_door_of(door, name)), "")
@@ -76,9 +78,16 @@ class HealthWatch(threading.Thread):
                 str(door), is_well=is_open(door, _ANSWER_SECONDS), most=_LOOKS
             ):
                 # Nor could it drain.
-                stubs[owner].kill()
+                with contextlib.suppress(psutil.Error, KeyError):
+                    self._stubs[owner].kill()
                 return f"the stub of {owner} does not answer"
         return ""
+
+    def _has_stub(self, name: str) -> bool:
+        """Tell whether a model's stub lives; all processes are looked through only if not."""
+        if not _lives(self._stubs.get(name)):
+            self._stubs = _stubs(self._server)
+        return _lives(self._stubs.get(name))
 
     def _count(self, what: str, *, is_well: bool, most: int) -> bool:
         """Count how often something was not well; return whether that is enough."""
@@ -100,6 +109,13 @@ def _stubs(server: int) -> dict[str, psutil.Process]:
         return {}
     words = ((child, _words(child)) for child in children)
     return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(_STUB)}
+
+
+def _lives(process: psutil.Process | None) -> bool:
+    try:
+        return process is not None and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def _words(process: psutil.Process) -> list[str]:

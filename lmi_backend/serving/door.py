@@ -169,7 +169,8 @@ class _Guest:
                 for message in receive(self._socket, decoder):
                     self._door.handle(message, self)
         except (WorkerError, OSError) as error:
-            _log.info("a door's guest has gone: %s", error)
+            # Also who only asks whether the stub lives, each second.
+            _log.debug("a door's guest has gone: %s", error)
         finally:
             self.close()
             self._door.forget(self)

@@ -80,9 +80,10 @@ def convert() -> Callable[[Path, Path], None]:
     return run
 
 
-def test_where_no_server_is_the_command_says_so() -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid"])
+def test_where_no_server_is_the_command_says_so(host: str) -> None:
     (port,) = free_ports(1)
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://{host}:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "no process of this user listens there" in done.stderr
