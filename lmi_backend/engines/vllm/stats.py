@@ -14,7 +14,8 @@ class LastStats:
     """Holds what was reported; `logger` is the factory vLLM wants."""
 
     def __init__(self) -> None:
-        self.value = EngineStats(steps=0)
+        # Steps are not counted before vLLM reports one: option.disable_log_stats keeps it from that.
+        self.value = EngineStats()
 
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
         """Return a stat logger that reports here."""
