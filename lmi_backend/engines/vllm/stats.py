@@ -14,7 +14,7 @@ class LastStats:
     """Holds what was reported; `logger` is the factory vLLM wants."""
 
     def __init__(self) -> None:
-        # Steps are not counted before vLLM reports one: option.disable_log_stats keeps it from that.
+        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
         self.value = EngineStats()
 
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
