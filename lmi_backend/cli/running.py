@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _ANSWER_SECONDS = 2.0
+# Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
+# grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
+_REGION_BYTES = 1 << 24
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS = 5
 _WORKER_MODULE = "lmi_backend.workers.main"
@@ -70,6 +73,7 @@ class RunningServer:
             f"--metrics-port={ports.metrics}",
             f"--exit-timeout-secs={_EXIT_SECONDS}",
             f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
+            f"--backend-config=python,shm-default-byte-size={_REGION_BYTES}",
         ]
         environment = server.environment(os.environ) | {RUN_DIR_VARIABLE: str(run)}
         with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
