@@ -154,7 +154,8 @@ def _run(
             trouble = server.watch(stop.is_set)
             why = trouble or "stopping"
             say(f"{why}: waiting for running requests; Ctrl-C again to stop at once")
-            stop.clear()
+            if not trouble:
+                stop.clear()
             if cut := server.drain(arguments.drain_timeout, stop.is_set):
                 say(f"{cut} requests took longer than --drain-timeout and got an error")
     finally:
