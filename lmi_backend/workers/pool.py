@@ -64,6 +64,8 @@ class _Slot:
     failures: int = 0
     """Deaths and failed starts that are not forgiven."""
     ready_since: float = 0.0
+    is_dying: bool = False
+    """Whether its worker said that its engine died; nobody else knows that worker any more."""
     trouble: str = "it is not started"
     stats: EngineStats = field(default_factory=EngineStats)
 
@@ -199,6 +201,7 @@ class Pool:
         with self._lock:
             if not self._closing.is_set():
                 slot.worker, slot.trouble, slot.ready_since = worker, "", time.monotonic()
+                slot.is_dying = False
         if slot.worker is None:
             worker.kill()
             return
@@ -223,6 +226,8 @@ class Pool:
                 listener.on_messages(messages)
         except WorkerError as error:
             if self._closing.is_set():
+                if slot.is_dying:
+                    worker.kill()
                 # The requests of a worker that was told to stop have been failed by itself.
                 listener.on_death(slot.index, self._bury(slot, worker, "was stopped"))
                 return
@@ -236,6 +241,7 @@ class Pool:
             # No more requests for it; its process ends soon.
             with self._lock:
                 slot.worker, slot.trouble = None, "its engine died and it is being restarted"
+                slot.is_dying = True
 
     def _bury(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
         """Forget a worker; return what its requests are told."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from msgspec import structs
 
@@ -155,6 +156,18 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
         assert isinstance(sink.wait().error, CancelledError)
         assert sink.endings == 1
     _wait_for(lambda: engine.running() == 0)
+    _wait_for(lambda: _stands_still(engine))
+
+
+def _stands_still(engine: Any) -> bool:
+    """Tell whether the engine itself has stopped, not only whoever waited for it."""
+
+    def steps() -> list[Any]:
+        return [worker.stats.steps for worker in engine.service.snapshot().workers]
+
+    before = steps()
+    time.sleep(0.3)
+    return steps() == before
 
 
 def test_the_snapshot_counts_what_ended(engine: Any) -> None:
@@ -241,6 +254,14 @@ def _die(echo: Any) -> None:
 
 
 MORTAL = {"option.rolling_batch": "echo", "option.die_on": "die", "retry_threshold": 1}
+
+
+def test_closing_while_a_worker_dies_leaves_no_process(start: Any) -> None:
+    with start(MORTAL) as echo:
+        (worker,) = psutil.Process().children()
+        assert isinstance(echo.ask("die").error, EngineDeadError)
+    assert not worker.is_running()
+    assert not psutil.Process().children()
 
 
 def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:

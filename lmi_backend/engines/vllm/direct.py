@@ -78,14 +78,22 @@ class _Stream:
         state.make_request_output = self._make_output
 
     def _make_output(
-        self, tokens: Sequence[int], pooled: Any, finish_reason: Any, *more: Any, **named: Any
+        self,
+        new_token_ids: Sequence[int],
+        pooling_output: Any,
+        finish_reason: Any,
+        *more: Any,
+        **named: Any,
     ) -> Any:
-        """Make an output of the new tokens and those held, or none and hold them too."""
-        self._held.extend(tokens)
+        """Make an output of the new tokens and those held, or none and hold them too.
+
+        Parameters are vLLM's by name: an abort gives them so.
+        """
+        self._held.extend(new_token_ids)
         if finish_reason is None and self._may_wait(self._give):
             return None
         held, self._held = self._held, []
-        return self._make(held, pooled, finish_reason, *more, **named)
+        return self._make(held, pooling_output, finish_reason, *more, **named)
 
     def _give(self) -> None:
         """Hand on what is held."""
