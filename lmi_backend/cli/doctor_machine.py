@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
 from lmi_backend.cli.finding import Finding
-from lmi_backend.cli.triton_server import find_server
+from lmi_backend.cli.triton_server import STUB, find_server
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
@@ -64,7 +64,7 @@ def _server() -> Finding:
             server = find_server(Path(folder))
         except ConfigurationError as error:
             return Finding("tritonserver", "error", str(error))
-        stub = server.backends / "python" / "triton_python_backend_stub"
+        stub = server.backends / "python" / STUB
         library = server.backends / "python" / "libtriton_python.so"
         missing = [str(path) for path in (stub, library) if not path.is_file()]
         # It has no --version; its help needs all its libraries.

@@ -8,11 +8,13 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 
 from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.processes import running, with_children
+from lmi_backend.cli.triton_server import STUB
 from lmi_backend.cli.watching import HealthWatch
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import Draining, find_doors
@@ -26,14 +28,13 @@ if TYPE_CHECKING:
     from lmi_backend.cli.triton_server import TritonServer
 
 _POLL_SECONDS = 0.2
-_ANSWER_SECONDS = 2.0
 # Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
 # grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
 _REGION_BYTES = 1 << 24
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS = 5
 _WORKER_MODULE = "lmi_backend.workers.main"
-_PROGRAMS = ("/tritonserver", "/triton_python_backend_stub")
+_PROGRAMS = ("/tritonserver", f"/{STUB}")
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  Triton's own place
 
 
@@ -96,12 +97,7 @@ class RunningServer:
 
     def watch(self, is_over: Callable[[], bool]) -> str:
         """Wait until `is_over`, and return nothing, or until something is wrong; return what."""
-        health = HealthWatch(
-            TritonHttp(self._client.url, timeout=_ANSWER_SECONDS),
-            self._process.pid,
-            self._names,
-            self._run,
-        )
+        health = HealthWatch(self._client.url, self._process.pid, self._names, self._run)
         health.start()
         try:
             while not is_over():
@@ -151,31 +147,9 @@ class RunningServer:
         # A server that was told to end may say 1 because a client kept a connection open.
         return 0 if status in (0, 1, -signal.SIGTERM) else 1
 
-    def _family(self) -> list[Any]:
+    def _family(self) -> list[psutil.Process]:
         """Return the server and all below it, also what a dead server or stub left behind."""
-        own = self._named(_PROGRAMS, self._shm_prefix) + self._workers()
-        below = [child for process in own for child in _children(process)]
-        return list({process.pid: process for process in own + below}.values())
+        return with_children(running(_PROGRAMS, self._shm_prefix) + self._workers())
 
-    def _workers(self) -> list[Any]:
-        return self._named((_WORKER_MODULE,), str(self._run))
-
-    def _named(self, programs: tuple[str, ...], mark: str) -> list[Any]:
-        """Return the processes that run one of some programs and have a mark in their words."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                words = process.cmdline()
-                # A program is its first word, or python's third.
-                is_program = any(word.endswith(programs) for word in words[:3])
-                if is_program and any(mark in word for word in words):
-                    found.append(process)
-        return found
-
-
-def _children(process: Any) -> list[Any]:
-    try:
-        children: list[Any] = process.children(recursive=True)
-    except psutil.Error:
-        return []
-    return children
+    def _workers(self) -> list[psutil.Process]:
+        return running((_WORKER_MODULE,), str(self._run))

@@ -133,7 +133,7 @@ def _serve(arguments: argparse.Namespace) -> int:
             trouble, status = _run(start(), names, ports, stop, arguments, is_first=not troubles)
             if not trouble or stop.is_set():
                 return status
-            _note(trouble, troubles)
+            _count_trouble(trouble, troubles)
 
 
 def _run(
@@ -163,8 +163,8 @@ def _run(
     return trouble, status
 
 
-def _note(trouble: str, troubles: list[float]) -> None:
-    """Count a trouble, before the server is started again.
+def _count_trouble(trouble: str, troubles: list[float]) -> None:
+    """Let a server in trouble be started again.
 
     Raises:
         UnavailableError: that would be too often.

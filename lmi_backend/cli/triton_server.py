@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
-_STUB = "triton_python_backend_stub"
+STUB = "triton_python_backend_stub"
+"""The program that runs a model of Triton's Python backend."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def _from_wheel(folder: Path) -> TritonServer:
         raise ConfigurationError(message)
     root = Path(package.origin).parent / "tritonserver"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    stub = root / "python_backend_stubs" / version / _STUB
+    stub = root / "python_backend_stubs" / version / STUB
     if not stub.is_file():
         message = f"nvidia-pytriton has no Python {version} stub; use another Python ({stub})"
         raise ConfigurationError(message)
@@ -92,4 +93,4 @@ def _copy_python_backend(source: Path, stub: Path, target: Path) -> None:
     target.mkdir(parents=True)
     for item in (source / "libtriton_python.so", source / "triton_python_backend_utils.py", stub):
         shutil.copy(item, target / item.name)
-    (target / _STUB).chmod(0o700)
+    (target / STUB).chmod(0o700)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.processes import lives, stubs_of
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import find_doors, is_door_of, is_open
 
@@ -19,28 +21,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from lmi_backend.cli.http import TritonHttp
-
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 # A loaded machine may be late; one that has been for half a minute is not coming back.
 _LOOKS = 10
-_STUB = "triton_python_backend_stub"
 
 
 class HealthWatch(threading.Thread):
     """Looks at a server each second; `trouble` says what is wrong, once something is.
 
     Args:
-        client: for the server, with a short timeout.
+        url: its HTTP port.
         server: its process id.
         names: the models that are watched, as long as they are loaded.
         base: the folder of their doors.
     """
 
-    def __init__(self, client: TritonHttp, server: int, names: Iterable[str], base: Path) -> None:
+    def __init__(self, url: str, server: int, names: Iterable[str], base: Path) -> None:
         super().__init__(name="health", daemon=True)
-        self._client, self._server, self._base = client, server, base
+        self._client = TritonHttp(url, timeout=_ANSWER_SECONDS)
+        self._server, self._base = server, base
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
@@ -85,9 +85,9 @@ class HealthWatch(threading.Thread):
 
     def _has_stub(self, name: str) -> bool:
         """Tell whether a model's stub lives; all processes are looked through only if not."""
-        if not _lives(self._stubs.get(name)):
-            self._stubs = _stubs(self._server)
-        return _lives(self._stubs.get(name))
+        if not lives(self._stubs.get(name)):
+            self._stubs = stubs_of(self._server)
+        return lives(self._stubs.get(name))
 
     def _count(self, what: str, *, is_well: bool, most: int) -> bool:
         """Count how often something was not well; return whether that is enough."""
@@ -99,28 +99,3 @@ class HealthWatch(threading.Thread):
     def _misses_again(self, what: str, most: int) -> bool:
         self._misses[what] = self._misses.get(what, 0) + 1
         return self._misses[what] >= most
-
-
-def _stubs(server: int) -> dict[str, psutil.Process]:
-    """Return the living stubs of a server by model; their second word is the path of model.py."""
-    try:
-        children = psutil.Process(server).children()
-    except psutil.Error:
-        return {}
-    words = ((child, _words(child)) for child in children)
-    return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(_STUB)}
-
-
-def _lives(process: psutil.Process | None) -> bool:
-    try:
-        return process is not None and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        words: list[str] = process.cmdline()
-    except psutil.Error:
-        return []
-    return words

@@ -37,7 +37,7 @@ FAMILIES: Final = {
     "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
     "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
     "lmi_worker_requests_total": (COUNTER, "Answers a worker was asked for"),
-    "lmi_worker_deaths_total": (COUNTER, "Times a worker died; it was started again after each"),
+    "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
 }
 """Name to kind and help of every metric."""
 

@@ -42,7 +42,7 @@ Beside these `make test` has: a rank of an MPI group that is killed or stands st
 | one bad parameter | may fail every request in flight | fails that request, and names the field |
 | a client leaves | is generated for to the end | its place is free within a second |
 | more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
-| an engine that stands still | nothing, until each request times out | restarted after `option.hang_timeout` |
+| an engine that stands still | nothing, until each request times out | vLLM is restarted after `option.hang_timeout`; others' requests time out |
 | the first failure of a worker | the model is FAILED (`retry_threshold` is 0) | ten failures in a row, old ones forgiven |
 
 What LMI does is read from its source (0.37), not run here.

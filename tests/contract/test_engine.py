@@ -159,6 +159,15 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
     _wait_for(lambda: _stands_still(engine))
 
 
+def test_clients_that_leave_at_once_free_the_engine(engine: Any) -> None:
+    sinks = [engine.start(PROMPT, max_tokens=900, ignore_eos=True) for _ in range(64)]
+    for sink in sinks:
+        sink.is_gone = True
+    assert all(sink.wait().endings == 1 for sink in sinks)
+    _wait_for(lambda: engine.running() == 0)
+    _wait_for(lambda: _stands_still(engine))
+
+
 def _stands_still(engine: Any) -> bool:
     """Tell whether the engine itself has stopped, not only whoever waited for it."""
 

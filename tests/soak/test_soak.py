@@ -95,7 +95,7 @@ def _write(
         f"{seconds / 60:.0f} minutes, {CLIENTS} clients, each asking one thing after the other: "
         f"{seen.counts.total()} requests, {len(seen.failures)} with another ending than they "
         "should have. Times are medians of the first and last third after the warm-up, on two "
-        "shared cores with a tiny model; other work ran beside it.\n",
+        "shared cores with a tiny model.\n",
         "| what | requests | first third, ms | last third, ms |",
         "| --- | --- | --- | --- |",
         *(

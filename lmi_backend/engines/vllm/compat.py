@@ -97,7 +97,7 @@ def request_state(engine: Any, queue: Any, request_id: str) -> Any:
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:
-    """End the request whose outputs a queue collects."""
+    """End the request whose outputs a queue collects; None if it was still being added."""
     if hasattr(queue, "request_id"):  # 0.13: the engine's own id differs from the caller's
         await engine.abort(queue.request_id, internal=True)
     else:

@@ -31,12 +31,12 @@ async def hand_on(
     Raises:
         Exception: what vLLM raises, or `read`.
     """
-    queue = await engine.add_request(**asked)
-    stream = _Stream(read, taker)
-    queue.put = stream.put
-    if (state := compat.request_state(engine, queue, asked["request_id"])) is not None:
-        stream.hold_tokens_of(state)
+    stream, queue = _Stream(read, taker), None
     try:
+        queue = await engine.add_request(**asked)
+        queue.put = stream.put
+        if (state := compat.request_state(engine, queue, asked["request_id"])) is not None:
+            stream.hold_tokens_of(state)
         # What came while the request was still being added.
         if (output := queue.get_nowait()) is not None:
             stream.put(output)

@@ -1,0 +1,65 @@
+"""Find a server's processes, which come and go while one looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psutil
+
+from lmi_backend.cli.triton_server import STUB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+def stubs_of(server: int) -> dict[str, psutil.Process]:
+    """Return the living stubs of a server by model; their second word is the path of model.py."""
+    try:
+        children = psutil.Process(server).children()
+    except psutil.Error:
+        return {}
+    words = ((child, words_of(child)) for child in children)
+    return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(STUB)}
+
+
+def lives(process: psutil.Process | None) -> bool:
+    """Tell whether a process is there and has not ended."""
+    try:
+        return process is not None and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
+    """Return the processes of this machine that run a program and have a mark in their words.
+
+    Args:
+        programs: ends of a program's name, which is the first word, or python's third.
+    """
+    with_words = ((process, words_of(process)) for process in psutil.process_iter())
+    return [
+        process
+        for process, words in with_words
+        if any(word.endswith(programs) for word in words[:3]) and any(mark in w for w in words)
+    ]
+
+
+def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return processes and all below them, each once."""
+    found = {}
+    for process in processes:
+        found[process.pid] = process
+        try:
+            found |= {child.pid: child for child in process.children(recursive=True)}
+        except psutil.Error:
+            continue
+    return list(found.values())
+
+
+def words_of(process: psutil.Process) -> list[str]:
+    """Return a process's command line; nothing if it has ended."""
+    try:
+        words: list[str] = process.cmdline()
+    except psutil.Error:
+        return []
+    return words
