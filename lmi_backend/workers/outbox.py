@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -67,7 +68,8 @@ class Outbox:
         self._gap = 0.0
         self._requests: dict[int, _Request] = {}
         self._due: list[msg.FromWorker] = []
-        self._ticked_at = 0.0
+        # Not 0: that may be a moment ago, on the clock of a machine that has just started.
+        self._ticked_at = -math.inf
         self._is_ticking = False
 
     def set_pace(self, pace: Pace) -> None:

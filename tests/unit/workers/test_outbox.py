@@ -85,6 +85,15 @@ async def test_the_first_token_goes_at_once(ear: Ear) -> None:
     assert ear.said == [(3, "c")]
 
 
+async def test_the_first_tick_comes_at_once_where_the_clock_has_just_begun(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    clock, began = loop.time, loop.time()
+    monkeypatch.setattr(loop, "time", lambda: clock() - began)
+    await _ticked(ear, NEVER)
+
+
 async def test_the_end_goes_at_once_with_what_waited(ear: Ear) -> None:
     outbox = await _ticked(ear, NEVER)
     for number in (1, 2):
