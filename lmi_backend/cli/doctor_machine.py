@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
 from lmi_backend.cli.finding import Finding
+from lmi_backend.cli.inboxes import ADVICE, ROOM
 from lmi_backend.cli.triton_server import STUB, find_server
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.hardware import detect_hardware
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _PYTHONS: Final = ((3, 10), (3, 13))
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
+_SOCKET_BUFFER: Final = Path("/proc/sys/net/core/wmem_default")
 _GIB: Final = 1 << 30
 _LITTLE_SHARED: Final = _GIB
 _LITTLE_DISK: Final = 20 * _GIB
@@ -46,6 +48,7 @@ def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:
     yield _gpus
     yield _shared_memory
     yield _files
+    yield _inboxes
     yield _temporary
     yield partial(_disk, Path(os.environ.get("HF_HOME") or Path.home()))
     yield partial(_ports, ports)
@@ -131,6 +134,21 @@ def _files() -> Finding:
         return Finding("files", "ok", found)
     advice = f"ulimit -n {most}: each client is a socket of tritonserver"
     return Finding("files", "warning", found, advice)
+
+
+def _inboxes() -> Finding:
+    try:
+        size = int(_SOCKET_BUFFER.read_text(encoding="ascii"))
+    except OSError:
+        return Finding("HTTP responses", "ok", f"{_SOCKET_BUFFER} cannot be read here")
+    found = f"net.core.wmem_default is {size}"
+    if size >= ROOM:
+        return Finding("HTTP responses", "ok", found)
+    advice = (
+        "a tritonserver may lose HTTP responses on a machine without a free core, unless "
+        f"`lmi-backend serve` starts it; {ADVICE}"
+    )
+    return Finding("HTTP responses", "warning", found, advice)
 
 
 def _temporary() -> Finding:

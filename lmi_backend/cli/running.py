@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import psutil
 
 from lmi_backend.cli.http import TritonHttp
+from lmi_backend.cli.inboxes import ADVICE, widen_inboxes
+from lmi_backend.cli.planning import say
 from lmi_backend.cli.processes import running, with_children
 from lmi_backend.cli.triton_server import STUB
 from lmi_backend.cli.watching import HealthWatch
@@ -94,6 +96,15 @@ class RunningServer:
         if status is not None:
             message = f"tritonserver {describe_exit(status)}; its log says why"
             raise UnavailableError(message)
+
+    def make_room(self) -> None:
+        """Let responses wait for a slow HTTP thread; call it when the server listens."""
+        try:
+            widen_inboxes(self._process.pid)
+        except (ProcessLookupError, FileNotFoundError):
+            return  # It has just ended; `watch` says how.
+        except OSError as error:
+            say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
 
     def watch(self, is_over: Callable[[], bool]) -> str:
         """Wait until `is_over`, and return nothing, or until something is wrong; return what."""

@@ -149,6 +149,7 @@ def _run(
     trouble = ""
     try:
         if _wait_until_ready(server, names, ports, stop):
+            server.make_room()
             if is_first:
                 _greet(names, ports, arguments.example)
             trouble = server.watch(stop.is_set)

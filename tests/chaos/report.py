@@ -55,8 +55,11 @@ answers' lengths times the places (`option.max_rolling_batch_size` and `job_queu
 larger than `option.max_output_size` is refused. While no worker of a model is ready its requests
 are refused as UNAVAILABLE at once, with the reason; Triton asks a model whether it is ready from
 26.03 on (`is_ready`), and before calls it READY meanwhile. An unload by the model-control API lets
-running requests end, each within its `option.predict_timeout`. Refusals are HTTP 400 on 24.10, which has no other
-status for an error of a model, and UNAVAILABLE over gRPC.
+running requests end, each within its `option.predict_timeout`. Refusals are HTTP 400 on 24.10,
+which has no other status for an error of a model, and UNAVAILABLE over gRPC.
+
+Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
+serve` makes it hold thousands; [deploy](../deploy/README.md) says how a fleet does.
 """
 
 

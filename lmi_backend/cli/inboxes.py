@@ -1,0 +1,87 @@
+"""Room for the responses that wait for Triton's HTTP threads.
+
+tritonserver hands each response of `/generate` and `/infer` to the thread of its connection through
+a pair of sockets, and does not look whether it went in (`evthr_defer` of libevhtp, called by
+src/http_server.cc). With Linux's defaults 278 go in; when that thread gets no core for a while, the
+next are lost: a piece of an answer, its status line, or its end, and the client waits for ever.
+libevhtp gives most connections to the first thread, so more threads are no help.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ADVICE: Final = "sysctl -w net.core.wmem_default=16777216, before tritonserver starts"
+ROOM: Final = 1 << 24
+"""Bytes that may wait; one response takes 768 of them, and only while it waits."""
+_PIDFD_GETFD: Final = 438  # The same on every architecture; Python has no name for it.
+_SO_SNDBUFFORCE: Final = 32
+
+
+def widen_inboxes(server: int) -> None:
+    """Let many more responses wait in a running tritonserver.
+
+    Args:
+        server: its process id. It has to be a child of ours, or we may trace it.
+
+    Raises:
+        OSError: the kernel, or a container's seccomp profile, does not let us.
+    """
+    for end in socket_pairs(server):
+        try:
+            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, ROOM)
+        except PermissionError:
+            # At most net.core.wmem_max.
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+
+
+def socket_pairs(process: int) -> Iterator[socket.socket]:
+    """Yield each end of a process's pairs of stream sockets, open until the next one.
+
+    Raises:
+        OSError: as `widen_inboxes`.
+    """
+    return filter(_is_of_a_pair, _sockets(process))
+
+
+def _sockets(process: int) -> Iterator[socket.socket]:
+    numbers = [int(p.name) for p in Path(f"/proc/{process}/fd").iterdir() if _is_socket(p)]
+    handle = os.pidfd_open(process)
+    try:
+        for one in filter(None, (_copy(handle, number) for number in numbers)):
+            with one:
+                yield one
+    finally:
+        os.close(handle)
+
+
+def _is_of_a_pair(one: socket.socket) -> bool:
+    is_local = (one.family, one.type) == (socket.AF_UNIX, socket.SOCK_STREAM)
+    return is_local and not one.getsockname()
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return os.readlink(path).startswith("socket:")
+    except FileNotFoundError:  # It was closed meanwhile.
+        return False
+
+
+def _copy(handle: int, number: int) -> socket.socket | None:
+    """Return a socket of another process as one of ours; nothing if it was closed meanwhile."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ours = libc.syscall(_PIDFD_GETFD, handle, number, 0)
+    if ours >= 0:
+        return socket.socket(fileno=ours)
+    error = ctypes.get_errno()
+    if error == errno.EBADF:
+        return None
+    raise OSError(error, f"pidfd_getfd: {os.strerror(error)}")

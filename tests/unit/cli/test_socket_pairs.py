@@ -1,0 +1,54 @@
+"""How much another process's pairs of sockets hold."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from lmi_backend.cli import inboxes
+from lmi_backend.cli.inboxes import socket_pairs, widen_inboxes
+
+# Says how many messages go in, once before and once after a line on its stdin.
+_SENDER = """
+import socket, sys
+
+pairs = [socket.socketpair() for _ in "ab"]
+others = [socket.socket(), socket.socketpair(type=socket.SOCK_DGRAM)]
+for _, end in pairs:
+    end.setblocking(False)
+    count = 0
+    try:
+        while True:
+            end.send(bytes(24))
+            count += 1
+    except BlockingIOError:
+        print(count, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_many_more_responses_can_wait() -> None:
+    command = [sys.executable, "-c", _SENDER]
+    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as sender:
+        assert sender.stdin is not None
+        assert sender.stdout is not None
+        before = int(sender.stdout.readline())
+        assert len(list(socket_pairs(sender.pid))) == 4
+        widen_inboxes(sender.pid)
+        sender.stdin.write("\n")
+        sender.stdin.flush()
+        after = int(sender.stdout.readline())
+        sender.stdin.close()
+    assert after > 1.5 * before
+
+
+def test_a_kernel_that_forbids_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No container here, so no seccomp profile: a system call that does not exist.
+    monkeypatch.setattr(inboxes, "_PIDFD_GETFD", 100_000)
+    one, other = socket.socketpair()
+    with one, other, pytest.raises(OSError, match="pidfd_getfd: ") as caught:
+        widen_inboxes(os.getpid())
+    assert caught.value.errno == errno.ENOSYS
