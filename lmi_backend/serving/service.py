@@ -219,7 +219,8 @@ class Service:
     def _end_early(self, session: Session, error: LmiError) -> None:
         """End a request whose client left or whose time is over."""
         with self._lock:
-            if session.number not in self._sessions:
+            # One whose last piece has come ends with it; without that piece it never would.
+            if session.number not in self._sessions or session.is_complete:
                 return
             session.drop()
             self._set_error(session, error)
