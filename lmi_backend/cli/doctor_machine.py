@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
 from lmi_backend.cli.finding import Finding
-from lmi_backend.cli.inboxes import ADVICE, ROOM
+from lmi_backend.cli.inboxes import ADVICE, ENOUGH
 from lmi_backend.cli.triton_server import STUB, find_server
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.hardware import detect_hardware
@@ -142,7 +142,7 @@ def _inboxes() -> Finding:
     except OSError:
         return Finding("HTTP responses", "ok", f"{_SOCKET_BUFFER} cannot be read here")
     found = f"net.core.wmem_default is {size}"
-    if size >= ROOM:
+    if size >= ENOUGH:
         return Finding("HTTP responses", "ok", found)
     advice = (
         "a tritonserver may lose HTTP responses on a machine without a free core, unless "

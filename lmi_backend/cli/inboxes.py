@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ADVICE: Final = "sysctl -w net.core.wmem_default=16777216, before tritonserver starts"
-ROOM: Final = 1 << 24
-"""Bytes that may wait; one response takes 768 of them, and only while it waits."""
+ENOUGH: Final = 1 << 22
+"""Bytes that have to fit. A response takes 768 of them while it waits."""
+_ROOM: Final = 1 << 24
 _PIDFD_GETFD: Final = 438  # The same on every architecture; Python has no name for it.
 _SO_SNDBUFFORCE: Final = 32
 
@@ -37,10 +38,12 @@ def widen_inboxes(server: int) -> None:
     """
     for end in socket_pairs(server):
         try:
-            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, ROOM)
+            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _ROOM)
         except PermissionError:
-            # At most net.core.wmem_max.
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+        if (size := end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)) < ENOUGH:
+            # The second way gives a process without CAP_NET_ADMIN no more than twice that.
+            raise PermissionError(errno.EPERM, f"net.core.wmem_max allows only {size} bytes")
 
 
 def socket_pairs(process: int) -> Iterator[socket.socket]:

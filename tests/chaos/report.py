@@ -59,7 +59,7 @@ running requests end, each within its `option.predict_timeout`. Refusals are HTT
 which has no other status for an error of a model, and UNAVAILABLE over gRPC.
 
 Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
-serve` makes it hold thousands; [deploy](../deploy/README.md) says how a fleet does.
+serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
 """
 
 

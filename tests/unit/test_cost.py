@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from idle_workers import IdleWorkers
 
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.repository.entries import MAIN
@@ -82,21 +83,6 @@ async def test_what_a_token_costs_the_worker(
     assert calls.count / (STREAMS * STEPS) <= calls_a_token * MARGIN
 
 
-class Workers:
-    """Takes requests and does nothing."""
-
-    name = "model/0"
-
-    def claim(self, width: int) -> tuple[int, Any]:
-        return 0, self
-
-    def send_frame(self, frame: bytes) -> None:
-        pass
-
-    def done(self, index: int, width: int) -> None:
-        pass
-
-
 class Sender:
     """Counts what Triton would get."""
 
@@ -131,7 +117,7 @@ def make_sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
 
 
 def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
-    service = Service(Workers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
     for _ in range(STREAMS):
         service.submit((GenerateRequest("x"),), make_sink())
     decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 24)
@@ -151,7 +137,7 @@ def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
 
 
 def test_tokens_that_came_meanwhile_share_a_response(make_sink: Callable[[], Any]) -> None:
-    service = Service(Workers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
     for _ in range(STREAMS):
         service.submit((GenerateRequest("x"),), make_sink())
     for step in range(STEPS):

@@ -32,7 +32,8 @@ for _, end in pairs:
 
 def test_many_more_responses_can_wait() -> None:
     command = [sys.executable, "-c", _SENDER]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True) as sender:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as sender:
         assert sender.stdin is not None
         assert sender.stdout is not None
         before = int(sender.stdout.readline())
@@ -52,3 +53,11 @@ def test_a_kernel_that_forbids_it_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     with one, other, pytest.raises(OSError, match="pidfd_getfd: ") as caught:
         widen_inboxes(os.getpid())
     assert caught.value.errno == errno.ENOSYS
+
+
+def test_too_little_room_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What a process without rights gets where net.core.wmem_max is Linux's old default.
+    monkeypatch.setattr(inboxes, "_ROOM", 212992)
+    one, other = socket.socketpair()
+    with one, other, pytest.raises(PermissionError, match=r"wmem_max allows only 425984 bytes"):
+        widen_inboxes(os.getpid())

@@ -1,44 +1,17 @@
 """A client that leaves, at the worst moment."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
+from idle_workers import IdleWorkers
+from serving import wait_for
 
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta, GenerateRequest, Piece
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.workers import messages as msg
-
-
-class Workers:
-    """Takes requests and does nothing."""
-
-    name = "model/0"
-
-    def start(self, listener: Any) -> Any:
-        return None
-
-    def claim(self, width: int) -> tuple[int, Any]:
-        return 0, self
-
-    def send_frame(self, frame: bytes) -> None:
-        pass
-
-    def abort(self, index: int, numbers: list[int]) -> None:
-        pass
-
-    def done(self, index: int, width: int) -> None:
-        pass
-
-    def figures(self) -> list[Any]:
-        return []
-
-    def close(self) -> None:
-        pass
 
 
 class Sink:
@@ -68,17 +41,10 @@ class Sink:
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    service = Service(Workers(), Limits(running=8, waiting=8, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), Limits(running=8, waiting=8, seconds=60))  # type: ignore[arg-type]
     service.start()
     yield service
     service.close()
-
-
-def _wait_for(is_true: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def _has_said_first(service: Service) -> Sink:
@@ -93,9 +59,9 @@ def _has_said_first(service: Service) -> Sink:
 def test_a_client_that_leaves_before_the_last_piece_gets_an_error(service: Service) -> None:
     sink = _has_said_first(service)
     sink.has_gone = True
-    _wait_for(lambda: sink.times_asked > 0)
+    wait_for(lambda: sink.times_asked > 0)
     sink.may_send.set()
-    _wait_for(lambda: service.snapshot().open == 0)
+    wait_for(lambda: service.snapshot().open == 0)
     assert sink.said == ["first"]
     assert sink.error is not None
     assert sink.error.code == "CANCELLED"
@@ -106,8 +72,8 @@ def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: S
     service.on_messages([msg.Output(1, Delta("last", 1, "stop"))])
     sink.has_gone = True
     # The second question comes after the answer to the first was acted on.
-    _wait_for(lambda: sink.times_asked > 1)
+    wait_for(lambda: sink.times_asked > 1)
     sink.may_send.set()
-    _wait_for(lambda: service.snapshot().open == 0)
+    wait_for(lambda: service.snapshot().open == 0)
     assert sink.said == ["first", "last"]
     assert sink.error is None

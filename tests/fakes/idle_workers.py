@@ -1,0 +1,30 @@
+"""Workers of a `Service` that take requests and do nothing; the test says what they answer."""
+
+from typing import Any
+
+
+class IdleWorkers:
+    """See `Workers`."""
+
+    name = "model/0"
+
+    def start(self, listener: Any) -> Any:
+        return None
+
+    def claim(self, width: int) -> tuple[int, Any]:
+        return 0, self
+
+    def send_frame(self, frame: bytes) -> None:
+        pass
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        pass
+
+    def done(self, index: int, width: int) -> None:
+        pass
+
+    def figures(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
