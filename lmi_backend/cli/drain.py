@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.planning import say
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.repository.entries import SHARES
 from lmi_backend.serving.knocking import Draining, find_doors, is_door_of
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:

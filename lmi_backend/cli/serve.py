@@ -7,12 +7,10 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,12 +18,14 @@ from typing import TYPE_CHECKING
 from lmi_backend.cli.doors import add_clients
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.planning import say, served_plan
-from lmi_backend.cli.running import RunningServer
-from lmi_backend.cli.triton_server import find_server
-from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.cli.planning import served_plan
+from lmi_backend.errors import UnavailableError
 from lmi_backend.repository.writer import write_door, write_model
+from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.server import RunningServer
+from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     import argparse
@@ -37,41 +37,6 @@ _PROGRESS_SECONDS = 5.0
 _POLL_SECONDS = 0.2
 _MOST_TROUBLES = 5
 _TROUBLE_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Where the server listens."""
-
-    host: str
-    http: int
-    grpc: int
-    metrics: int
-
-    @property
-    def url(self) -> str:
-        """Address for a client on this machine."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
-        return f"http://{host}:{self.http}"
-
-    def check(self) -> None:
-        """Raise ConfigurationError if one of them is taken, or given twice."""
-        ports = [port for port in (self.http, self.grpc, self.metrics) if port]
-        if len(set(ports)) < len(ports):
-            message = (
-                f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
-            )
-            raise ConfigurationError(message)
-        for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
-            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((self.host, port))
-                except (OSError, OverflowError) as error:
-                    reason = getattr(error, "strerror", None) or error
-                    message = f"--{name}-port {port} on {self.host}: {reason}; choose another port"
-                    raise ConfigurationError(message) from error
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

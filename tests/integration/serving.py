@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from lmi_backend.cli.triton_server import find_server
+from lmi_backend.supervisor.installation import find_server
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:

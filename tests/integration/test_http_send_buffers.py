@@ -5,7 +5,7 @@ import socket
 import psutil
 from serving import Served
 
-from lmi_backend.cli.inboxes import ENOUGH, socket_pairs
+from lmi_backend.supervisor.send_buffers import ENOUGH, socket_pairs
 
 
 def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:

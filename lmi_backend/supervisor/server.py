@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.inboxes import ADVICE, widen_inboxes
-from lmi_backend.cli.planning import say
-from lmi_backend.cli.processes import running, with_children
-from lmi_backend.cli.triton_server import STUB
-from lmi_backend.cli.watching import HealthWatch
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import Draining, find_doors
+from lmi_backend.supervisor.health import HealthWatch
+from lmi_backend.supervisor.installation import STUB
+from lmi_backend.supervisor.processes import running, with_children
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
+from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 from lmi_backend.workers.process import describe_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.cli.serve import Ports
-    from lmi_backend.cli.triton_server import TritonServer
+    from lmi_backend.supervisor.installation import TritonServer
+    from lmi_backend.supervisor.ports import Ports
 
 _POLL_SECONDS = 0.2
 # Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
@@ -100,7 +100,7 @@ class RunningServer:
     def make_room(self) -> None:
         """Let responses wait for a slow HTTP thread; call it when the server listens."""
         try:
-            widen_inboxes(self._process.pid)
+            widen_send_buffers(self._process.pid)
         except (ProcessLookupError, FileNotFoundError):
             return  # It has just ended; `watch` says how.
         except OSError as error:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.processes import lives, stubs_of
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import find_doors, is_door_of, is_open
+from lmi_backend.supervisor.processes import lives, stubs_of
+from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
