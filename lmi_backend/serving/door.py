@@ -70,6 +70,8 @@ class Door:
         match message:
             case msg.Hello():
                 guest.put(self._welcome())
+            case msg.AskHealth():
+                guest.put(self._service.health())
             case msg.Abort(ids=numbers):
                 guest.abort(numbers)
             case msg.Drain(seconds=seconds):

@@ -1,4 +1,4 @@
-"""A tritonserver process and everything below it, from start to the last trace."""
+"""A tritonserver process, from start to end."""
 
 from __future__ import annotations
 
@@ -6,89 +6,104 @@ import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import Draining, find_doors
+from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthWatch
-from lmi_backend.supervisor.installation import STUB
-from lmi_backend.supervisor.processes import running, with_children
+from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
 from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
+from lmi_backend.supervisor.traces import kill
 from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 from lmi_backend.workers.process import describe_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
+    from lmi_backend.repository.restricted_apis import Restriction
     from lmi_backend.supervisor.installation import TritonServer
     from lmi_backend.supervisor.ports import Ports
+    from lmi_backend.supervisor.traces import Traces
 
-_POLL_SECONDS = 0.2
+_POLL_SECONDS: Final = 0.2
+_ANSWER_SECONDS: Final = 2.0
 # Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
 # grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
-_REGION_BYTES = 1 << 24
+_REGION_BYTES: Final = 1 << 24
 # After draining the server has nothing to wait for but idle connections.
-_EXIT_SECONDS = 5
-_WORKER_MODULE = "lmi_backend.workers.main"
-_PROGRAMS = ("/tritonserver", f"/{STUB}")
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  Triton's own place
+_EXIT_SECONDS: Final = 5
+
+KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
+"""Environment of a server: its arguments that hold the key of its restricted APIs."""
 
 
-class RunningServer:
-    """Starts a server that loads some models, and ends it without leaving anything.
+@dataclass(frozen=True)
+class Trouble:
+    """Why a server cannot go on."""
 
-    Models are loaded by name (explicit mode), so that draining can unload them: Triton then
-    refuses new requests and lets running ones end.
-    """
+    text: str
+    is_final: bool = False
+    """Whether a new start is not wanted."""
 
-    def __init__(
-        self,
-        server: TritonServer,
-        repository: Path,
-        names: list[str],
-        ports: Ports,
-        *,
-        run: Path,
-        log_file: Path | None,
-    ) -> None:
-        self._names, self._run = names, run
-        self._client = TritonHttp(ports.url, timeout=5.0)
-        self._shm_prefix = f"lmi_{os.getpid()}_"
-        argv = [
-            str(server.binary),
-            f"--backend-directory={server.backends}",
-            f"--model-repository={repository}",
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What a server is started with, each time."""
+
+    installation: TritonServer
+    repository: Path
+    names: list[str]
+    """Models to load. By name (explicit mode), so that they can be unloaded and loaded again."""
+    ports: Ports
+    traces: Traces
+    restriction: Restriction
+    log_file: Path | None = None
+
+    def argv(self, restriction: Restriction) -> list[str]:
+        """Return the server's command line."""
+        ports = self.ports
+        return [
+            str(self.installation.binary),
+            f"--backend-directory={self.installation.backends}",
+            f"--model-repository={self.repository}",
             "--model-control-mode=explicit",
             # What is loaded has been written whole; completing it takes a second.
             "--disable-auto-complete-config",
-            *(f"--load-model={name}" for name in names),
+            *(f"--load-model={name}" for name in self.names),
             f"--http-address={ports.host}",
             f"--http-port={ports.http}",
             f"--grpc-address={ports.host}",
             f"--grpc-port={ports.grpc}",
             f"--metrics-address={ports.host}",
             f"--metrics-port={ports.metrics}",
+            # Ports of their own, and before 26.03 a way around the restrictions. Vertex AI's is
+            # otherwise opened by a variable of the environment.
+            "--allow-sagemaker=false",
+            "--allow-vertex-ai=false",
+            *restriction.arguments(),
             f"--exit-timeout-secs={_EXIT_SECONDS}",
-            f"--backend-config=python,shm-region-prefix-name={self._shm_prefix}",
+            f"--backend-config=python,shm-region-prefix-name={self.traces.shm_prefix}",
             f"--backend-config=python,shm-default-byte-size={_REGION_BYTES}",
         ]
-        environment = server.environment(os.environ) | {RUN_DIR_VARIABLE: str(run)}
-        with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
-            # Its own session: Ctrl-C is ours to handle, the server must not hear it.
-            self._process = subprocess.Popen(  # noqa: S603
-                argv,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT if log else None,
-                start_new_session=True,
-            )
+
+
+class RunningServer:
+    """Starts a server, and ends it without leaving anything."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        self._setup = setup
+        self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
+        self._process = _start(setup)
 
     def check(self) -> None:
         """Raise UnavailableError if the server has ended."""
@@ -106,29 +121,50 @@ class RunningServer:
         except OSError as error:
             say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
 
-    def watch(self, is_over: Callable[[], bool]) -> str:
-        """Wait until `is_over`, and return nothing, or until something is wrong; return what."""
-        health = HealthWatch(self._client.url, self._process.pid, self._names, self._run)
+    def watch(self, is_over: Callable[[], bool], *, reloads: ModelReloads | None) -> Trouble | None:
+        """Wait until `is_over`, and return nothing, or until something is wrong; return what.
+
+        Args:
+            is_over: polled.
+            reloads: who loads models again whose workers are given up; without it that is a
+                trouble.
+        """
+        setup = self._setup
+        client = TritonHttp(
+            setup.ports.url, timeout=_ANSWER_SECONDS, headers=setup.restriction.headers
+        )
+        health = HealthWatch(client, self._process.pid, setup.names, setup.traces.run)
         health.start()
+        ended = threading.Event()
         try:
             while not is_over():
-                if (status := self._process.poll()) is not None:
-                    return f"tritonserver {describe_exit(status)}"
-                if health.trouble:
-                    return health.trouble
+                if trouble := self._trouble(health):
+                    return trouble
+                given_up = health.take_given_up()
+                if reloads is not None:
+                    reloads.reload(given_up, ended)
+                elif given_up:
+                    what = "; ".join(f"{name}: {why}" for name, why in given_up.items())
+                    return Trouble(what, is_final=True)
                 time.sleep(_POLL_SECONDS)
         finally:
+            ended.set()
             health.stop()
-        return ""
+        return None
+
+    def _trouble(self, health: HealthWatch) -> Trouble | None:
+        if (status := self._process.poll()) is not None:
+            return Trouble(f"tritonserver {describe_exit(status)}")
+        return Trouble(health.trouble) if health.trouble else None
 
     def drain(self, seconds: float, is_over: Callable[[], bool]) -> int:
         """Refuse new requests and wait for the running ones; end those that take longer.
 
         Returns how many did.
         """
-        draining = Draining(find_doors(self._process.pid, self._run), seconds)
-        for name in self._names:
-            self._client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
+        draining = Draining(find_doors(self._process.pid, self._setup.traces.run), seconds)
+        for name in self._setup.names:
+            self.client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
         return draining.cut
@@ -139,8 +175,9 @@ class RunningServer:
         Requests that still run get an error: their workers are told to stop first. A server in
         trouble is not waited for. Returns the exit status a shell should see.
         """
-        family = self._family()
-        for worker in self._workers():
+        traces = self._setup.traces
+        family = traces.processes()
+        for worker in traces.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.terminate()
         if self._process.poll() is None:
@@ -148,19 +185,42 @@ class RunningServer:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * _EXIT_SECONDS)
         _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(alive, timeout=_EXIT_SECONDS)
-        for region in _SHARED_MEMORY.glob(f"{self._shm_prefix}*"):
-            region.unlink(missing_ok=True)
+        kill(alive)
+        traces.remove_shared_memory()
         status = self._process.poll()
         # A server that was told to end may say 1 because a client kept a connection open.
         return 0 if status in (0, 1, -signal.SIGTERM) else 1
 
-    def _family(self) -> list[psutil.Process]:
-        """Return the server and all below it, also what a dead server or stub left behind."""
-        return with_children(running(_PROGRAMS, self._shm_prefix) + self._workers())
 
-    def _workers(self) -> list[psutil.Process]:
-        return running((_WORKER_MODULE,), str(self._run))
+def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
+    """Start the server, with its key where only its own user can read it."""
+    real = setup.argv(setup.restriction)
+    shown = setup.argv(replace(setup.restriction, key=SHOWN))
+    environment = setup.installation.environment(os.environ) | {
+        RUN_DIR_VARIABLE: str(setup.traces.run),
+        **dict(zip(KEY_VARIABLES, setup.restriction.arguments(), strict=False)),
+    }
+    with open(setup.log_file, "ab") if setup.log_file else contextlib.nullcontext() as log:
+        options: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": log,
+            "stderr": subprocess.STDOUT if log else None,
+            # Its own session: Ctrl-C is ours to handle, the server must not hear it.
+            "start_new_session": True,
+        }
+        words = (word for word in shown if word not in real)
+        # None, where every API is open.
+        private = dict(zip(KEY_VARIABLES, words, strict=False))
+        try:
+            return start_privately(shown, private, environment, enforce_umask, **options)
+        except OSError as error:
+            say(
+                f"the key of Triton's restricted APIs is in its command line, which all users of "
+                f"this machine may read ({error})"
+            )
+            return subprocess.Popen(  # noqa: S603
+                real,
+                env=environment,
+                preexec_fn=enforce_umask,  # noqa: PLW1509  as in private_arguments.py
+                **options,
+            )

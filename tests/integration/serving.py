@@ -17,6 +17,7 @@ from typing import Any
 
 import psutil
 
+from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 
 
@@ -106,8 +107,9 @@ class Served:
         return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
 
     def family(self) -> list[psutil.Process]:
-        """Return every process below `serve`."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        """Return every process below `serve` but the one that waits for its end."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        return [each for each in below if each.name() != GUARD]
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""
