@@ -76,11 +76,8 @@ docs: install-server ## write the generated documents
 licenses: install ## read the licences of all that is installed into requirements/licenses.json
 	@$(BIN)/python tools/licenses.py
 
-audit: ## ask for known vulnerabilities of all that the locks pin; needs PyPI itself
-	@$(PYTHON) -m venv .cache/audit
-	@.cache/audit/bin/pip install --quiet pip-audit==2.10.1
-	@for lock in requirements/*.txt; do \
-		.cache/audit/bin/pip-audit --strict --no-deps --disable-pip -r $$lock || exit 1; done
+audit: install-server ## known vulnerabilities of all that the locks pin, and of Triton; needs a network
+	@$(BIN)/python tools/audit.py
 
 clean: ## remove the environments and everything built
 	rm -rf .venv .venv-engine .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
