@@ -4,8 +4,8 @@
 
 pip-audit asks OSV, which has PyPI's and GitHub's advisories, for each package by the name under
 which they are filed. What wheels hold of others is not filed under the wheel's name: that is said.
-NVIDIA's bulletins about Triton are a table of our own (lmi_backend/cli/triton_holes.json), which
-needs no network. Exit status 1: something is known to be vulnerable, other than the server inside a
+NVIDIA's bulletins about Triton are a table of our own (supervisor/triton_holes.json), which needs
+no network. Exit status 1: something is known to be vulnerable, other than the server inside a
 wheel, of which SECURITY.md says what it is for. Exit status 2: something could not be asked for.
 """
 
@@ -24,15 +24,15 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from lmi_backend.cli.triton_release import (
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.triton_release import (
     IN_WHEELS,
     KNOWN_UNTIL,
     describe,
     installed_version,
     known_holes,
 )
-from lmi_backend.cli.triton_server import find_server
-from lmi_backend.errors import ConfigurationError
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CLIENT: Final = "pip-audit==2.10.1"

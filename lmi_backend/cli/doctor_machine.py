@@ -20,6 +20,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
+from lmi_backend.supervisor.triton_release import describe, installed_version
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def _server() -> Finding:
     if "--model-repository" not in said:
         advice = "it does not start: install the libraries it names"
         return Finding("tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice)
-    return Finding("tritonserver", "ok", str(server.binary))
+    found = f"{server.binary}: {describe(installed_version(server.binary))}"
+    return Finding("tritonserver", "ok", found)
 
 
 def _numpy() -> Finding:

@@ -29,6 +29,7 @@ from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
 from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.supervisor.triton_release import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -169,13 +170,16 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _greet(names: list[str], ports: Ports, example: str | None) -> None:
+    """Say what serves and how to ask it; a server that dies meanwhile is not for this to notice."""
+    server = TritonHttp(ports.url)
     prompt = example or "The capital of France is"
-    if example is not None:
-        sys.stdout.write(f"\n{prompt}")
-        try:
-            print_stream(TritonHttp(ports.url), names[0], prompt, {"max_new_tokens": 20})
-        except LmiError as error:
-            say(f"--example: {error}")
+    try:
+        say(describe(str(server.json("/v2").get("version", ""))))
+        if example is not None:
+            sys.stdout.write(f"\n{prompt}")
+            print_stream(server, names[0], prompt, {"max_new_tokens": 20})
+    except LmiError as error:
+        say(str(error))
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")

@@ -23,14 +23,17 @@ NOT_FOR_CLIENTS: Final = {
 }
 """What whoever reaches an unrestricted API may do. Other APIs of Triton are for clients."""
 
+KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
+"""Environment of a server that `serve` starts: its arguments of `Restriction.arguments`."""
 HEADER: Final = "lmi-backend-key"
 _GRPC_PREFIX: Final = "triton-grpc-protocol-"
 _HTTP: Final = "--http-restricted-api"
 _GRPC: Final = "--grpc-restricted-protocol"
 # Triton compares the APIs' names as they stand, and takes what follows the first "=" for the key.
 _VALUE: Final = re.compile(r"(?P<apis>[a-z,-]+):(?P<header>[^=]+)=(?P<key>.*)", re.DOTALL)
-# Before this release a client of these two reaches restricted APIs (CVE-2026-24206, 24207).
-_OTHER_PORTS: Final = ("--allow-sagemaker", "--allow-vertex-ai")
+# Before this release a client of SageMaker's or Vertex AI's port reaches restricted APIs
+# (CVE-2026-24206, 24207).
+_SAFE_PORTS: Final = "26.03"
 # From this release on Triton keeps clients' shared memory off by itself (server, 26.05).
 _SAFE_MEMORY: Final = "26.05"
 _TRUE: Final = frozenset({"true", "1", "on"})
@@ -84,10 +87,11 @@ def exposures(arguments: Sequence[str], environment: Mapping[str, str]) -> Itera
         for api in NOT_FOR_CLIENTS.keys() - closed:
             if _is_there(api, arguments, environment):
                 yield f"{api} is open over {protocol}: {NOT_FOR_CLIENTS[api]} ({flag})"
-    if _release(environment) < "26.03":
-        for flag in _OTHER_PORTS:
-            if _is_on(flag, arguments, default=False):
-                yield f"{flag} gives a way around restricted APIs in releases before 26.03"
+    if _release(environment) < _SAFE_PORTS:
+        is_vertex = environment.get("AIP_MODE") == "PREDICTION"
+        for flag, default in (("--allow-sagemaker", False), ("--allow-vertex-ai", is_vertex)):
+            if _is_on(flag, arguments, default=default):
+                yield f"{flag} gives a way around restricted APIs before release {_SAFE_PORTS}"
 
 
 def _is_there(api: str, arguments: Sequence[str], environment: Mapping[str, str]) -> bool:

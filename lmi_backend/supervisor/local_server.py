@@ -12,10 +12,9 @@ import psutil
 
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.repository.entries import SHARES
-from lmi_backend.repository.restricted_apis import headers_for
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.serving.knocking import find_doors, is_door_of
 from lmi_backend.supervisor.processes import words_of
-from lmi_backend.supervisor.server import KEY_VARIABLES
 from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from lmi_backend.errors import UnavailableError
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.serving.knocking import Draining, find_doors
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthWatch
@@ -42,9 +43,6 @@ _ANSWER_SECONDS: Final = 2.0
 _REGION_BYTES: Final = 1 << 24
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS: Final = 5
-
-KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
-"""Environment of a server: its arguments that hold the key of its restricted APIs."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +84,12 @@ class ServerSetup:
             f"--grpc-port={ports.grpc}",
             f"--metrics-address={ports.host}",
             f"--metrics-port={ports.metrics}",
-            # Ports of their own, and before 26.03 a way around the restrictions. Vertex AI's is
-            # otherwise opened by a variable of the environment.
+            # Ports of their own, and before 26.03 a way around the restrictions. With AIP_MODE set,
+            # Triton would open Vertex AI's and none of the others.
             "--allow-sagemaker=false",
             "--allow-vertex-ai=false",
+            "--allow-http=true",
+            "--allow-grpc=true",
             *restriction.arguments(),
             f"--exit-timeout-secs={_EXIT_SECONDS}",
             f"--backend-config=python,shm-region-prefix-name={self.traces.shm_prefix}",

@@ -11,7 +11,7 @@ import audit
 import pytest
 from audit import INSIDE, AuditError, embedded, locked, read_answer, unseen
 
-from lmi_backend.cli.triton_release import IN_WHEELS, KNOWN_UNTIL, known_holes
+from lmi_backend.supervisor.triton_release import IN_WHEELS, KNOWN_UNTIL, known_holes
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli import serve
-from lmi_backend.cli.triton_release import OLDEST_FOR_FLEETS, RELEASES
+from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS, RELEASES
 
 ROOT = Path(__file__).resolve().parents[3]
 WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")

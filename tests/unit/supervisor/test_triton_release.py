@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.triton_release import (
+from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.triton_release import (
     HOLES,
     IN_WHEELS,
     KNOWN_UNTIL,
@@ -17,7 +18,6 @@ from lmi_backend.cli.triton_release import (
     known_holes,
     release_name,
 )
-from lmi_backend.cli.triton_server import find_server
 
 
 def _cves(version: str) -> set[str]:
