@@ -10,11 +10,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from attackers import ECHO, PYTHON
-from serving import Served, serve, tritonserver, write_properties
+from serving import Served, serve, write_properties
 from tritonclient.utils import InferenceServerException
-
-from lmi_backend.options import load_options
-from lmi_backend.repository.writer import write_model
 
 # Opens each new region of ours as soon as it is there, until it is ended; says which it could.
 RACE = """
@@ -79,15 +76,3 @@ def test_another_user_cannot_open_it_at_the_moment_it_is_made(
             (region,) = _regions(served)
         racer.kill()
         assert region not in racer.stdout.read()
-
-
-def test_the_stub_closes_it_in_a_server_that_others_start(
-    tmp_path: Path,
-) -> None:
-    folder, repository = write_properties(tmp_path / "echo", ECHO), tmp_path / "models"
-    write_model(folder, repository, "echo", load_options(folder, {}))
-    before = set(os.listdir("/dev/shm"))
-    with tritonserver(repository, tmp_path) as served:
-        assert served.is_ready("echo")
-        (name,) = (each for each in set(os.listdir("/dev/shm")) - before if "triton" in each)
-        assert Path("/dev/shm", name).stat().st_mode & 0o777 == 0o600
