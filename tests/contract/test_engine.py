@@ -22,6 +22,7 @@ from lmi_backend.errors import (
     WorkerStartError,
 )
 from lmi_backend.generation import Call, GenerateRequest, Sampling
+from lmi_backend.workers import messages as msg
 
 PROMPT = "Count to one hundred:"
 
@@ -215,7 +216,7 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
         for other in others:
             assert isinstance(other.wait().error, EngineDeadError)
             assert other.endings == 1
-        _wait_for(echo.service.is_ready)
+        _wait_for(lambda: echo.service.health().is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
         assert [w.deaths for w in echo.service.snapshot().workers] == [1]
 
@@ -258,7 +259,7 @@ def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
 
 def _die(echo: Any) -> None:
     """Let the worker die, whenever it is there."""
-    _wait_for(echo.service.is_ready)
+    _wait_for(lambda: echo.service.health().is_ready)
     assert isinstance(echo.ask("die").error, EngineDeadError)
 
 
@@ -288,12 +289,50 @@ def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:
         assert [w.is_ready for w in echo.service.snapshot().workers] == [False]
 
 
+def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
+    with start(MORTAL | {"retry_threshold": 0}) as echo:
+        assert echo.service.health() == msg.Health(is_ready=True)
+        _die(echo)
+        _wait_for(lambda: echo.service.health().is_given_up)
+        health = echo.service.health()
+        assert not health.is_ready
+        assert health.trouble.startswith("worker model/0: it failed 1 times and is given up")
+
+
+def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
+    start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that reads the worker, and the one that starts it again, go on."""
+    with start({"option.rolling_batch": "echo", "option.token_seconds": 0.005}) as echo:
+        pool, faults = echo.service._pool, [TypeError("a bug"), TypeError("another")]
+        hear, start_slot = echo.service.on_messages, pool._start_slot
+
+        def failing_hear(messages: list[Any]) -> None:
+            if faults and any(isinstance(each, msg.Output) for each in messages):
+                raise faults.pop()
+            hear(messages)
+
+        def failing_start(slot: Any) -> None:
+            if faults:
+                raise faults.pop()
+            start_slot(slot)
+
+        monkeypatch.setattr(echo.service, "on_messages", failing_hear)
+        monkeypatch.setattr(pool, "_start_slot", failing_start)
+        error = echo.ask("a b").error
+        assert isinstance(error, EngineDeadError)
+        assert "TypeError in the stub" in str(error)
+        _wait_for(lambda: echo.service.health().is_ready)
+        assert echo.ask("a", max_tokens=2).text == "aa"
+        assert not faults
+
+
 def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmi_backend.workers.pool._FORGIVEN_SECONDS", 0)
     with start(MORTAL) as echo:
         for _ in range(3):
             _die(echo)
-        _wait_for(echo.service.is_ready)
+        _wait_for(lambda: echo.service.health().is_ready)
         assert [w.deaths for w in echo.service.snapshot().workers] == [3]
 
 

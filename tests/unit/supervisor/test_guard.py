@@ -1,0 +1,61 @@
+"""What a killed process leaves is removed by its guard."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from serving import wait_for
+
+# A shell in the place of a worker, which is found by its command line.
+TEXT = """
+import os, pathlib, subprocess, sys, time
+from lmi_backend.supervisor.guard import guarded
+from lmi_backend.supervisor.traces import Traces
+run, prefix = pathlib.Path(sys.argv[1]), sys.argv[2]
+with guarded(Traces(run, prefix)):
+    argv = ["lmi_backend.workers.main", "-c", "sleep 600; :", str(run)]
+    worker = subprocess.Popen(argv, executable="/bin/sh", stdout=subprocess.DEVNULL)
+    print(worker.pid, flush=True)
+    if len(sys.argv) == 4:
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT, None])
+def test_processes_memory_and_files_are_gone(tmp_path: Path, number: signal.Signals | None) -> None:
+    run, prefix = tmp_path / "run", f"lmi_test_{os.getpid()}_"
+    (run / "models").mkdir(parents=True)
+    region = Path("/dev/shm", f"{prefix}region")
+    region.touch()
+    command = [sys.executable, "-c", TEXT, str(run), prefix, *(["wait"] if number else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        worker = psutil.Process(int(process.stdout.readline()))
+        if number:
+            process.send_signal(number)
+    wait_for(lambda: not run.exists())
+    assert not region.exists()
+    assert not worker.is_running()
+
+
+def test_it_hears_no_signal_that_is_meant_for_what_it_guards(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    command = [sys.executable, "-c", TEXT, str(run), f"lmi_test_{os.getpid()}_", "wait"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (guard,) = (
+            each for each in psutil.Process(process.pid).children() if each.name() == "lmi-guard"
+        )
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            guard.send_signal(number)
+        assert os.getsid(guard.pid) == guard.pid
+        os.killpg(process.pid, signal.SIGTERM)
+    wait_for(lambda: not run.exists())
