@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -84,15 +85,21 @@ def secure_cache(path: Path, name: str = "") -> None:
     """
     # Links are looked at, and what they lead to; resolve() alone would go through them.
     for way in map(Path, dict.fromkeys((os.path.abspath(path), os.path.realpath(path)))):
-        for part in (*reversed(way.parents), way)[1:]:
-            try:
-                if part.parent.stat().st_mode & stat.S_IWOTH:
-                    part.mkdir(mode=_PRIVATE)
-            except FileExistsError:
-                _refuse_strangers(part, name)
-            except OSError:
-                # Not there, or not for us: the engine can use it as little.
-                break
+        parts = (*reversed(way.parents), way)[1:]
+        # What is not there, or not for us, an engine can use as little.
+        with contextlib.suppress(OSError):
+            for part in parts:
+                _claim(part, name)
+
+
+def _claim(part: Path, name: str) -> None:
+    """Make a folder where everybody may write, or refuse what a stranger has made there."""
+    if not part.parent.stat().st_mode & stat.S_IWOTH:
+        return
+    try:
+        part.mkdir(mode=_PRIVATE)
+    except FileExistsError:
+        _refuse_strangers(part, name)
 
 
 def secure_caches(environment: Mapping[str, str], engine: str = "") -> None:
