@@ -6,10 +6,29 @@
 #
 # Each serves the LMI folder mounted at /opt/ml/model, as LMI's own images do:
 #
-#     docker run --gpus all -v $PWD/my-model:/opt/ml/model -p 8000-8002:8000-8002 lmi-backend:vllm
+#     docker run --gpus all --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
+#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:vllm
+#     docker run --gpus all --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
+#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:trtllm
+#     docker run --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
+#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:cpu
+#
+# deploy/compose.yaml says the same, and takes more away from the container.
+#
+# --shm-size: requests go from tritonserver to its Python backend through /dev/shm, and data between
+# the ranks of an engine too. Docker gives 64 MB. A prompt that no longer fits is an error, whose
+# text names the memory of the Python backend before release 25.07 (CVE-2025-23320).
 #
 # `docker stop -t 60` lets running requests finish; serve waits 30 s for them (--drain-timeout).
-ARG TRITON=26.03
+#
+# `serve --host 0.0.0.0` listens inside the container, where 127.0.0.1 cannot be published; -p says
+# who may ask. Open to whoever reaches the ports: inference, health, metadata, statistics, metrics.
+# Restricted by a key that only serve knows: the model repository, shared memory, logging, trace.
+#
+# Triton's releases: the newest that NVIDIA's compatibility matrix has for each of the two images.
+# SECURITY.md says which one a fleet needs at least.
+ARG VLLM_TRITON=26.08
+ARG TRTLLM_TRITON=26.07
 
 # The same steps as `make install model`, which CI runs in a fresh clone on Debian 12.
 FROM python:3.11-slim-bookworm AS cpu
@@ -32,13 +51,13 @@ ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
     PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
-    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+    CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--host", "0.0.0.0"]
 
 # NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
-FROM nvcr.io/nvidia/tritonserver:${TRITON}-vllm-python-py3 AS vllm
+FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
@@ -49,13 +68,13 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
 USER 1001
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
-    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+    CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--host", "0.0.0.0"]
 
 # SERVING_FEATURES says which engine the image holds, as in LMI's images.
-FROM nvcr.io/nvidia/tritonserver:${TRITON}-trtllm-python-py3 AS trtllm
+FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
@@ -67,7 +86,7 @@ ENV SERVING_FEATURES=trtllm
 USER 1001
 EXPOSE 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30m \
-    CMD ["curl", "-fsS", "http://localhost:8000/v2/health/ready"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+    CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--host", "0.0.0.0"]

@@ -15,7 +15,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test test-gpu chaos soak bench scale check lint types layers docs audit clean
+.PHONY: help install install-server install-engine model serve test test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -73,11 +73,11 @@ layers: install-server ## imports point one way
 docs: install-server ## write the generated documents
 	@$(BIN)/python tools/make_docs.py
 
-audit: ## ask for known vulnerabilities of all that the locks pin; needs PyPI itself
-	@$(PYTHON) -m venv .cache/audit
-	@.cache/audit/bin/pip install --quiet pip-audit==2.10.1
-	@for lock in requirements/*.txt; do \
-		.cache/audit/bin/pip-audit --strict --no-deps --disable-pip -r $$lock || exit 1; done
+licenses: install ## read the licences of all that is installed into requirements/licenses.json
+	@$(BIN)/python tools/licenses.py
+
+audit: install-server ## known vulnerabilities of all that the locks pin, and of Triton; needs a network
+	@$(BIN)/python tools/audit.py
 
 clean: ## remove the environments and everything built
 	rm -rf .venv .venv-engine .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from engines_page import engines_page
+from licenses import LicensesError
+from licenses_page import licenses_page
 from metrics_page import dashboard, metrics_page
 from scaling_page import scaling_page
 
@@ -33,13 +35,18 @@ NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
 def main(arguments: list[str]) -> int:
     """Write the pages, or report the stale ones; return the exit status."""
-    stale = [path for path, text in pages().items() if _read(path) != text]
+    try:
+        made = pages()
+    except LicensesError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    stale = [path for path, text in made.items() if _read(path) != text]
     if "--check" in arguments:
         for path in stale:
             sys.stdout.write(f"{path.relative_to(ROOT)}: stale; run `make docs`\n")
         return 1 if stale else 0
     for path in stale:
-        path.write_text(pages()[path], encoding="utf-8")
+        path.write_text(made[path], encoding="utf-8")
         sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
     return 0
 
@@ -48,6 +55,7 @@ def pages() -> dict[Path, str]:
     """Return each page and its text."""
     made = {
         "engines.md": engines_page(),
+        "licenses.md": licenses_page(),
         "options.md": _options(),
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from lmi_backend.cli.doctor_machine import machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
 from lmi_backend.cli.finding import Finding
-from lmi_backend.cli.serve import Ports
 from lmi_backend.redaction import Redactor
+from lmi_backend.supervisor.ports import Ports
 
 if TYPE_CHECKING:
     import argparse

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
 from lmi_backend.cli.finding import Finding
-from lmi_backend.cli.inboxes import ADVICE, ENOUGH
-from lmi_backend.cli.triton_server import STUB, find_server
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.supervisor.installation import STUB, find_server
+from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
+from lmi_backend.supervisor.triton_release import describe, installed_version
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lmi_backend.cli.serve import Ports
+    from lmi_backend.supervisor.ports import Ports
 
 _PYTHONS: Final = ((3, 10), (3, 13))
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
@@ -48,7 +49,7 @@ def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:
     yield _gpus
     yield _shared_memory
     yield _files
-    yield _inboxes
+    yield _send_buffers
     yield _temporary
     yield partial(_disk, Path(os.environ.get("HF_HOME") or Path.home()))
     yield partial(_ports, ports)
@@ -78,7 +79,8 @@ def _server() -> Finding:
     if "--model-repository" not in said:
         advice = "it does not start: install the libraries it names"
         return Finding("tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice)
-    return Finding("tritonserver", "ok", str(server.binary))
+    found = f"{server.binary}: {describe(installed_version(server.binary))}"
+    return Finding("tritonserver", "ok", found)
 
 
 def _numpy() -> Finding:
@@ -136,7 +138,7 @@ def _files() -> Finding:
     return Finding("files", "warning", found, advice)
 
 
-def _inboxes() -> Finding:
+def _send_buffers() -> Finding:
     try:
         size = int(_SOCKET_BUFFER.read_text(encoding="ascii"))
     except OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.cli.http import TritonHttp
+from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     import argparse

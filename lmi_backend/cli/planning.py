@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
+from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     import argparse
@@ -84,9 +84,3 @@ def parse_size(text: str) -> int:
         message = f"--gpu-memory {text}; accepted: a number and a unit, such as 80GiB"
         raise ConfigurationError(message)
     return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
-
-
-def say(text: str) -> None:
-    """Tell the user about progress."""
-    sys.stderr.write(f"lmi-backend: {text}\n")
-    sys.stderr.flush()

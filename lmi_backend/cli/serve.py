@@ -2,76 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
-import socket
 import sys
 import tempfile
 import threading
-import time
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.doors import add_clients
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.planning import say, served_plan
-from lmi_backend.cli.running import RunningServer
-from lmi_backend.cli.triton_server import find_server
-from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.cli.planning import served_plan
+from lmi_backend.errors import LmiError
+from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
 from lmi_backend.repository.writer import write_door, write_model
+from lmi_backend.supervisor.control_key import new_key, read_key
+from lmi_backend.supervisor.guard import guarded
+from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.server import ServerSetup
+from lmi_backend.supervisor.supervisor import Supervisor
+from lmi_backend.supervisor.traces import Traces
+from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.supervisor.triton_release import describe
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from lmi_backend.repository.entries import Entry
-
-_PROGRESS_SECONDS = 5.0
-_POLL_SECONDS = 0.2
-_MOST_TROUBLES = 5
-_TROUBLE_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Where the server listens."""
-
-    host: str
-    http: int
-    grpc: int
-    metrics: int
-
-    @property
-    def url(self) -> str:
-        """Address for a client on this machine."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
-        return f"http://{host}:{self.http}"
-
-    def check(self) -> None:
-        """Raise ConfigurationError if one of them is taken, or given twice."""
-        ports = [port for port in (self.http, self.grpc, self.metrics) if port]
-        if len(set(ports)) < len(ports):
-            message = (
-                f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
-            )
-            raise ConfigurationError(message)
-        for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
-            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((self.host, port))
-                except (OSError, OverflowError) as error:
-                    reason = getattr(error, "strerror", None) or error
-                    message = f"--{name}-port {port} on {self.host}: {reason}; choose another port"
-                    raise ConfigurationError(message) from error
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -81,7 +44,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="serve LMI folders on Triton until Ctrl-C",
         description="Serve LMI folders on Triton. Ctrl-C or SIGTERM lets running requests finish "
         "and then stops everything; a second one stops at once. If the server or a model's stub "
-        "dies or hangs, the server is started again, up to five times in ten minutes.",
+        "dies or hangs, the server is started again, with growing pauses if that happens often. "
+        "Triton's APIs that are not for clients, such as loading models, need a key.",
     )
     parser.add_argument(
         "paths",
@@ -106,79 +70,74 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="SECONDS",
         help="time running requests have to finish when stopping (default %(default)s)",
     )
+    _add_protection(parser)
     add_clients(parser)
     parser.add_argument("--log-file", type=Path, help="write Triton's log here, not to stderr")
     parser.add_argument("--example", metavar="PROMPT", help="when ready, stream this answer")
     parser.set_defaults(run=_serve)
 
 
+def _add_protection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--on-failure",
+        choices=("restart", "exit"),
+        default="restart",
+        help="what to do when all workers of a model are given up (retry_threshold): load the "
+        "model again, with growing pauses, or exit with status 1 (default %(default)s)",
+    )
+    parser.add_argument(
+        "--open-api",
+        type=_apis,
+        default=[],
+        metavar="A,B",
+        help="Triton's APIs that any client may use without a key, of "
+        f"{', '.join(NOT_FOR_CLIENTS)}; default: none of these",
+    )
+    parser.add_argument(
+        "--control-key",
+        type=Path,
+        metavar="FILE",
+        help=f"holds the key that opens these APIs, as the header {HEADER}; made if it is not "
+        "there. Default: a new one at each start, that only this command and drain know",
+    )
+
+
 def _serve(arguments: argparse.Namespace) -> int:
     ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
     ports.check()
-    with _run_folder() as run, _stop_signals() as stop:
+    restriction = _restriction(arguments.open_api, arguments.control_key)
+    with _run_folder() as traces, _stop_signals() as stop:
+        run = traces.run
         repository = arguments.model_repository or run / "models"
         models = find_models(arguments.paths, os.environ, repository)
         names = [name for model in models for name in _write(model, repository, arguments.clients)]
-        start = partial(
-            RunningServer,
-            find_server(run),
-            repository,
-            names,
-            ports,
-            run=run,
-            log_file=arguments.log_file,
+        setup = ServerSetup(
+            find_server(run), repository, names, ports, traces, restriction, arguments.log_file
         )
-        troubles: list[float] = []
-        while True:
-            trouble, status = _run(start(), names, ports, stop, arguments, is_first=not troubles)
-            if not trouble or stop.is_set():
-                return status
-            _count_trouble(trouble, troubles)
-
-
-def _run(
-    server: RunningServer,
-    names: list[str],
-    ports: Ports,
-    stop: threading.Event,
-    arguments: argparse.Namespace,
-    *,
-    is_first: bool,
-) -> tuple[str, int]:
-    """Run a server until the user stops it or it is in trouble; return which, and its status."""
-    trouble = ""
-    try:
-        if _wait_until_ready(server, names, ports, stop):
-            server.make_room()
-            if is_first:
-                _greet(names, ports, arguments.example)
-            trouble = server.watch(stop.is_set)
-            why = trouble or "stopping"
-            say(f"{why}: waiting for running requests; Ctrl-C again to stop at once")
-            if not trouble:
-                stop.clear()
-            if cut := server.drain(arguments.drain_timeout, stop.is_set):
-                say(f"{cut} requests took longer than --drain-timeout and got an error")
-    finally:
-        status = server.stop(gently=not trouble)
-    return trouble, status
-
-
-def _count_trouble(trouble: str, troubles: list[float]) -> None:
-    """Let a server in trouble be started again.
-
-    Raises:
-        UnavailableError: that would be too often.
-    """
-    now = time.monotonic()
-    troubles.append(now)
-    lately = sum(now - each < _TROUBLE_SECONDS for each in troubles)
-    if lately > _MOST_TROUBLES:
-        message = (
-            f"{trouble}, the {lately}th trouble in {_TROUBLE_SECONDS / 60:.0f} minutes: given up"
+        supervisor = Supervisor(
+            setup,
+            stop,
+            drain_seconds=arguments.drain_timeout,
+            exits_when_given_up=arguments.on_failure == "exit",
         )
-        raise UnavailableError(message)
-    say(f"{trouble}: the server is started again")
+        return supervisor.run(lambda: _greet(names, ports, arguments.example))
+
+
+def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
+    """Return which of Triton's APIs are restricted, and by which key."""
+    for api in opened:
+        say(f"--open-api {api}: {NOT_FOR_CLIENTS[api]}")
+    key = read_key(key_file) if key_file else new_key()
+    return Restriction(tuple(api for api in NOT_FOR_CLIENTS if api not in opened), key)
+
+
+def _apis(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in NOT_FOR_CLIENTS:
+            message = f"{name!r} is unknown; accepted: {', '.join(NOT_FOR_CLIENTS)}"
+            raise argparse.ArgumentTypeError(message)
+    return names
 
 
 def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:
@@ -190,20 +149,18 @@ def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _run_folder() -> Iterator[Path]:
-    """Give a private folder for sockets and links, gone at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="lmi-serve-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def _run_folder() -> Iterator[Traces]:
+    """Give a private folder for sockets and links; it and what uses it are gone at the end."""
+    traces = Traces(Path(tempfile.mkdtemp(prefix="lmi-serve-")), f"lmi_{os.getpid()}_")
+    with guarded(traces):
+        yield traces
 
 
 @contextlib.contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Turn SIGINT and SIGTERM into an event."""
+    """Turn the signals that ask for an end into an event."""
     stop = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
     try:
         yield stop
@@ -212,33 +169,17 @@ def _stop_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _wait_until_ready(
-    server: RunningServer, names: list[str], ports: Ports, stop: threading.Event
-) -> bool:
-    """Wait for every model; return False if the user stops first.
-
-    Raises:
-        UnavailableError: the server ended.
-    """
-    client = TritonHttp(ports.url, timeout=5.0)
-    began = said = time.monotonic()
-    for name in names:
-        while client.status(f"/v2/models/{name}/ready") != 200:
-            if stop.wait(_POLL_SECONDS):
-                return False
-            server.check()
-            if time.monotonic() - said > _PROGRESS_SECONDS:
-                said = time.monotonic()
-                say(f"starting {name}: {said - began:.0f} s")
-    say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {ports.url}")
-    return True
-
-
 def _greet(names: list[str], ports: Ports, example: str | None) -> None:
+    """Say what serves and how to ask it; a server that dies meanwhile is not for this to notice."""
+    server = TritonHttp(ports.url)
     prompt = example or "The capital of France is"
-    if example is not None:
-        sys.stdout.write(f"\n{prompt}")
-        print_stream(TritonHttp(ports.url), names[0], prompt, {"max_new_tokens": 20})
+    try:
+        say(describe(str(server.json("/v2").get("version", ""))))
+        if example is not None:
+            sys.stdout.write(f"\n{prompt}")
+            print_stream(server, names[0], prompt, {"max_new_tokens": 20})
+    except LmiError as error:
+        say(str(error))
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")

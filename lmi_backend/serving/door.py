@@ -41,6 +41,7 @@ class Door:
         self._service, self._desk, self._context = service, desk, context
         self._name, self._address = name, door_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
+        self._inode = 0
         self._guests: set[_Guest] = set()
         desk.on_change = self._greet_all
 
@@ -49,6 +50,7 @@ class Door:
         # A server that was killed may have left one under the same process id.
         self._address.unlink(missing_ok=True)
         self._socket.bind(str(self._address))
+        self._inode = self._address.stat().st_ino
         self._socket.listen()
         threading.Thread(target=self._accept, name="lmi-door", daemon=True).start()
         end = time.monotonic() + _GREETING_SECONDS
@@ -57,7 +59,10 @@ class Door:
 
     def close(self) -> None:
         """Send every guest away."""
-        self._address.unlink(missing_ok=True)
+        # A stub that was unloaded ends late: the next one may listen at this address already.
+        with contextlib.suppress(FileNotFoundError):
+            if self._address.stat().st_ino == self._inode:
+                self._address.unlink()
         # Wakes accept(), which close() alone does not.
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -70,6 +75,8 @@ class Door:
         match message:
             case msg.Hello():
                 guest.put(self._welcome())
+            case msg.AskHealth():
+                guest.put(self._service.health())
             case msg.Abort(ids=numbers):
                 guest.abort(numbers)
             case msg.Drain(seconds=seconds):

@@ -95,9 +95,11 @@ class SharedWorkers:
     def done(self, index: int, width: int) -> None:
         """See `Workers`; the model counts."""
 
-    def is_ready(self) -> bool:
-        """See `Workers`."""
-        return self.context is not None
+    def health(self) -> msg.Health:
+        """See `Workers`; the model tells what is wrong with its own."""
+        is_there = self.context is not None
+        trouble = "" if is_there else f"model {self.name}: {self._trouble}"
+        return msg.Health(is_ready=is_there, trouble=trouble)
 
     def figures(self) -> list[WorkerFigures]:
         """See `Workers`; the model tells its own."""
@@ -135,7 +137,7 @@ class SharedWorkers:
             for message in messages:
                 if isinstance(message, msg.Welcome):
                     self._enter(message)
-                elif not isinstance(message, msg.Drained):
+                elif not isinstance(message, msg.Drained | msg.Health):
                     answers.append(message)
             listener.on_messages(answers)
 

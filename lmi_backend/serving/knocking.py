@@ -39,9 +39,10 @@ def is_door_of(door: Path, model: str) -> bool:
     return door.stem.partition("-")[2] == door_name(model)
 
 
-def is_open(door: Path, seconds: float) -> bool:
-    """Tell whether the stub behind a door answers in time."""
-    return _knock(door, msg.Hello(msg.PROTOCOL, "", os.getpid()), seconds) is not None
+def ask_health(endpoint: Path, seconds: float) -> msg.Health | None:
+    """Return how the model behind an endpoint is; None if its stub does not answer in time."""
+    answer = _knock(endpoint, msg.AskHealth(), seconds)
+    return answer if isinstance(answer, msg.Health) else None
 
 
 class Draining:

@@ -159,9 +159,11 @@ class Service:
         while self._sessions and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
-    def is_ready(self) -> bool:
-        """Tell whether a request would be taken."""
-        return not self._is_closing and self._pool.is_ready()
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and if not, why."""
+        if self._is_closing:
+            return msg.Health(is_ready=False, trouble="the server is stopping")
+        return self._pool.health()
 
     def snapshot(self) -> Snapshot:
         """Return the figures now."""

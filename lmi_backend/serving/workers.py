@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Capabilities
+    from lmi_backend.workers import messages as msg
     from lmi_backend.workers.figures import WorkerFigures
     from lmi_backend.workers.pool import Listener
 
@@ -29,8 +30,8 @@ class Workers(Protocol):
         """See `Pool.done`."""
         ...
 
-    def is_ready(self) -> bool:
-        """Tell whether a request would be taken."""
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and if not, why."""
         ...
 
     def figures(self) -> list[WorkerFigures]:

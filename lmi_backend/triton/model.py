@@ -17,6 +17,7 @@ from lmi_backend.schema.tracing import take_trace, with_trace
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, entry_of
 from lmi_backend.triton.codec import Codec, error_response
+from lmi_backend.triton.exposure import close_shared_memory, warn_of_exposures
 from lmi_backend.triton.guard import ServerGuard
 from lmi_backend.triton.load import load_model
 from lmi_backend.triton.metrics import MetricsPublisher
@@ -38,6 +39,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
+        close_shared_memory()
         self._entry = entry_of(json.loads(args["model_config"]))
         self._codec = Codec(self._entry)
         self._noted: set[str] = set()
@@ -49,6 +51,7 @@ class TritonPythonModel:
             _log.exception("the model could not be loaded")
             text = f"the model could not be loaded: {type(error).__name__}: {error}"
             raise pb_utils.TritonModelException(logs.redacted(text)) from None
+        warn_of_exposures(args["model_name"])
         self._metrics = MetricsPublisher(args["model_name"], self._loaded.service.snapshot)
         self._metrics.start()
         ServerGuard(self._loaded.service.kill).start()
@@ -96,7 +99,7 @@ class TritonPythonModel:
 
     def is_ready(self) -> bool:
         """Tell whether a worker takes requests. Triton asks from 26.03 on."""
-        return self._loaded.service.is_ready()
+        return self._loaded.service.health().is_ready
 
     def finalize(self) -> None:
         """Stop the workers. Triton calls it when the last answer has ended; nothing may be sent."""

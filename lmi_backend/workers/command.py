@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import lmi_backend
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE
 from lmi_backend.private_folders import kernel_cache
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.workers.mpi import is_job_variable, meeting_place, mpirun
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def link_package(folder: Path) -> None:
 
 def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in environment.items() if not is_job_variable(name)}
-    kept.pop(LIBRARY_PATH_VARIABLE, None)
+    for name in (LIBRARY_PATH_VARIABLE, *KEY_VARIABLES):
+        kept.pop(name, None)
     return kept
 
 

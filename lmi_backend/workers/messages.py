@@ -162,9 +162,24 @@ class Drained(_Message, frozen=True):
     """Requests that took longer and were ended with an error."""
 
 
+class AskHealth(_Message, frozen=True):
+    """Does the model take requests?"""
+
+
+class Health(_Message, frozen=True):
+    """The answer to `AskHealth`."""
+
+    is_ready: bool
+    """Whether a request would be taken."""
+    is_given_up: bool = False
+    """Whether no worker is left, and none is started again (retry_threshold)."""
+    trouble: str = ""
+    """What is wrong with each worker that is not ready."""
+
+
 ToWorker = Start | Submit | Ask | Adapt | Abort | Stop
-FromGuest = Hello | Submit | Ask | Manage | Abort | Drain
-ToGuest = Welcome | Output | Part | Failure | Drained
+FromGuest = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
+ToGuest = Welcome | Output | Part | Failure | Drained | Health
 FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | Call
 """What a client's request comes to."""

@@ -67,7 +67,11 @@ class _Slot:
     is_dying: bool = False
     """Whether its worker said that its engine died; nobody else knows that worker any more."""
     trouble: str = "it is not started"
+    is_given_up: bool = False
     stats: EngineStats = field(default_factory=EngineStats)
+
+    def __str__(self) -> str:
+        return f"worker {self.name}: {self.trouble}"
 
 
 class Pool:
@@ -132,8 +136,7 @@ class Pool:
                 if slot.worker is not None
             ]
             if not ready:
-                troubles = "; ".join(f"worker {s.name}: {s.trouble}" for s in self._slots)
-                raise UnavailableError(troubles)
+                raise UnavailableError("; ".join(map(str, self._slots)))
             *_, index, worker = min(ready, key=lambda item: item[:3])
             self._slots[index].outstanding += width
             self._slots[index].taken += width
@@ -154,9 +157,14 @@ class Pool:
         with self._lock:
             self._slots[index].outstanding -= width
 
-    def is_ready(self) -> bool:
-        """Tell whether a request would be taken."""
-        return any(slot.worker is not None for slot in self._slots)
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and what is wrong with each worker that is not."""
+        with self._lock:
+            return msg.Health(
+                is_ready=any(slot.worker is not None for slot in self._slots),
+                is_given_up=all(slot.is_given_up for slot in self._slots),
+                trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
+            )
 
     def figures(self) -> list[WorkerFigures]:
         """Return the figures of each worker."""
@@ -213,7 +221,13 @@ class Pool:
         while not self._closing.is_set():
             worker = slot.worker
             if worker is not None:
-                self._read(slot, worker, listener)
+                try:
+                    self._read(slot, worker, listener)
+                except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody
+                    _log.exception("worker %s: what it said could not be handled", slot.name)
+                    worker.kill()
+                    how = f"was ended: {type(error).__name__} in the stub"
+                    listener.on_death(slot.index, self._bury(slot, worker, how))
             if self._closing.is_set() or not self._restart(slot):
                 return
 
@@ -265,12 +279,14 @@ class Pool:
                 return False
             try:
                 self._start_slot(slot)
-            except LmiError as error:
+            except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
                 slot.failures += 1
-                slot.trouble = f"it could not be restarted: {str(error).splitlines()[0]}"
+                words = str(error) if isinstance(error, LmiError) else repr(error)
+                slot.trouble = f"it could not be restarted: {words.partition(chr(10))[0]}"
                 _log.exception("worker %s", slot.name)
             else:
                 return True
         slot.trouble = f"it failed {slot.failures} times and is given up (retry_threshold)"
+        slot.is_given_up = True
         _log.error("worker %s: %s", slot.name, slot.trouble)
         return False

@@ -243,7 +243,8 @@ def test_a_clock_that_jumps(
         moved.setenv("LD_PRELOAD", str(library))
         moved.setenv("CLOCK_OFFSET", str(offset))
         served = tmp_path / "echo"
-        with serve([write_properties(served, ECHO)], tmp_path) as server:
+        options = ("--open-api", "model-repository")
+        with serve([write_properties(served, ECHO)], tmp_path, *options) as server:
             moved.undo()
             streams = _streams(server, "echo", 200)
             for days in (3, -3, 0):

@@ -90,7 +90,7 @@ def test_a_dead_engine_ends_every_stream_and_comes_back(
         for stream in streams:
             assert isinstance(stream.wait().error, EngineDeadError)
         assert time.monotonic() - began < 2
-        while not harness.service.is_ready():
+        while not harness.service.health().is_ready:
             assert time.monotonic() - began < 30
             time.sleep(0.05)
         assert harness.ask("a", max_tokens=2).text == "aa"

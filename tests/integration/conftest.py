@@ -33,5 +33,6 @@ def served(
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )
-    with serve([tiny, echo], folder, "--clients", "trtllm,infer,raw") as server:
+    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    with serve([tiny, echo], folder, *options) as server:
         yield server

@@ -10,14 +10,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from lmi_backend.cli.triton_server import find_server
+from lmi_backend.repository.restricted_apis import HEADER
+from lmi_backend.supervisor.guard import NAME as GUARD
+from lmi_backend.supervisor.installation import find_server
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -47,6 +49,11 @@ class Served:
     sagemaker_port: int = 0
 
     @property
+    def control_key(self) -> Path:
+        """File for --control-key."""
+        return self.log_file.with_name("control.key")
+
+    @property
     def grpc(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
 
@@ -54,15 +61,22 @@ class Served:
     def http(self) -> str:
         return f"127.0.0.1:{self.http_port}"
 
-    def post(self, path: str, body: Any) -> tuple[int, Any]:
+    def post(
+        self, path: str, body: Any, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Any]:
         """Return status and JSON answer."""
         connection = http.client.HTTPConnection(self.http, timeout=60)
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes) else json.dumps(body)
-            connection.request("POST", path, data)
+            connection.request("POST", path, data, dict(headers or {}))
             response = connection.getresponse()
             text = response.read()
             return response.status, json.loads(text) if text else None
+
+    def control(self, path: str) -> tuple[int, Any]:
+        """Load or unload a model, of a server that was started with a --control-key."""
+        key = self.control_key.read_text(encoding="ascii").strip()
+        return self.post(f"/v2/repository/models/{path}", {}, {HEADER: key})
 
     def generate(self, model: str, body: Any) -> tuple[int, Any]:
         return self.post(f"/v2/models/{model}/generate", body)
@@ -106,8 +120,9 @@ class Served:
         return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
 
     def family(self) -> list[psutil.Process]:
-        """Return every process below `serve`."""
-        return psutil.Process(self.process.pid).children(recursive=True)
+        """Return every process below `serve` but the one that waits for its end."""
+        below = psutil.Process(self.process.pid).children(recursive=True)
+        return [each for each in below if each.name() != GUARD]
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""

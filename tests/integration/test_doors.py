@@ -26,7 +26,8 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             "job_queue_size": 1,
         },
     )
-    with serve([slow], folder, "--clients", "trtllm,infer,raw") as server:
+    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    with serve([slow], folder, *options) as server:
         yield server
 
 
@@ -141,10 +142,10 @@ def test_a_dead_worker_is_an_error_at_the_door_too(doors: Served) -> None:
 
 def test_a_door_waits_for_its_model(doors: Served) -> None:
     body = {"text_input": "a b", "max_tokens": 1, "exclude_input_in_output": True}
-    doors.post("/v2/repository/models/slow/unload", {})
+    doors.control("slow/unload")
     wait_for(lambda: not doors.is_ready("slow"))
     wait_for(lambda: doors.generate("slow_trtllm", body)[0] == 400)
     _, said = doors.generate("slow_trtllm", body)
     assert said["error"].startswith("model slow, whose workers this one shares: it was unloaded")
-    doors.post("/v2/repository/models/slow/load", {})
+    doors.control("slow/load")
     wait_for(lambda: doors.generate("slow_trtllm", body)[0] == 200)

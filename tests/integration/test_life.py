@@ -41,12 +41,11 @@ def _start(served: Served, model: str, tokens: int) -> tuple[threading.Thread, l
 
 def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
     before = served.workers("echo")
-    status, _ = served.post("/v2/repository/models/echo/unload", {})
-    assert status == 200
+    assert served.control("echo/unload")[0] == 200
     wait_for(lambda: not served.is_ready("echo"))
     wait_for(lambda: not any(process.is_running() for process in before))
     assert served.generate("echo", {"inputs": "a b"})[0] == 404
-    assert served.post("/v2/repository/models/echo/load", {})[0] == 200
+    assert served.control("echo/load")[0] == 200
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
     assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
@@ -161,7 +160,8 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
             if "worker echo/0 starts" in line:
                 break
         serve_process = psutil.Process(process.pid)
-        wait_for(lambda: len(serve_process.children(recursive=True)) == 3)
+        # The guard, the server, the stub and the worker.
+        wait_for(lambda: len(serve_process.children(recursive=True)) == 4)
         family = serve_process.children(recursive=True)
         process.send_signal(number)
         process.stderr.read()

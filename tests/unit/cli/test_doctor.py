@@ -93,7 +93,7 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
     for check, word in (
         (doctor_machine._shared_memory, "tmpfs"),
         (doctor_machine._temporary, "TMPDIR"),
-        (doctor_machine._inboxes, "wmem_default"),
+        (doctor_machine._send_buffers, "wmem_default"),
         (doctor_machine._mpirun, "Open MPI"),
         (doctor_machine._gpus, "driver"),
     ):

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli import serve
+from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS, RELEASES
 
 ROOT = Path(__file__).resolve().parents[3]
-TEXT = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
+WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")
+TEXT = WRITTEN.replace("\\\n", " ")
+HEAD = re.sub(r"^# *", "", WRITTEN.partition("\nARG ")[0], flags=re.MULTILINE)
 STAGES = dict(re.findall(r"^FROM .+? AS (\w+)\n(.*?)(?=^FROM |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 
 
@@ -35,7 +38,36 @@ def test_it_runs_as_nobody_special_drains_and_is_watched(stage: str) -> None:
     text = STAGES[stage]
     assert re.findall(r"^USER (\w+)$", text, re.MULTILINE)[-1] == "1001"
     assert "STOPSIGNAL SIGTERM" in text
-    assert "/v2/health/ready" in text
+    # Asks the models: Triton's own /v2/health/ready goes on to be 200 without any.
+    (words,) = re.findall(r"^HEALTHCHECK .+ CMD (\[.+\])$", text, re.MULTILINE)
+    assert json.loads(words) == ["lmi-backend", "health"]
+
+
+@pytest.mark.parametrize("stage", ["vllm", "trtllm"])
+def test_nvidias_image_is_of_a_release_without_known_holes(stage: str) -> None:
+    argument = f"{stage.upper()}_TRITON"
+    image = f"FROM nvcr.io/nvidia/tritonserver:${{{argument}}}-{stage}-python-py3 AS {stage}"
+    assert image in TEXT.splitlines()
+    (release,) = re.findall(rf"^ARG {argument}=(.+)$", TEXT, re.MULTILINE)
+    order = list(RELEASES.values())
+    assert order.index(release) >= order.index(OLDEST_FOR_FLEETS)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_it_is_shown_how_to_run_it_with_enough_shared_memory(stage: str) -> None:
+    shown = re.findall(r"^docker run .+$", HEAD.replace("\\\n", ""), re.MULTILINE)
+    (example,) = (line for line in shown if line.endswith(f" lmi-backend:{stage}"))
+    assert "--shm-size=2g " in example
+    assert "-p 127.0.0.1:" in example
+    assert ":/opt/ml/model:ro " in example
+
+
+def test_it_says_what_is_open_and_what_is_restricted() -> None:
+    said = HEAD.replace("\n", " ")
+    assert "Open to whoever reaches the ports: inference, health, metadata, statistics" in said
+    restricted = said.partition("Restricted by a key")[2].partition(".")[0]
+    for api in ("model repository", "shared memory", "logging", "trace"):
+        assert api in restricted
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lmi_backend.cli.triton_server import STUB
+from lmi_backend.supervisor.installation import STUB
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 
 class TritonHttp:
-    """Triton's HTTP endpoint at a URL such as http://127.0.0.1:8000."""
+    """Triton's HTTP endpoint at a URL such as http://127.0.0.1:8000.
 
-    def __init__(self, url: str, *, timeout: float = 300.0) -> None:
+    Args:
+        url: where it listens.
+        timeout: seconds that a read may take; None: as long as it takes.
+        headers: sent with each call, for instance those that open a restricted API.
+    """
+
+    def __init__(
+        self, url: str, *, timeout: float | None = 300.0, headers: Mapping[str, str] | None = None
+    ) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             message = f"--url {url}: accepted: http://HOST:PORT"
             raise ConfigurationError(message)
         self.url, self._parts, self._timeout = url, parts, timeout
+        self._headers = dict(headers or {})
 
     @property
     def host(self) -> str:
@@ -39,7 +48,10 @@ class TritonHttp:
         Raises:
             UnavailableError: nobody answers, or not with that.
         """
-        models: list[dict[str, Any]] = self.json("/v2/repository/index", method="POST", body={})
+        models = self.json("/v2/repository/index", method="POST", body={})
+        if not isinstance(models, list):
+            message = f"{self.url}: does not list its models: {models.get('error', models)}"
+            raise UnavailableError(message)
         return models
 
     def json(self, path: str, *, method: str = "GET", body: Any = None) -> Any:
@@ -49,9 +61,7 @@ class TritonHttp:
             UnavailableError: nobody answers, or not with JSON.
         """
         try:
-            connection = self._connect()
-            connection.request(method, path, json.dumps(body) if body is not None else None)
-            return json.loads(connection.getresponse().read())
+            return json.loads(self._answer(method, path, body).read())
         except (OSError, HTTPException, ValueError) as error:
             message = f"{self.url}{path}: no answer: {error}"
             raise UnavailableError(message) from error
@@ -59,9 +69,7 @@ class TritonHttp:
     def status(self, path: str, *, method: str = "GET", body: Any = None) -> int:
         """Return the status code of a call, or 0 if nobody answers."""
         try:
-            connection = self._connect()
-            connection.request(method, path, json.dumps(body) if body is not None else None)
-            return connection.getresponse().status
+            return self._answer(method, path, body).status
         except (OSError, HTTPException):
             return 0
 
@@ -75,6 +83,12 @@ class TritonHttp:
         """Yield the answers of `/generate_stream` as they come."""
         yield from self._events(f"/v2/models/{model}/generate_stream", body)
 
+    def _answer(self, method: str, path: str, body: Any) -> HTTPResponse:
+        connection = self._connect()
+        text = json.dumps(body) if body is not None else None
+        connection.request(method, path, text, self._headers)
+        return connection.getresponse()
+
     def _connect(self) -> HTTPConnection:
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
         return kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
@@ -82,7 +96,7 @@ class TritonHttp:
     def _events(self, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
         connection = self._connect()
         try:
-            connection.request("POST", path, json.dumps(body))
+            connection.request("POST", path, json.dumps(body), self._headers)
             for raw in connection.getresponse():
                 line = raw.decode("utf-8").removeprefix("data:").strip()
                 if line:

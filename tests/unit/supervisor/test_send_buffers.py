@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from lmi_backend.cli import inboxes
-from lmi_backend.cli.inboxes import socket_pairs, widen_inboxes
+from lmi_backend.supervisor import send_buffers
+from lmi_backend.supervisor.send_buffers import socket_pairs, widen_send_buffers
 
 # Says how many messages go in, once before and once after a line on its stdin.
 _SENDER = """
@@ -38,7 +38,7 @@ def test_many_more_responses_can_wait() -> None:
         assert sender.stdout is not None
         before = int(sender.stdout.readline())
         assert len(list(socket_pairs(sender.pid))) == 4
-        widen_inboxes(sender.pid)
+        widen_send_buffers(sender.pid)
         sender.stdin.write("\n")
         sender.stdin.flush()
         after = int(sender.stdout.readline())
@@ -48,16 +48,16 @@ def test_many_more_responses_can_wait() -> None:
 
 def test_a_kernel_that_forbids_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # No container here, so no seccomp profile: a system call that does not exist.
-    monkeypatch.setattr(inboxes, "_PIDFD_GETFD", 100_000)
+    monkeypatch.setattr(send_buffers, "_PIDFD_GETFD", 100_000)
     one, other = socket.socketpair()
     with one, other, pytest.raises(OSError, match="pidfd_getfd: ") as caught:
-        widen_inboxes(os.getpid())
+        widen_send_buffers(os.getpid())
     assert caught.value.errno == errno.ENOSYS
 
 
 def test_too_little_room_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # What a process without rights gets where net.core.wmem_max is Linux's old default.
-    monkeypatch.setattr(inboxes, "_ROOM", 212992)
+    monkeypatch.setattr(send_buffers, "_ROOM", 212992)
     one, other = socket.socketpair()
     with one, other, pytest.raises(PermissionError, match=r"wmem_max allows only 425984 bytes"):
-        widen_inboxes(os.getpid())
+        widen_send_buffers(os.getpid())

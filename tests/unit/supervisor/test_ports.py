@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmi_backend.cli.serve import Ports
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.supervisor.ports import Ports
 
 # 0 lets the system choose a free one.
 FREE = {"http": 0, "grpc": 0, "metrics": 0}

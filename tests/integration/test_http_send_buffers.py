@@ -2,14 +2,13 @@
 
 import socket
 
-import psutil
 from serving import Served
 
-from lmi_backend.cli.inboxes import ENOUGH, socket_pairs
+from lmi_backend.supervisor.send_buffers import ENOUGH, socket_pairs
 
 
 def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:
-    (server,) = psutil.Process(served.process.pid).children()
+    (server,) = (each for each in served.family() if each.name() == "tritonserver")
     sizes = [
         end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in socket_pairs(server.pid)
     ]

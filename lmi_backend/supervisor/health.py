@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lmi_backend.cli.http import TritonHttp
-from lmi_backend.cli.processes import lives, stubs_of
 from lmi_backend.errors import UnavailableError
-from lmi_backend.serving.knocking import find_doors, is_door_of, is_open
+from lmi_backend.serving.knocking import ask_health, find_doors, is_door_of
+from lmi_backend.supervisor.processes import lives, stubs_of
+from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,25 +31,31 @@ class HealthWatch(threading.Thread):
     """Looks at a server each second; `trouble` says what is wrong, once something is.
 
     Args:
-        url: its HTTP port.
+        client: of its HTTP port; it may use the index of models.
         server: its process id.
         names: the models that are watched, as long as they are loaded.
         base: the folder of their doors.
     """
 
-    def __init__(self, url: str, server: int, names: Iterable[str], base: Path) -> None:
+    def __init__(self, client: TritonHttp, server: int, names: Iterable[str], base: Path) -> None:
         super().__init__(name="health", daemon=True)
-        self._client = TritonHttp(url, timeout=_ANSWER_SECONDS)
+        self._client = client
         self._server, self._base = server, base
         self._names = set(names)
         self._stopped = threading.Event()
         self._misses: dict[str, int] = {}
         self._stubs: dict[str, psutil.Process] = {}
+        self._given_up: dict[str, str] = {}
         self.trouble = ""
 
     def stop(self) -> None:
         """End the thread."""
         self._stopped.set()
+
+    def take_given_up(self) -> dict[str, str]:
+        """Return the models all of whose workers have been given up since it was asked, and why."""
+        taken, self._given_up = self._given_up, {}
+        return taken
 
     def run(self) -> None:
         """Look until something is wrong."""
@@ -74,9 +80,12 @@ class HealthWatch(threading.Thread):
                 return f"the stub of {name} died"
         for door in find_doors(self._server, self._base):
             owner = next((name for name in ready if is_door_of(door, name)), "")
-            if owner and self._count(
-                str(door), is_well=is_open(door, _ANSWER_SECONDS), most=_LOOKS
-            ):
+            if not owner:
+                continue
+            health = ask_health(door, _ANSWER_SECONDS)
+            if health is not None and health.is_given_up:
+                self._given_up[owner] = health.trouble
+            if self._count(str(door), is_well=health is not None, most=_LOOKS):
                 # Nor could it drain.
                 with contextlib.suppress(psutil.Error, KeyError):
                     self._stubs[owner].kill()

@@ -27,7 +27,7 @@ _PIDFD_GETFD: Final = 438  # The same on every architecture; Python has no name 
 _SO_SNDBUFFORCE: Final = 32
 
 
-def widen_inboxes(server: int) -> None:
+def widen_send_buffers(server: int) -> None:
     """Let many more responses wait in a running tritonserver.
 
     Args:
@@ -50,7 +50,7 @@ def socket_pairs(process: int) -> Iterator[socket.socket]:
     """Yield each end of a process's pairs of stream sockets, open until the next one.
 
     Raises:
-        OSError: as `widen_inboxes`.
+        OSError: as `widen_send_buffers`.
     """
     return filter(_is_of_a_pair, _sockets(process))
 

@@ -1,0 +1,73 @@
+"""`lmi-backend health`: does each model take requests? For probes of a container."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from lmi_backend.serving.knocking import ask_health
+from lmi_backend.supervisor.local_server import LocalServer
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "health",
+        help="tell whether a server's models take requests",
+        description="Ask each model of a tritonserver on this machine whether it would take a "
+        "request; Triton itself may call a model READY whose process has died or whose workers "
+        "have. Exit status 0 if all would. Run it as the server's user, where the server runs.",
+    )
+    parser.add_argument(
+        "url",
+        nargs="?",
+        default="http://127.0.0.1:8000",
+        metavar="URL",
+        help="the server's HTTP port (%(default)s)",
+    )
+    parser.add_argument("--model", metavar="NAME", help="ask this model only; default: all")
+    parser.add_argument(
+        "--live",
+        action="store_true",
+        help="for a liveness probe: only fail where nobody will repair it, that is, where a "
+        "model's process does not answer or its workers are given up, not while one restarts",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=3.0,
+        metavar="SECONDS",
+        help="time each model has to answer (default %(default)s)",
+    )
+    parser.set_defaults(run=_health)
+
+
+def _health(arguments: argparse.Namespace) -> int:
+    problems = {}
+    for name, state, endpoint in LocalServer.at(arguments.url).models():
+        # An alias model takes requests when the one whose workers it shares does.
+        if endpoint is not None and arguments.model in (None, name):
+            problems[name] = _problem(state, endpoint, arguments)
+    if not problems:
+        wanted = arguments.model or "a model of lmi-backend"
+        sys.stdout.write(f"{arguments.url}: {wanted} is not loaded\n")
+        return 1
+    for name, problem in problems.items():
+        sys.stdout.write(f"{name}: {problem or 'ready'}\n")
+    return int(any(problems.values()))
+
+
+def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:
+    """Return what is wrong with a model; nothing if it is well."""
+    health = ask_health(endpoint, arguments.timeout)
+    if health is None:
+        return f"its process does not answer within {arguments.timeout:g} s"
+    if arguments.live:
+        return health.trouble if health.is_given_up else ""
+    if not health.is_ready:
+        return health.trouble
+    return "" if state == "READY" else f"Triton calls it {state or 'unloaded'}"

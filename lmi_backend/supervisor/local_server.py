@@ -1,0 +1,106 @@
+"""Find a tritonserver of this machine by the port it listens on."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.repository.entries import SHARES
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
+from lmi_backend.serving.knocking import find_doors, is_door_of
+from lmi_backend.supervisor.processes import words_of
+from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OK = 200
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    """A tritonserver on this machine, whose restricted APIs its own user may use."""
+
+    client: TritonHttp
+    endpoints: list[Path]
+
+    @classmethod
+    def at(cls, url: str) -> LocalServer:
+        """Find the server that listens at a URL.
+
+        Raises:
+            UnavailableError: nobody listens there whom this user may look at.
+        """
+        client = TritonHttp(url)
+        pid = _listener(client.port) if _is_here(client.host) else None
+        if pid is None:
+            problem = f"{url}: no process of this user listens there"
+            accepted = "the command must run where the server runs, as its user"
+            raise UnavailableError(f"{problem}; {accepted}")
+        process = psutil.Process(pid)
+        environment = process.environ()
+        # A server that `serve` has started has its key in its environment.
+        hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
+        headers = headers_for("model-repository", hidden + words_of(process))
+        base = environment.get(RUN_DIR_VARIABLE) or environment.get("TMPDIR")
+        endpoints = find_doors(pid, Path(base or tempfile.gettempdir()))
+        return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
+
+    def models(self) -> Iterator[tuple[str, str, Path | None]]:
+        """Yield name, state and endpoint of each model of ours; an alias model has no endpoint.
+
+        Raises:
+            UnavailableError: the server does not answer, or keeps the list of its models.
+        """
+        for model in self.client.index():
+            name, state = model["name"], model.get("state", "")
+            endpoint = next((each for each in self.endpoints if is_door_of(each, name)), None)
+            if endpoint or (state == "READY" and self._is_alias(name)):
+                yield name, state, endpoint
+
+    def unload(self) -> bool:
+        """Let every model of ours be not ready; return whether the server lets one do so."""
+        path = "/v2/repository/models/{}/unload"
+        try:
+            names = [name for name, state, _ in self.models() if state == "READY"]
+        except UnavailableError:
+            return False
+        statuses = [self.client.status(path.format(n), method="POST", body={}) for n in names]
+        return all(status == _OK for status in statuses)
+
+    def _is_alias(self, name: str) -> bool:
+        config: dict[str, Any] = self.client.json(f"/v2/models/{name}/config")
+        return SHARES in config.get("parameters", {})
+
+
+def _is_here(host: str) -> bool:
+    """Tell whether a host is this machine."""
+    try:
+        asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    own = {each.address for card in psutil.net_if_addrs().values() for each in card}
+    return bool(asked & own)
+
+
+def _listener(port: int) -> int | None:
+    try:
+        connections = psutil.net_connections("tcp")
+    except psutil.AccessDenied as error:
+        message = f"the processes of this machine cannot be looked at: {error}"
+        raise ConfigurationError(message) from error
+    return next(
+        (
+            each.pid
+            for each in connections
+            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid
+        ),
+        None,
+    )

@@ -1,0 +1,43 @@
+"""Where a server listens."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from lmi_backend.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Where the server listens."""
+
+    host: str
+    http: int
+    grpc: int
+    metrics: int
+
+    @property
+    def url(self) -> str:
+        """Address for a client on this machine."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
+        return f"http://{host}:{self.http}"
+
+    def check(self) -> None:
+        """Raise ConfigurationError if one of them is taken, or given twice."""
+        ports = [port for port in (self.http, self.grpc, self.metrics) if port]
+        if len(set(ports)) < len(ports):
+            message = (
+                f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
+            )
+            raise ConfigurationError(message)
+        for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
+            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((self.host, port))
+                except (OSError, OverflowError) as error:
+                    reason = getattr(error, "strerror", None) or error
+                    message = f"--{name}-port {port} on {self.host}: {reason}; choose another port"
+                    raise ConfigurationError(message) from error

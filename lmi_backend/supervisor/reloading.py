@@ -1,0 +1,64 @@
+"""Load models again all of whose workers were given up, with growing pauses."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.supervisor.backoff import Backoff
+from lmi_backend.supervisor.progress import say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.supervisor.triton_http import TritonHttp
+
+_OK: Final = 200
+_POLL_SECONDS: Final = 0.2
+
+
+class ModelReloads:
+    """Remembers how often each model was in need of it.
+
+    Args:
+        client: may unload and load models, and waits for as long as a load takes.
+    """
+
+    def __init__(self, client: TritonHttp) -> None:
+        self._client = client
+        self._backoffs: dict[str, Backoff] = {}
+        self._running: dict[str, threading.Thread] = {}
+
+    def reload(self, given_up: Mapping[str, str], is_over: threading.Event) -> None:
+        """Load models again in the background, but for those with which that is being done.
+
+        Args:
+            given_up: name of each model, and why it is needed.
+            is_over: ends it.
+        """
+        for name, why in given_up.items():
+            running = self._running.get(name)
+            if running is not None and running.is_alive():
+                continue
+            thread = threading.Thread(
+                target=self._reload, args=(name, why, is_over), name=f"reload-{name}", daemon=True
+            )
+            self._running[name] = thread
+            thread.start()
+
+    def _reload(self, name: str, why: str, is_over: threading.Event) -> None:
+        backoff = self._backoffs.setdefault(name, Backoff())
+        path = f"/v2/repository/models/{name}"
+        while not is_over.is_set():
+            pause = backoff.pause()
+            say(f"{name}: {why}; it is loaded again in {pause:.0f} s")
+            if is_over.wait(pause):
+                return
+            self._client.status(f"{path}/unload", method="POST", body={})
+            while self._client.status(f"/v2/models/{name}/ready") == _OK:
+                if is_over.wait(_POLL_SECONDS):
+                    return
+            if self._client.status(f"{path}/load", method="POST", body={}) == _OK:
+                say(f"{name}: ready again")
+                return
+            why = "it could not be loaded; the log says why"

@@ -1,0 +1,226 @@
+"""A tritonserver process, from start to end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from lmi_backend.errors import UnavailableError
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES
+from lmi_backend.serving.knocking import Draining, find_doors
+from lmi_backend.supervisor.enforced_umask import enforce_umask
+from lmi_backend.supervisor.health import HealthWatch
+from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.reloading import ModelReloads
+from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
+from lmi_backend.supervisor.traces import kill
+from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.workers.pool import RUN_DIR_VARIABLE
+from lmi_backend.workers.process import describe_exit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from lmi_backend.repository.restricted_apis import Restriction
+    from lmi_backend.supervisor.installation import TritonServer
+    from lmi_backend.supervisor.ports import Ports
+    from lmi_backend.supervisor.traces import Traces
+
+_POLL_SECONDS: Final = 0.2
+_ANSWER_SECONDS: Final = 2.0
+# Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
+# grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
+_REGION_BYTES: Final = 1 << 24
+# After draining the server has nothing to wait for but idle connections.
+_EXIT_SECONDS: Final = 5
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a server cannot go on."""
+
+    text: str
+    is_final: bool = False
+    """Whether a new start is not wanted."""
+
+
+@dataclass(frozen=True)
+class ServerSetup:
+    """What a server is started with, each time."""
+
+    installation: TritonServer
+    repository: Path
+    names: list[str]
+    """Models to load. By name (explicit mode), so that they can be unloaded and loaded again."""
+    ports: Ports
+    traces: Traces
+    restriction: Restriction
+    log_file: Path | None = None
+
+    def argv(self, restriction: Restriction) -> list[str]:
+        """Return the server's command line."""
+        ports = self.ports
+        return [
+            str(self.installation.binary),
+            f"--backend-directory={self.installation.backends}",
+            f"--model-repository={self.repository}",
+            "--model-control-mode=explicit",
+            # What is loaded has been written whole; completing it takes a second.
+            "--disable-auto-complete-config",
+            *(f"--load-model={name}" for name in self.names),
+            f"--http-address={ports.host}",
+            f"--http-port={ports.http}",
+            f"--grpc-address={ports.host}",
+            f"--grpc-port={ports.grpc}",
+            f"--metrics-address={ports.host}",
+            f"--metrics-port={ports.metrics}",
+            # Ports of their own, and before 26.03 a way around the restrictions. With AIP_MODE set,
+            # Triton would open Vertex AI's and none of the others.
+            "--allow-sagemaker=false",
+            "--allow-vertex-ai=false",
+            "--allow-http=true",
+            "--allow-grpc=true",
+            *restriction.arguments(),
+            f"--exit-timeout-secs={_EXIT_SECONDS}",
+            f"--backend-config=python,shm-region-prefix-name={self.traces.shm_prefix}",
+            f"--backend-config=python,shm-default-byte-size={_REGION_BYTES}",
+        ]
+
+
+class RunningServer:
+    """Starts a server, and ends it without leaving anything."""
+
+    def __init__(self, setup: ServerSetup) -> None:
+        self._setup = setup
+        self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
+        self._process = _start(setup)
+
+    def check(self) -> None:
+        """Raise UnavailableError if the server has ended."""
+        status = self._process.poll()
+        if status is not None:
+            message = f"tritonserver {describe_exit(status)}; its log says why"
+            raise UnavailableError(message)
+
+    def make_room(self) -> None:
+        """Let responses wait for a slow HTTP thread; call it when the server listens."""
+        try:
+            widen_send_buffers(self._process.pid)
+        except (ProcessLookupError, FileNotFoundError):
+            return  # It has just ended; `watch` says how.
+        except OSError as error:
+            say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
+
+    def watch(self, is_over: Callable[[], bool], *, reloads: ModelReloads | None) -> Trouble | None:
+        """Wait until `is_over`, and return nothing, or until something is wrong; return what.
+
+        Args:
+            is_over: polled.
+            reloads: who loads models again whose workers are given up; without it that is a
+                trouble.
+        """
+        setup = self._setup
+        client = TritonHttp(
+            setup.ports.url, timeout=_ANSWER_SECONDS, headers=setup.restriction.headers
+        )
+        health = HealthWatch(client, self._process.pid, setup.names, setup.traces.run)
+        health.start()
+        ended = threading.Event()
+        try:
+            while not is_over():
+                if trouble := self._trouble(health):
+                    return trouble
+                given_up = health.take_given_up()
+                if reloads is not None:
+                    reloads.reload(given_up, ended)
+                elif given_up:
+                    what = "; ".join(f"{name}: {why}" for name, why in given_up.items())
+                    return Trouble(what, is_final=True)
+                time.sleep(_POLL_SECONDS)
+        finally:
+            ended.set()
+            health.stop()
+        return None
+
+    def _trouble(self, health: HealthWatch) -> Trouble | None:
+        if (status := self._process.poll()) is not None:
+            return Trouble(f"tritonserver {describe_exit(status)}")
+        return Trouble(health.trouble) if health.trouble else None
+
+    def drain(self, seconds: float, is_over: Callable[[], bool]) -> int:
+        """Refuse new requests and wait for the running ones; end those that take longer.
+
+        Returns how many did.
+        """
+        draining = Draining(find_doors(self._process.pid, self._setup.traces.run), seconds)
+        for name in self._setup.names:
+            self.client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
+        while not draining.is_over and not is_over() and self._process.poll() is None:
+            time.sleep(_POLL_SECONDS)
+        return draining.cut
+
+    def stop(self, *, gently: bool = True) -> int:
+        """End the server, its stubs and workers, and remove their shared memory.
+
+        Requests that still run get an error: their workers are told to stop first. A server in
+        trouble is not waited for. Returns the exit status a shell should see.
+        """
+        traces = self._setup.traces
+        family = traces.processes()
+        for worker in traces.workers():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.terminate()
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(2 * _EXIT_SECONDS)
+        _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
+        kill(alive)
+        traces.remove_shared_memory()
+        status = self._process.poll()
+        # A server that was told to end may say 1 because a client kept a connection open.
+        return 0 if status in (0, 1, -signal.SIGTERM) else 1
+
+
+def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
+    """Start the server, with its key where only its own user can read it."""
+    real = setup.argv(setup.restriction)
+    shown = setup.argv(replace(setup.restriction, key=SHOWN))
+    environment = setup.installation.environment(os.environ) | {
+        RUN_DIR_VARIABLE: str(setup.traces.run),
+        **dict(zip(KEY_VARIABLES, setup.restriction.arguments(), strict=False)),
+    }
+    with open(setup.log_file, "ab") if setup.log_file else contextlib.nullcontext() as log:
+        options: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": log,
+            "stderr": subprocess.STDOUT if log else None,
+            # Its own session: Ctrl-C is ours to handle, the server must not hear it.
+            "start_new_session": True,
+        }
+        words = (word for word in shown if word not in real)
+        # None, where every API is open.
+        private = dict(zip(KEY_VARIABLES, words, strict=False))
+        try:
+            return start_privately(shown, private, environment, enforce_umask, **options)
+        except OSError as error:
+            say(
+                f"the key of Triton's restricted APIs is in its command line, which all users of "
+                f"this machine may read ({error})"
+            )
+            return subprocess.Popen(  # noqa: S603
+                real,
+                env=environment,
+                preexec_fn=enforce_umask,  # noqa: PLW1509  as in private_arguments.py
+                **options,
+            )

@@ -1,0 +1,132 @@
+"""Keep a server up until the user stops it, whatever clients send and whatever dies."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import UnavailableError
+from lmi_backend.supervisor.backoff import Backoff
+from lmi_backend.supervisor.progress import say
+from lmi_backend.supervisor.reloading import ModelReloads
+from lmi_backend.supervisor.server import RunningServer, Trouble
+from lmi_backend.supervisor.triton_http import TritonHttp
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from lmi_backend.supervisor.server import ServerSetup
+
+_POLL_SECONDS: Final = 0.2
+_PROGRESS_SECONDS: Final = 5.0
+_OK: Final = 200
+
+
+class Supervisor:
+    """Starts a server, and starts it again when it is in trouble.
+
+    Args:
+        setup: what it is started with.
+        stop: set when the user wants the end; set again, at once.
+        drain_seconds: time that running requests have to end.
+        exits_when_given_up: whether the server ends when all workers of a model are given up;
+            otherwise the model is loaded again.
+    """
+
+    def __init__(
+        self,
+        setup: ServerSetup,
+        stop: threading.Event,
+        *,
+        drain_seconds: float,
+        exits_when_given_up: bool,
+    ) -> None:
+        self._setup, self._stop, self._drain_seconds = setup, stop, drain_seconds
+        self._has_served = False
+        # A model may take long to load.
+        client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
+        self._reloads = None if exits_when_given_up else ModelReloads(client)
+
+    def run(self, on_ready: Callable[[], None]) -> int:
+        """Serve until the user stops it; return the exit status.
+
+        Args:
+            on_ready: called once, when all models take requests for the first time.
+
+        Raises:
+            UnavailableError: the server did not start, or is not to be started again.
+        """
+        backoff = Backoff()
+        while True:
+            trouble, status = self._serve(on_ready)
+            if trouble is None or self._stop.is_set():
+                return status
+            if trouble.is_final:
+                raise UnavailableError(trouble.text)
+            pause = backoff.pause()
+            say(f"{trouble.text}: the server is started again in {pause:.0f} s")
+            if self._stop.wait(pause):
+                return status
+
+    def _serve(self, on_ready: Callable[[], None]) -> tuple[Trouble | None, int]:
+        """Run one server until its end; return why it ended, if not by the user, and its status."""
+        try:
+            server = RunningServer(self._setup)
+        except OSError as error:
+            if not self._has_served:
+                raise
+            return Trouble(f"tritonserver cannot be started: {error}"), 1
+        trouble: Trouble | None = None
+        try:
+            trouble = self._wait_until_ready(server)
+            if trouble is None and not self._stop.is_set():
+                server.make_room()
+                if not self._has_served:
+                    self._has_served = True
+                    on_ready()
+                trouble = server.watch(self._stop.is_set, reloads=self._reloads)
+                self._drain(server, trouble)
+        finally:
+            status = server.stop(gently=trouble is None)
+        return trouble, status
+
+    def _drain(self, server: RunningServer, trouble: Trouble | None) -> None:
+        why = trouble.text if trouble else "stopping"
+        say(f"{why}: waiting for running requests; Ctrl-C again to stop at once")
+        if trouble is None:
+            self._stop.clear()
+        if cut := server.drain(self._drain_seconds, self._stop.is_set):
+            say(f"{cut} requests took longer than --drain-timeout and got an error")
+
+    def _wait_until_ready(self, server: RunningServer) -> Trouble | None:
+        """Wait for every model, or until the user stops it; return what goes wrong meanwhile.
+
+        Raises:
+            UnavailableError: the server ended, and neither a client nor a machine that it has
+                served on before can be the cause: what it was told to serve is.
+        """
+        client = TritonHttp(self._setup.ports.url, timeout=5.0)
+        began = said = time.monotonic()
+        has_listened = False
+        names, url = self._setup.names, self._setup.ports.url
+        left = list(names)
+        while left:
+            status = client.status(f"/v2/models/{left[0]}/ready")
+            has_listened = has_listened or status != 0
+            if status == _OK:
+                del left[0]
+                continue
+            if self._stop.wait(_POLL_SECONDS):
+                return None
+            try:
+                server.check()
+            except UnavailableError as error:
+                if not self._has_served and not has_listened:
+                    raise
+                return Trouble(str(error))
+            if time.monotonic() - said > _PROGRESS_SECONDS:
+                said = time.monotonic()
+                say(f"starting {left[0]}: {said - began:.0f} s")
+        say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {url}")
+        return None

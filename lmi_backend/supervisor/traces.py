@@ -1,0 +1,63 @@
+"""Everything a server started from here has, found without knowing its process: for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psutil
+
+from lmi_backend.supervisor.installation import STUB
+from lmi_backend.supervisor.processes import running, with_children
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_WORKER_MODULE: Final = "lmi_backend.workers.main"
+_PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
+_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
+_SECONDS: Final = 5
+
+
+@dataclass(frozen=True)
+class Traces:
+    """Processes, shared memory and files of one `lmi-backend serve`.
+
+    Args:
+        run: its private folder, which its workers have in their command lines.
+        shm_prefix: of the names of its shared memory, which server and stubs have in theirs.
+    """
+
+    run: Path
+    shm_prefix: str
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the server and all below it, also what a dead server or stub left behind."""
+        return with_children(running(_PROGRAMS, self.shm_prefix) + self.workers())
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the workers of all models."""
+        return running((_WORKER_MODULE,), str(self.run))
+
+    def remove_shared_memory(self) -> None:
+        """Remove what a killed stub or server left in /dev/shm."""
+        for region in _SHARED_MEMORY.glob(f"{self.shm_prefix}*"):
+            region.unlink(missing_ok=True)
+
+    def end(self) -> None:
+        """Kill every process and remove every file."""
+        kill(self.processes())
+        self.remove_shared_memory()
+        shutil.rmtree(self.run, ignore_errors=True)
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes and wait for their end."""
+    found = list(processes)
+    for process in found:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(found, timeout=_SECONDS)

@@ -1,0 +1,9 @@
+"""What attackers have."""
+
+from typing import Any
+
+ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
+PYTHON = "/usr/bin/python3"
+"""One that every user may run."""
+ANOTHER_USER: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": (), "cwd": "/"}
+"""Arguments of subprocess for a user without rights."""

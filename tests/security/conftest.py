@@ -1,0 +1,44 @@
+"""A server as `lmi-backend serve` starts it, for attackers who reach all of its ports."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from attackers import ANOTHER_USER, ECHO, PYTHON
+from serving import Served, serve, write_properties
+
+
+@pytest.fixture(scope="session")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, also for clients of /infer; with a key that the test can look for."""
+    folder = tmp_path_factory.mktemp("attacked")
+    options = ("--clients", "infer", "--control-key", str(folder / "control.key"))
+    with pytest.MonkeyPatch.context() as environment:
+        # Opens Triton's Vertex AI port, a way around restrictions before 26.03.
+        environment.setenv("AIP_MODE", "PREDICTION")
+        with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
+            environment.undo()
+            yield server
+
+
+@pytest.fixture
+def another_user() -> dict[str, Any]:
+    """Arguments of subprocess that run a program as a user without rights."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    return ANOTHER_USER
+
+
+@pytest.fixture
+def as_another_user(another_user: dict[str, Any]) -> Callable[..., str]:
+    """Run Python's text, with words, as a user without rights; return what it prints."""
+
+    def run(text: str, *words: str) -> str:
+        command = [PYTHON, "-I", "-c", text, *words]
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, **another_user
+        ).stdout
+
+    return run

