@@ -18,6 +18,7 @@ from lmi_backend.plan import plan_model
 from lmi_backend.plan.planner import find_interpreter
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.verdict import fate_of
+from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
     import argparse
@@ -58,12 +59,14 @@ def _check(arguments: argparse.Namespace) -> int:
             refuse_unserved(plan_model(options, os.environ, hardware=hardware_of(arguments)))
         except ConfigurationError as error:
             problems.append(str(error))
+    redact = Redactor(os.environ, options.secrets())
+    problems = redact.each(problems)
     if arguments.json:
-        rows = [_row(setting, fate) for setting, fate in findings]
+        rows = [redact.each(_row(setting, fate)) for setting, fate in findings]
         text = json.dumps({"options": rows, "problems": problems}, indent=2)
         sys.stdout.write(f"{text}\n")
     else:
-        _print(findings, problems)
+        _print(findings, problems, redact)
     return REFUSED if problems else 0
 
 
@@ -95,8 +98,10 @@ def _row(setting: Setting, fate: Fate) -> dict[str, Any]:
     }
 
 
-def _print(findings: list[tuple[Setting, Fate]], problems: list[str]) -> None:
-    rows = [(f"{setting.name}={setting.shown}", setting, fate) for setting, fate in findings]
+def _print(findings: list[tuple[Setting, Fate]], problems: list[str], redact: Redactor) -> None:
+    rows = [
+        (redact(f"{setting.name}={setting.shown}"), setting, fate) for setting, fate in findings
+    ]
     width = min(60, max((len(written) for written, _, _ in rows), default=0))
     for written, setting, fate in rows:
         sys.stdout.write(f"{setting.origin:<22} {written:<{width}} {fate.word:<7}  {fate.detail}\n")

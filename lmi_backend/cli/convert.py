@@ -54,9 +54,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _render(arguments: argparse.Namespace) -> int:
     folder = model_folder(arguments.path)
-    options = load_options(folder, os.environ)
-    name = arguments.name or folder.resolve().name
-    sys.stdout.write(render_config(folder, options, name))
+    load_options(folder, os.environ)
+    sys.stdout.write(render_config(arguments.name or folder.resolve().name))
     return 0
 
 

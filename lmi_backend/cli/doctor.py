@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.cli.doctor_machine import machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
+from lmi_backend.cli.finding import Finding
+from lmi_backend.redaction import Redactor
 from lmi_backend.supervisor.ports import Ports
 
 if TYPE_CHECKING:
     import argparse
-
-    from lmi_backend.cli.finding import Finding
 
 _MARKS = {"ok": "ok", "warning": "!!", "error": "XX"}
 
@@ -44,10 +44,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _doctor(arguments: argparse.Namespace) -> int:
     ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    redact = Redactor(os.environ)
     findings: list[Finding] = []
     models = (check for path in arguments.paths for check in model_checks(path))
     for check in (*machine_checks(ports), *(models if arguments.paths else engine_checks())):
-        finding = check()
+        finding = Finding(**redact.each(asdict(check())))
         findings.append(finding)
         if not arguments.json:
             _show(finding)

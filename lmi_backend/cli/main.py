@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
@@ -32,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception:  # noqa: BLE001  a fault of ours, whose text may quote what the user wrote
+        sys.stderr.write(Redactor(os.environ)(traceback.format_exc()))
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:

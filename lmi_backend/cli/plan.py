@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory import human_bytes
-from lmi_backend.redaction import masked
+from lmi_backend.redaction import Redactor, shown
 from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from lmi_backend.plan.memory import MemoryEstimate
 
@@ -56,16 +56,9 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _without_secrets(plan: EnginePlan) -> EnginePlan:
     """Return the plan as it may be shown."""
-    return replace(
-        plan,
-        passthrough=_masked(plan.passthrough),
-        environment=_masked(plan.environment),
-        properties=_masked(plan.properties),
-    )
-
-
-def _masked(settings: Mapping[str, str]) -> dict[str, str]:
-    return {name: masked(name, value) for name, value in settings.items()}
+    redact = Redactor(os.environ, plan.secrets())
+    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return replace(plan, **{name: redact.each(shown(name, each)) for name, each in values.items()})
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

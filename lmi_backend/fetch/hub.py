@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.private_folders import secure_caches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,13 +43,15 @@ def hub_file(
     """Return the local path of a file of a hub model; `python` is the workers' interpreter.
 
     Raises:
-        ConfigurationError: the id is malformed, or the file cannot be had.
+        ConfigurationError: the id is malformed, the file cannot be had, or somebody else has made
+            the local cache.
     """
     if not HUB_ID.fullmatch(model_id):
         message = f"{model_id}: is neither a folder nor a hub id; accepted: organisation/model"
         raise ConfigurationError(message)
     if revision.startswith("/") or ".." in revision.split("/"):
         raise ConfigurationError(f"{model_id}: {revision} is no revision")
+    secure_caches(environment)
     cached = _snapshot(model_id, revision, environment) / name
     if cached.is_file():
         return cached

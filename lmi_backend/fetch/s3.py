@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib
+import os
 import shutil
 import subprocess
 import time
@@ -13,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.private_folders import check_owner, secure_cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -35,18 +37,20 @@ def fetch_s3(url: str, environment: Mapping[str, str], *, say: Callable[[str], N
     """Return a local folder with everything below an s3:// prefix; download it if need be.
 
     Raises:
-        ConfigurationError: there is nothing, it cannot be reached, or nothing can fetch it.
+        ConfigurationError: there is nothing, it cannot be reached, nothing can fetch it, or
+            somebody else has put something in its place.
     """
     folder = download_folder(url, environment)
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        _make_private(folder.parent)
         with _lock(folder.with_suffix(".lock")):
             if folder.is_dir():
+                check_owner(folder)
                 say(f"{url}: {folder} has it already")
                 return folder
             draft = folder.with_suffix(".partial")
             shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
+            draft.mkdir(mode=0o700)
             _download(url, draft, environment, say)
             # A model is there whole or not at all.
             draft.rename(folder)
@@ -54,6 +58,14 @@ def fetch_s3(url: str, environment: Mapping[str, str], *, say: Callable[[str], N
         message = f"{url}: cannot be kept in {folder}: {error.strerror or error}"
         raise ConfigurationError(message) from error
     return folder
+
+
+def _make_private(folder: Path) -> None:
+    """Make the folder of all downloads, or refuse one that somebody else has made."""
+    secure_cache(folder, "the folder of models from S3")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    check_owner(folder)
 
 
 def fetch_s3_file(url: str, name: str, environment: Mapping[str, str]) -> bytes | None:
@@ -195,6 +207,7 @@ def _nothing(url: str) -> str:
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     """Let one process download a model while the others wait for it."""
-    with path.open("w") as file:
+    # Never through a link, which would empty the file it leads to.
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600), "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

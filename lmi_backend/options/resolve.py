@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -16,6 +16,7 @@ from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Finding, Setting
 from lmi_backend.options.sources import FILE_NAME
 from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
 
@@ -47,6 +48,11 @@ class LmiOptions:
         if setting is None:
             return OptionError(problem, option=option.name, origin="default")
         return _error(setting, problem)
+
+    def secrets(self) -> Iterator[tuple[str, str]]:
+        """Yield name and value of each secret in what was written, used or not."""
+        for finding in self.findings:
+            yield from secrets_of(finding.setting.name, finding.setting.value)
 
     def locate(self, error: OptionError) -> OptionError:
         """Return an engine's complaint about an option with the place it was written at."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from lmi_backend.redaction import secrets_of
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.options.engine_choice import Mode
     from lmi_backend.plan.memory import MemoryEstimate
@@ -120,6 +122,11 @@ class EnginePlan:
     def max_requests(self) -> int:
         """Requests that run at once over all workers."""
         return self.max_running * self.workers
+
+    def secrets(self) -> Iterator[tuple[str, str]]:
+        """Yield name and value of what nobody may read in a log: all of option.env, and others."""
+        for given in ("environment", "passthrough", "engine_arguments", "front_end", "properties"):
+            yield from secrets_of(given, getattr(self, given))
 
     def as_dict(self) -> dict[str, Any]:
         """Return it as plain values, for JSON."""

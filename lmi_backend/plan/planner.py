@@ -18,7 +18,7 @@ from lmi_backend.plan.clients import GENERATION, client_fields
 from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
-from lmi_backend.plan.ranks import executor, find_hosts, rank_fields
+from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, rank_fields
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.verdict import fate_of
@@ -223,7 +223,7 @@ def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hard
 
 def _worker_environment(options: LmiOptions) -> dict[str, str]:
     given: Mapping[str, str] = options[opt.ENV]
-    environment = dict(given)
+    environment = {**given, **launcher_variables(options)}
     file = options[vllm.LMCACHE_FILE]
     if file:
         path = options.folder / file

@@ -82,8 +82,35 @@ def rank_fields(
         "nodes": nodes,
         "hosts": hosts[:nodes] if nodes > 1 else (),
         "mpirun": find_mpirun(environment),
-        "mpi_options": tuple(shlex.split(options[opt.MPI_OPTIONS])),
+        "mpi_options": _launcher_words(options)[0],
     }
+
+
+def launcher_variables(options: LmiOptions) -> dict[str, str]:
+    """Return the variables that option.mpi_options sets (`-x NAME=VALUE`), for the ranks alone.
+
+    They are set as option.env's are: any user of the machine can read a command line.
+    """
+    return _launcher_words(options)[1] if options.choice.mode == "mpi" else {}
+
+
+def _launcher_words(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Split option.mpi_options into words for mpirun and variables with their values."""
+    try:
+        written = shlex.split(options[opt.MPI_OPTIONS])
+    except ValueError as error:
+        problem = f"cannot be split into words: {error}"
+        raise options.error(opt.MPI_OPTIONS, problem) from error
+    words: list[str] = []
+    variables: dict[str, str] = {}
+    for word in written:
+        name, is_set, value = word.partition("=")
+        if words[-1:] == ["-x"] and is_set:
+            words.pop()
+            variables[name] = value
+        else:
+            words.append(word)
+    return tuple(words), variables
 
 
 def executor(options: LmiOptions, nodes: int, reasons: list[str]) -> dict[str, str]:

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from lmi_backend.repository.entries import Entry
     from lmi_backend.repository.tensors import Tensor
 
-MODEL_DIR: str = "model_dir"
-"""Parameter: folder of the user's serving.properties, when paths in it start there."""
-
-
 WARMUP_FILE: str = "prompt"
 """File in the model's warmup folder."""
 
@@ -28,8 +24,9 @@ def model_config(
 ) -> dict[str, Any]:
     """Return the ModelConfig of a model, in the order of a written file.
 
-    It does not depend on the plan: what the model runs is read when it is loaded. With `warmup`
-    Triton sends one request before it calls the model ready.
+    It does not depend on the plan: what the model runs is read when it is loaded. Triton shows all
+    of it to every client, so no option and no path may be in the parameters. With `warmup` Triton
+    sends one request before it calls the model ready.
     """
     return {
         "name": name,

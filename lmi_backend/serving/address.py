@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 import tempfile
 from pathlib import Path
 
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.private_folders import private_folder
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 
@@ -20,13 +19,8 @@ def door_address(model: str) -> Path:
     Raises:
         ConfigurationError: the folder belongs to somebody else.
     """
-    folder = door_folder(Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()))
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    is_private = stat.S_ISDIR(status.st_mode) and not stat.S_IMODE(status.st_mode) & 0o077
-    if status.st_uid != os.getuid() or not is_private:
-        message = f"{folder}: is not a folder of mode 0700 of this user; remove it"
-        raise ConfigurationError(message)
+    base = Path(os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir())
+    folder = private_folder(door_folder(base))
     return folder / f"{os.getppid()}-{door_name(model)}.sock"
 
 

@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import WorkerError
+from lmi_backend.private_folders import private_folder
 from lmi_backend.serving.address import door_folder, door_name
 from lmi_backend.serving.door import FRAME_LIMIT
 from lmi_backend.workers import messages as msg
@@ -22,8 +23,15 @@ _ANSWER_SECONDS = 10.0
 
 
 def find_doors(server: int, base: Path) -> list[Path]:
-    """Return the doors of all models of a server, by its process id and its folder for such."""
-    return sorted(door_folder(base).glob(f"{server}-*.sock"))
+    """Return the doors of all models of a server, by its process id and its folder for such.
+
+    Raises:
+        ConfigurationError: somebody else has made that folder.
+    """
+    folder = door_folder(base)
+    if folder.is_symlink() or folder.exists():
+        private_folder(folder)
+    return sorted(folder.glob(f"{server}-*.sock"))
 
 
 def is_door_of(door: Path, model: str) -> bool:

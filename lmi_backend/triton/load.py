@@ -14,8 +14,7 @@ from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
 from lmi_backend.repository.entries import SHARES
-from lmi_backend.repository.model_config import MODEL_DIR
-from lmi_backend.repository.record import option_changes
+from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.adapters import AdapterDesk
 from lmi_backend.serving.door import Door
@@ -26,7 +25,7 @@ from lmi_backend.serving.service import Service
 from lmi_backend.workers.pool import Pool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.plan import EnginePlan
     from lmi_backend.serving.session import Sink
@@ -72,8 +71,17 @@ class _Model:
         self.service.close()
 
 
-def load_model(args: dict[str, str], on_line: Callable[[str, str], None]) -> Loaded:
+def load_model(
+    args: dict[str, str],
+    on_line: Callable[[str, str], None],
+    on_secrets: Callable[[Iterable[tuple[str, str]]], None],
+) -> Loaded:
     """Start what a Triton model needs and return it.
+
+    Args:
+        args: those of Triton's `initialize`.
+        on_line: gets a worker's name and each line it prints.
+        on_secrets: gets names and values of what the log must not show, once they are known.
 
     Raises:
         LmiError: an option is wrong, or the workers cannot be started.
@@ -85,9 +93,11 @@ def load_model(args: dict[str, str], on_line: Callable[[str, str], None]) -> Loa
         return Guest(parameters[SHARES])
     folder = Path(args["model_repository"])
     name = args["model_name"]
-    base = Path(parameters[MODEL_DIR]) if MODEL_DIR in parameters else None
+    record = Record.read(folder)
+    base = base_folder(folder, parameters, record)
     options = load_options(folder, os.environ, base=base)
-    for change in option_changes(parameters, options):
+    on_secrets(options.secrets())
+    for change in option_changes(parameters, record, options):
         _log.warning("%s: %s", name, change)
     plan = plan_model(
         options, os.environ, reach="model", say=lambda text: _log.info("%s: %s", name, text)

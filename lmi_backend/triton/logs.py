@@ -7,23 +7,46 @@ logged per token and little per request.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from typing import TYPE_CHECKING
 
 import triton_python_backend_utils as pb_utils
+
+from lmi_backend.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _ROOT = logging.getLogger("lmi_backend")
 
 
 def attach() -> None:
-    """Start to log to Triton."""
+    """Start to log to Triton; secrets of the environment stay out."""
     _ROOT.setLevel(logging.INFO)
     _ROOT.propagate = False
-    _ROOT.handlers = [_TritonHandler()]
+    _ROOT.handlers = [_to_triton(Redactor(os.environ))]
+
+
+def keep_out(secrets: Iterable[tuple[str, str]]) -> None:
+    """Keep the secrets of a model's options out of the log too; they are known after `attach`."""
+    _ROOT.handlers = [_to_triton(Redactor(os.environ, secrets))]
+
+
+def redacted(text: str) -> str:
+    """Return a text for Triton as the log would have it."""
+    for handler in _ROOT.handlers:
+        if isinstance(handler.formatter, _Formatter):
+            return handler.formatter.redact(text)
+    return Redactor(os.environ)(text)
 
 
 def detach() -> None:
     """Log to standard error from now on: Triton no longer reads the stub's messages."""
-    _ROOT.handlers = [logging.StreamHandler(sys.stderr)]
+    handler = logging.StreamHandler(sys.stderr)
+    for before in _ROOT.handlers:
+        handler.setFormatter(before.formatter)
+    _ROOT.handlers = [handler]
 
 
 def log_worker_line(worker: str, line: str) -> None:
@@ -36,6 +59,23 @@ def log_worker_line(worker: str, line: str) -> None:
     else:
         level = logging.INFO
     _ROOT.log(level, "[%s] %s", worker, line)
+
+
+def _to_triton(redact: Redactor) -> logging.Handler:
+    handler = _TritonHandler()
+    handler.setFormatter(_Formatter(redact))
+    return handler
+
+
+class _Formatter(logging.Formatter):
+    """Writes a record, its traceback included, without secrets."""
+
+    def __init__(self, redact: Redactor) -> None:
+        super().__init__()
+        self.redact = redact
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.redact(super().format(record))
 
 
 class _TritonHandler(logging.Handler):

@@ -44,9 +44,13 @@ class TritonPythonModel:
         self._codec = Codec(self._entry)
         self._noted: set[str] = set()
         try:
-            self._loaded = load_model(args, on_line=logs.log_worker_line)
+            self._loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
         except LmiError as error:
-            raise pb_utils.TritonModelException(str(error)) from None
+            raise pb_utils.TritonModelException(logs.redacted(str(error))) from None
+        except Exception as error:  # noqa: BLE001  Triton would show its text to clients as it is
+            _log.exception("the model could not be loaded")
+            text = f"the model could not be loaded: {type(error).__name__}: {error}"
+            raise pb_utils.TritonModelException(logs.redacted(text)) from None
         warn_of_exposures(args["model_name"])
         self._metrics = MetricsPublisher(args["model_name"], self._loaded.service.snapshot)
         self._metrics.start()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import lmi_backend
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE
+from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.workers.mpi import is_job_variable, meeting_place, mpirun
 
@@ -51,6 +51,8 @@ class WorkerCommand:
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Names and values that its lines must not show, beside those its environment names so."""
 
 
 def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str]) -> WorkerCommand:
@@ -68,7 +70,7 @@ def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str
     own = _own_environment(plan, place, environment)
     if plan.mode == "mpi":
         argv = (*mpirun(plan, sorted(own.keys() - {"TMPDIR"})), *argv)
-    return WorkerCommand(argv, _inherited(environment) | own)
+    return WorkerCommand(argv, _inherited(environment) | own, tuple(plan.secrets()))
 
 
 def link_package(folder: Path) -> None:
@@ -101,7 +103,7 @@ def _own_environment(
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
-        "TORCHINDUCTOR_CACHE_DIR": f"{tempfile.gettempdir()}/torchinductor_{os.getuid()}",
+        "TORCHINDUCTOR_CACHE_DIR": str(kernel_cache()),
     }
     return (
         {name: inherited.get(name, value) for name, value in defaults.items()}

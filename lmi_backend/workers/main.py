@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Coroutine
 
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.private_folders import secure_caches
 from lmi_backend.workers.command import TOKEN_VARIABLE
 from lmi_backend.workers.mpi import torch_variables
 from lmi_backend.workers.network import network_variables
@@ -34,6 +36,11 @@ def main() -> None:
         "--connect", required=True, metavar="ADDRESS", help="the stub's: a Unix socket or host:port"
     )
     arguments = parser.parse_args()
+    try:
+        # The stub has looked at those of its machine; this rank may be on another.
+        secure_caches(os.environ)
+    except ConfigurationError as error:
+        sys.exit(str(error))
     token = os.environ.pop(TOKEN_VARIABLE, "")
     place = torch_variables(os.environ)
     os.environ.update(place)

@@ -31,7 +31,7 @@ class WorkerProcess:
     def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._on_line = on_line
-        self.redact = Redactor(command.environment)
+        self.redact = Redactor(command.environment, command.secrets)
         self._group = command.environment.get(GROUP_VARIABLE, "")
         self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
             command.argv,

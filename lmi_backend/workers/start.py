@@ -20,6 +20,7 @@ from lmi_backend.errors import (
     WorkerError,
     WorkerStartError,
 )
+from lmi_backend.private_folders import secure_caches
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.causes import likely_cause
 from lmi_backend.workers.command import Place, worker_command
@@ -54,14 +55,16 @@ def start_worker(
         is_cancelled: polled; True ends the start.
 
     Raises:
-        ConfigurationError: the engine refuses an option.
+        ConfigurationError: the engine refuses an option, or a cache is somebody else's.
         WorkerStartError: the worker ended or was not ready in time; quotes its last lines.
     """
     token = secrets.token_hex(16)
     with _listen(plan, folder / f"{index}.sock") as (listener, address):
         port = _free_port() if plan.processes > 1 else 0
         place = Place(index, folder, address, token, port)
-        process = WorkerProcess(worker_command(plan, place, os.environ), on_line)
+        command = worker_command(plan, place, os.environ)
+        secure_caches(command.environment, plan.engine)
+        process = WorkerProcess(command, on_line)
         start = _Start(plan, process, time.monotonic() + plan.load_timeout, is_cancelled)
         connections: dict[int, Connection] = {}
         try:

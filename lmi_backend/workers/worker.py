@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.workers import messages as msg
@@ -13,6 +15,8 @@ from lmi_backend.workers.process import WorkerProcess, describe_exit
 if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Capabilities
     from lmi_backend.workers.ranks import Ranks
+
+_ERROR: Final = 400  # the first HTTP status that is one
 
 
 class Worker:
@@ -48,7 +52,7 @@ class Worker:
         Raises:
             WorkerError: the worker is gone, silent, or cannot be understood.
         """
-        return self._ranks.read()
+        return [self._redacted(message) for message in self._ranks.read()]
 
     def stop(self, seconds: float) -> None:
         """Ask it to end, and make it after some seconds."""
@@ -72,3 +76,18 @@ class Worker:
         if isinstance(error, ConnectionLostError):
             return describe_exit(status)
         return f"was ended: {error}" if status is None else f"{describe_exit(status)}: {error}"
+
+    def _redacted(self, message: msg.FromWorker) -> msg.FromWorker:
+        """Return a message as a client may read it: an error may quote an address with its key."""
+        redact = self._process.redact
+        match message:
+            case msg.Failure(message=text):
+                return msgspec.structs.replace(message, message=redact(text))
+            case msg.Part(piece=piece) if piece.status >= _ERROR:
+                body = redact(piece.data.decode("utf-8", "surrogateescape"))
+                data = body.encode("utf-8", "surrogateescape")
+                return msgspec.structs.replace(
+                    message, piece=msgspec.structs.replace(piece, data=data)
+                )
+            case _:
+                return message

@@ -42,7 +42,7 @@ def test_no_module_unpickles_or_asks_a_shell(path: Path) -> None:
         ("HF_TOKEN", "whatever", "***"),
         ("AWS_SECRET_ACCESS_KEY", "whatever", "***"),
         ("VLLM_API_KEY", "whatever", "***"),
-        ("option.env", f"A=1,HF_TOKEN={TOKEN},B=2", "A=1,HF_TOKEN=***,B=2"),
+        ("option.env", f"A=1,HF_TOKEN={TOKEN},B=2", "A=***,HF_TOKEN=***,B=***"),
         ("option.model_id", "https://me:secret@hub/model", "https://***@hub/model"),
         ("option.max_tokens", "12", "12"),
         ("option.tokenizer", "org/name", "org/name"),

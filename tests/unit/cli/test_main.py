@@ -143,9 +143,11 @@ def test_a_model_of_which_there_are_only_variables_is_converted(
     monkeypatch.setenv("OPTION_ROLLING_BATCH", "vllm")
     for _ in range(2):
         assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
-    config = (tmp_path / "models" / "org_my-model" / "config.pbtxt").read_text()
-    assert "org/my-model" in config
-    assert "model_dir" not in config
+    folder = tmp_path / "models" / "org_my-model"
+    assert "org/my-model" not in (folder / "config.pbtxt").read_text()
+    record = json.loads((folder / "1" / "record.json").read_text())
+    assert record["options"]["option.model_id"] == "org/my-model"
+    assert record["model_dir"] == ""
 
 
 def test_an_error_of_the_engines_choice_hides_no_other(
@@ -251,7 +253,7 @@ LONG = "A" * 1_000_000
     ("data", "message"),
     [
         (b"\x00\x01\xff" * 100, "serving.properties: is not a text file"),
-        (f"option.env={LONG}".encode(), "(1000000 characters) has an entry that is not NAME=VALUE"),
+        (f"option.env={LONG}".encode(), "option.env=*** has an entry that is not NAME=VALUE"),
         (b"option.model_id=org/m\\\n" * 20_000, "is neither a folder nor a hub id"),
         (b"option.model_id=org/\xe9", "is neither a folder nor a hub id"),
         (b"job_queue_size=-1", "job_queue_size=-1 is out of range"),

@@ -1,6 +1,8 @@
 """Every written config.pbtxt is read by Triton's own proto, so a misspelt field cannot pass."""
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,26 @@ from tritonclient.grpc import model_config_pb2
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
-from lmi_backend.repository.record import option_changes, options_record
+from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.writer import (
     MODEL_PY,
-    render_config,
     write_backend,
     write_door,
     write_model,
 )
 
 ROOT = Path(__file__).resolve().parents[3]
+ECHO = "option.rolling_batch=echo\n"
 EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
 
 
 def parse(text: str) -> Any:
     return text_format.Parse(text, model_config_pb2.ModelConfig())
+
+
+def write_again(source: Path, repository: Path, name: str) -> list[str]:
+    return write_model(source, repository, name, load_options(source, {}))
 
 
 def write(source: Path, repository: Path, name: str, **settings: bool) -> Path:
@@ -51,7 +57,11 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
     assert (group.kind, group.count) == (model_config_pb2.ModelInstanceGroup.KIND_MODEL, 1)
     # Triton's batcher would delay a burst of requests.
     assert not config.HasField("dynamic_batching")
-    assert config.parameters["model_dir"].string_value == str(source)
+    record = Record.read(folder)
+    assert record is not None
+    assert record.model_dir == str(source)
+    assert dict(config.parameters) == {"options_digest": config.parameters["options_digest"]}
+    assert config.parameters["options_digest"].string_value == record.digest
     types = model_config_pb2.DataType
     assert [(t.name, types.Name(t.data_type), list(t.dims), t.optional) for t in config.input] == [
         (tensor.name, tensor.data_type, tensor.shape, True) for tensor in INPUTS
@@ -77,7 +87,7 @@ def test_writing_again_replaces_what_was_written_and_says_so(source: Path, tmp_p
     (source / "serving.properties").write_text("option.rolling_batch=echo\noption.x=1\n")
     changes = write_model(source, tmp_path / "models", "m", load_options(source, {}))
     assert "serving.properties: +option.x=1" in changes
-    assert any("config.pbtxt: +" in line and "option.x" in line for line in changes)
+    assert any(line.startswith("config.pbtxt: +") for line in changes)
     assert (folder / "serving.properties").read_text().endswith("option.x=1\n")
     assert not list(folder.rglob("*.new"))
     assert write_model(source, tmp_path / "models", "m", load_options(source, {})) == []
@@ -106,24 +116,140 @@ def test_a_file_of_someone_else_is_not_written_over(source: Path, tmp_path: Path
 
 def test_an_edit_after_conversion_is_named(source: Path) -> None:
     (source / "serving.properties").write_text("option.dtype=fp16\noption.seed=1\n")
-    record = options_record(load_options(source, {}))
-    assert list(option_changes(record, load_options(source, {}))) == []
+    record = Record.of(load_options(source, {}), "salt")
+    written = {"options_digest": record.digest}
+    assert list(option_changes(written, record, load_options(source, {}))) == []
     (source / "serving.properties").write_text("option.dtype=bf16\noption.watermark=1\n")
-    assert list(option_changes(record, load_options(source, {}))) == [
+    assert list(option_changes(written, record, load_options(source, {}))) == [
         "serving.properties:1: option.dtype=bf16 was fp16 at conversion",
         "option.seed was 1 at conversion and is not set now",
         "serving.properties:2: option.watermark=1 was not set at conversion",
     ]
-    assert list(option_changes({}, load_options(source, {}))) == []
+    # One without config.pbtxt, or with one of its own, has nothing to compare with.
+    assert list(option_changes({}, None, load_options(source, {}))) == []
+    (problem,) = option_changes(written, None, load_options(source, {}))
+    assert "1/record.json is missing" in problem
 
 
-def test_secrets_are_not_recorded(source: Path) -> None:
-    options = load_options(source, {"OPTION_HF_TOKEN": "hf_secret"})
-    config = render_config(source, options, "m", warmup=True)
-    assert "hf_secret" not in config
-    (warmup,) = parse(config).model_warmup
+def test_a_secret_that_changed_after_conversion_is_named_and_not_shown(source: Path) -> None:
+    record = Record.of(load_options(source, {"OPTION_ENV": "X=before,Y=1"}), "salt")
+    (change,) = option_changes({}, record, load_options(source, {"OPTION_ENV": "X=after,Y=1"}))
+    assert change == (
+        "environment: OPTION_ENV=X=***,Y=*** was another value at conversion, which is not shown "
+        "either"
+    )
+
+
+def test_a_record_of_another_conversion_is_noticed(source: Path) -> None:
+    options = load_options(source, {})
+    first, second = Record.of(options, "salt"), Record.of(options, "pepper")
+    (problem,) = option_changes({"options_digest": first.digest}, second, options)
+    assert "is not that of config.pbtxt" in problem
+
+
+# What `convert` of releases before the record wrote into config.pbtxt, with its digest.
+OLD = {
+    "options": '{"option.dtype": "fp16", "option.env": "A=1,HF_TOKEN=***"}',
+    "options_digest": "ba2b164daa0166f4",
+}
+OLD_LINES = "option.dtype=fp16\noption.env=A=1,HF_TOKEN=x\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "changes"),
+    [
+        (OLD_LINES, []),
+        (
+            OLD_LINES.replace("fp16", "bf16"),
+            ["serving.properties:1: option.dtype=bf16 was fp16 at conversion"],
+        ),
+    ],
+)
+def test_a_folder_of_an_older_conversion_is_compared_too(
+    source: Path, lines: str, changes: list[str]
+) -> None:
+    (source / "serving.properties").write_text(lines)
+    advice, *said = option_changes(OLD, None, load_options(source, {}))
+    assert "clients can read options and paths" in advice
+    assert said == changes
+
+
+def test_the_place_of_an_older_conversion_counts_only_from_its_file(
+    source: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "m"
+    folder.mkdir()
+    parameters = {"model_dir": str(source)}
+    # A client may send such a configuration when Triton's model control is open.
+    assert base_folder(folder, parameters, None) is None
+    config = f'parameters {{\n  key: "model_dir"\n  value {{ string_value: "{source}" }}\n}}\n'
+    (folder / "config.pbtxt").write_text(config, encoding="utf-8")
+    assert base_folder(folder, parameters, None) == source
+    assert base_folder(folder, {"model_dir": "/etc"}, None) is None
+    assert base_folder(folder, parameters, Record("salt")) is None
+
+
+def test_an_older_conversion_is_renewed_without_force(source: Path, tmp_path: Path) -> None:
+    folder = write(source, tmp_path, "m")
+    body = 'name: "m"\nbackend: "python"\n'
+    digests = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in (body, ECHO)]
+    (folder / "config.pbtxt").write_text(
+        f"# Written by us.\n# digests: config {digests[0]}, properties {digests[1]}\n{body}"
+    )
+    (folder / "1" / "record.json").unlink()
+    (source / "serving.properties").write_text(f"{ECHO}option.x=1\n")
+    assert "serving.properties: +option.x=1" in write_again(source, tmp_path, "m")
+    assert Record.read(folder) is not None
+
+
+def test_a_record_that_cannot_be_read_says_whose_it_must_be(source: Path, tmp_path: Path) -> None:
+    folder = write(source, tmp_path, "m")
+    (folder / "1" / "record.json").write_text("{")
+    with pytest.raises(ConfigurationError, match=r"record.json: is not a record .* convert again"):
+        Record.read(folder)
+    # Convert does not need it.
+    write(source, tmp_path, "m")
+    (folder / "1" / "record.json").unlink()
+    (folder / "1" / "record.json").mkdir()
+    with pytest.raises(ConfigurationError, match="accepted: a file of the server's user"):
+        Record.read(folder)
+
+
+def test_secrets_are_not_recorded(source: Path, tmp_path: Path) -> None:
+    options = load_options(source, {"OPTION_HF_TOKEN": "hf_secret", "OPTION_ENV": "X=hf_secret"})
+    write_model(source, tmp_path, "m", options, warmup=True)
+    folder = tmp_path / "m"
+    for path in folder.rglob("*"):
+        assert path.is_dir() or b"hf_secret" not in path.read_bytes(), path
+    (warmup,) = parse((folder / "config.pbtxt").read_text()).model_warmup
     assert warmup.batch_size == 1
     assert warmup.inputs["text_input"].input_data_file == "prompt"
+
+
+def test_only_the_user_reads_the_record_and_who_reads_the_original_its_copy(
+    source: Path, tmp_path: Path
+) -> None:
+    original = source / "serving.properties"
+    for mode in (0o644, 0o600, 0o640):
+        original.chmod(mode)
+        folder = write(source, tmp_path, "m")
+        assert (folder / "1" / "record.json").stat().st_mode & 0o777 == 0o600
+        assert (folder / "serving.properties").stat().st_mode & 0o777 == mode
+        # A copy of the repository may have opened it; the next conversion closes it.
+        (folder / "1" / "record.json").chmod(0o644)
+
+
+def test_what_changed_is_said_without_secrets(source: Path, tmp_path: Path) -> None:
+    lines = f"{ECHO}option.env=X=before-1,Y=1\n"
+    (source / "serving.properties").write_text(lines)
+    write(source, tmp_path, "m")
+    (source / "serving.properties").write_text(lines.replace("before-1", "after-2"))
+    changes = write_again(source, tmp_path, "m")
+    assert "serving.properties: what is not shown has changed" in changes
+    (source / "serving.properties").write_text(f"{ECHO}option.env=Z=after-2\n")
+    changes += write_again(source, tmp_path, "m")
+    assert "serving.properties: +option.env=Z=***" in changes
+    assert not [line for line in changes if "before-1" in line or "after-2" in line]
 
 
 def test_a_model_written_in_place_names_no_source(source: Path) -> None:
@@ -131,7 +257,9 @@ def test_a_model_written_in_place_names_no_source(source: Path) -> None:
     before = (place / "serving.properties").read_bytes()
     folder = write(place, place.parent, "here")
     assert folder == place
-    assert "model_dir" not in parse((folder / "config.pbtxt").read_text()).parameters
+    record = Record.read(folder)
+    assert record is not None
+    assert record.model_dir == ""
     assert (folder / "serving.properties").read_bytes() == before
 
 
@@ -168,8 +296,15 @@ def test_the_examples_are_as_convert_writes_them(name: str, tmp_path: Path) -> N
     example = ROOT / "model_repository" / name
     folder = write(example, tmp_path, name)
     written = parse((folder / "config.pbtxt").read_text())
-    del written.parameters["model_dir"]
+    kept, record = Record.read(example), Record.read(folder)
+    assert kept is not None
+    assert record is not None
+    # Each conversion has a salt of its own, and this one is not in place.
+    place = {"salt": kept.salt, "model_dir": "", "properties": kept.properties}
+    assert kept == replace(record, **place, digests=kept.digests)
+    written.parameters["options_digest"].string_value = kept.digest
     assert parse((example / "config.pbtxt").read_text()) == written
+    assert list(option_changes({}, kept, load_options(example, {}))) == []
     assert (example / "1" / "model.py").read_text() == MODEL_PY
 
 

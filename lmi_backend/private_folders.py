@@ -1,0 +1,162 @@
+"""Folders that nobody else may have put there: in /tmp anybody can make one of any name."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_PRIVATE: Final = 0o700
+# Where engines and their libraries keep what they load, or run, again: models, kernels, code.
+_CACHES: Final = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HF_MODULES_CACHE",
+    "TRANSFORMERS_CACHE",
+    "XDG_CACHE_HOME",
+    "TORCH_HOME",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TORCH_EXTENSIONS_DIR",
+    "TRITON_CACHE_DIR",
+    "TRITON_HOME",
+    "VLLM_CACHE_ROOT",
+    "VLLM_CONFIG_ROOT",
+    "FLASHINFER_WORKSPACE_BASE",
+    "NUMBA_CACHE_DIR",
+    "PYTORCH_KERNEL_CACHE_PATH",
+    "CUDA_CACHE_PATH",
+    "OUTLINES_CACHE_DIR",
+    "NEURON_COMPILE_CACHE_URL",
+)
+# In these the Hub's library keeps models and the code of their authors.
+_OF_THE_HUB: Final = ("hub", "modules", "xet")
+_NEURON: Final = "/var/tmp/neuron-compile-cache"  # noqa: S108  its compiler's default
+
+
+def private_folder(path: Path) -> Path:
+    """Make a folder of mode 0700, or take the one that is there if it is this user's.
+
+    One of this user's that others could read is closed to them; one that they could write to is
+    refused, as what is in it may be theirs.
+
+    Raises:
+        ConfigurationError: it is no folder, a link, somebody else's, or was open to others.
+    """
+    try:
+        path.mkdir(mode=_PRIVATE, exist_ok=True)
+        # What is opened is what is looked at and changed, whatever the name leads to by then.
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        # A link is ELOOP or ENOTDIR, a file EEXIST: all mean that it is no folder.
+        raise ConfigurationError(_refused(path, "cannot be used as a folder")) from error
+    try:
+        status = os.fstat(opened)
+        if status.st_uid != os.getuid():
+            raise ConfigurationError(_refused(path, f"belongs to user {status.st_uid}"))
+        if stat.S_IMODE(status.st_mode) & 0o022:
+            raise ConfigurationError(_refused(path, "can be written by others"))
+        if stat.S_IMODE(status.st_mode) != _PRIVATE:
+            os.fchmod(opened, _PRIVATE)
+    finally:
+        os.close(opened)
+    return path
+
+
+def secure_cache(path: Path, name: str = "") -> None:
+    """Make sure that no stranger made, or can exchange, a folder that a user has chosen.
+
+    Wherever everybody may write, what is on its way must be this user's or root's; what is missing
+    there is made now, with mode 0700, so that nobody else makes it first.
+
+    Args:
+        path: the folder; it need not exist.
+        name: the variable that says so, for errors.
+
+    Raises:
+        ConfigurationError: a part of it is somebody else's.
+    """
+    # Links are looked at, and what they lead to; resolve() alone would go through them.
+    for way in map(Path, dict.fromkeys((os.path.abspath(path), os.path.realpath(path)))):
+        parts = (*reversed(way.parents), way)[1:]
+        # What is not there, or not for us, an engine can use as little.
+        with contextlib.suppress(OSError):
+            for part in parts:
+                _claim(part, name)
+
+
+def _claim(part: Path, name: str) -> None:
+    """Make a folder where everybody may write, or refuse what a stranger has made there."""
+    if not part.parent.stat().st_mode & stat.S_IWOTH:
+        return
+    try:
+        part.mkdir(mode=_PRIVATE)
+    except FileExistsError:
+        _refuse_strangers(part, name)
+
+
+def secure_caches(environment: Mapping[str, str], engine: str = "") -> None:
+    """Make sure of every cache that the variables of a worker name. See `secure_cache`.
+
+    Raises:
+        ConfigurationError: one is somebody else's.
+    """
+    for name, path in _caches(environment, engine):
+        if path.name == kernel_cache().name:
+            private_folder(path)
+        else:
+            secure_cache(path, name)
+
+
+def kernel_cache() -> Path:
+    """Return where compiled kernels of this user's workers are kept, over their lives."""
+    return Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
+
+
+def _caches(environment: Mapping[str, str], engine: str) -> Iterator[tuple[str, Path]]:
+    for name in _CACHES:
+        value = environment.get(name, "")
+        if value and "://" not in value:
+            path = Path(os.path.expanduser(value))
+            # /tmp itself is a usual one.
+            yield from ((name, path / part) for part in _OF_THE_HUB if name == "HF_HOME")
+            yield name, path
+    if engine == "neuronx" and not environment.get("NEURON_COMPILE_CACHE_URL"):
+        yield "Neuron's compiler", Path(_NEURON)
+
+
+def check_owner(path: Path, name: str = "") -> None:
+    """Refuse what is not this user's or root's, is a link, or can be written by everybody.
+
+    Raises:
+        ConfigurationError: it is so.
+    """
+    if path.is_symlink():
+        raise ConfigurationError(_refused(path, "is a link", name))
+    _refuse_strangers(path, name)
+
+
+def _refuse_strangers(path: Path, name: str) -> None:
+    # Of a link, not of what it leads to: who made it may lead it elsewhere.
+    status = path.lstat()
+    if status.st_uid not in (os.getuid(), 0):
+        raise ConfigurationError(_refused(path, f"belongs to user {status.st_uid}", name))
+    is_open = status.st_mode & stat.S_IWOTH and not stat.S_ISLNK(status.st_mode)
+    # In a folder like /tmp each entry is looked at. What is mounted there, only root has mounted.
+    if is_open and not status.st_mode & stat.S_ISVTX and not path.is_mount():
+        raise ConfigurationError(_refused(path, "can be written by everybody", name))
+
+
+def _refused(path: Path, problem: str, name: str = "") -> str:
+    said = f"{name}: " if name else ""
+    return (
+        f"{said}{path}: {problem}; accepted: a folder of this user (uid {os.getuid()}) that nobody "
+        "else can write to; remove it, or name another"
+    )
