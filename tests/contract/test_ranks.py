@@ -76,7 +76,7 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
         assert stream.endings == 1
     assert time.monotonic() - began < 2
     _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
-    _wait_for(group.service.is_ready)
+    _wait_for(lambda: group.service.health().is_ready)
     assert group.ask("a", max_tokens=2).text == "aa"
     assert [w.deaths for w in group.service.snapshot().workers] == [1]
 
@@ -89,7 +89,7 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
     assert isinstance(error, EngineDeadError)
     assert "mpirun" in str(error)
     _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
-    _wait_for(group.service.is_ready)
+    _wait_for(lambda: group.service.health().is_ready)
 
 
 def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
