@@ -45,7 +45,8 @@ def write_files(
     Args:
         record: that of the conversion before.
         force: write over edits made by hand.
-        like: the user's serving.properties; who may not read it may not read the copy.
+        like: the user's serving.properties; who may not read it may read neither the copy nor
+            the record, and where there is none, nobody else may.
 
     Raises:
         ConfigurationError: the folder cannot be written, or holds edits by hand.
@@ -58,11 +59,9 @@ def write_files(
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             if before.get(path) != text:
                 replace(folder / path, text, is_private=path == RECORD)
-            if path == FILE_NAME and like is not None:
-                _copy_mode(like, folder / path)
-        if RECORD in files:
-            # Also where it is the same, but came with a copy that opened it to others.
-            (folder / RECORD).chmod(0o600)
+        # Also where they are the same, but came with a copy that opened them to others.
+        for path in files.keys() & {FILE_NAME, RECORD}:
+            _copy_mode(like, folder / path)
     except OSError as error:
         message = f"{folder}: cannot be written: {error.strerror}"
         raise ConfigurationError(message) from error
@@ -86,8 +85,11 @@ def replace(path: Path, text: str, *, is_private: bool = False) -> None:
     os.replace(draft, path)
 
 
-def _copy_mode(source: Path, copy: Path) -> None:
+def _copy_mode(source: Path | None, copy: Path) -> None:
     """Let those read a copy who may read its source: it may hold secrets."""
+    if source is None or not source.is_file():
+        copy.chmod(0o600)
+        return
     status = source.stat()
     # Either is refused where the copy is another user's.
     with contextlib.suppress(PermissionError):

@@ -226,17 +226,18 @@ def test_secrets_are_not_recorded(source: Path, tmp_path: Path) -> None:
     assert warmup.inputs["text_input"].input_data_file == "prompt"
 
 
-def test_only_the_user_reads_the_record_and_who_reads_the_original_its_copy(
+def test_who_may_not_read_the_original_reads_neither_its_copy_nor_the_record(
     source: Path, tmp_path: Path
 ) -> None:
     original = source / "serving.properties"
     for mode in (0o644, 0o600, 0o640):
         original.chmod(mode)
         folder = write(source, tmp_path, "m")
-        assert (folder / "1" / "record.json").stat().st_mode & 0o777 == 0o600
+        # A model that was converted by one user is often served by another.
+        assert (folder / "1" / "record.json").stat().st_mode & 0o777 == mode
         assert (folder / "serving.properties").stat().st_mode & 0o777 == mode
         # A copy of the repository may have opened it; the next conversion closes it.
-        (folder / "1" / "record.json").chmod(0o644)
+        (folder / "1" / "record.json").chmod(0o666)
 
 
 def test_what_changed_is_said_without_secrets(source: Path, tmp_path: Path) -> None:
