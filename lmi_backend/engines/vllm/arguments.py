@@ -28,6 +28,8 @@ def engine_args(config: EngineConfig) -> Any:
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
     typed = _read_texts(config.passthrough) | config.arguments | group_arguments()
+    # Whatever hosts the user lists: `media` stands before vLLM, and reads the list instead.
+    typed["allowed_media_domains"] = list(compat.NO_HOSTS)
     if plugin := typed.get("reasoning_parser_plugin"):
         compat.import_reasoning_parser(plugin)
     try:
