@@ -10,8 +10,9 @@ import socket
 import sys
 from typing import Any
 
+from lmi_backend.engines.protocol import EngineConfig
 from lmi_backend.engines.vllm import compat
-from lmi_backend.engines.vllm.media import guard_media
+from lmi_backend.engines.vllm.arguments import engine_args
 
 CONNECTOR = compat.MediaConnector
 PATCHED = ("__init__", "load_from_url", "load_from_url_async")
@@ -32,13 +33,14 @@ def resolve_with(names: dict[str, list[str]]) -> None:
 async def fetch(case: dict[str, Any]) -> dict[str, str]:
     for name, original in ORIGINALS.items():
         setattr(CONNECTOR, name, original)
-    hosts, is_guarded = list(compat.NO_HOSTS), case["hosts"] is not None
-    if is_guarded:
-        guard_media(case["hosts"])
-    connector = CONNECTOR(
-        allowed_local_media_path=case["folder"],
-        allowed_media_domains=hosts if is_guarded else case["vllm_hosts"],
-    )
+    hosts = case["vllm_hosts"]
+    if case["hosts"] is not None:
+        listed = {"allowed_media_domains": case["hosts"]} if case["hosts"] else {}
+        hosts = engine_args(EngineConfig(model=sys.argv[1], arguments=listed)).allowed_media_domains
+    if case["is_unhooked"]:
+        for name, original in ORIGINALS.items():
+            setattr(CONNECTOR, name, original)
+    connector = CONNECTOR(allowed_local_media_path=case["folder"], allowed_media_domains=hosts)
     resolve_with(case["names"])
     try:
         if case["is_async"]:

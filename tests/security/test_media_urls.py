@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import ENGINE_PYTHON, ROOT
+from conftest import ENGINE_PYTHON, ROOT, TINY
 
 from lmi_backend.engines.vllm.media_rules import MediaRules
 from lmi_backend.errors import OptionError, RequestError
@@ -104,7 +104,8 @@ class Connector:
     def fetch(self, url: str, hosts: list[str] | None, **more: Any) -> tuple[str, str]:
         """Return the error's class, empty for none, and its text; PORT is the server's."""
         case = {"url": url.replace("PORT", str(self.port)), "hosts": hosts, "names": self.names}
-        case |= {"folder": "", "is_async": True, "vllm_hosts": None} | more
+        case |= {"folder": "", "is_async": True, "vllm_hosts": None, "is_unhooked": False}
+        case |= more
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(case) + "\n")
@@ -124,7 +125,11 @@ def process(listening: _Server) -> Iterator["subprocess.Popen[str]"]:
         "https_proxy": proxy,
         "NO_PROXY": "",
     }
-    command = [str(ENGINE_PYTHON), str(Path(__file__).with_name("media_process.py"))]
+    command = [
+        str(ENGINE_PYTHON),
+        str(Path(__file__).with_name("media_process.py")),
+        str(TINY / "llama"),
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environment, text=True) as started:
         assert started.stdout is not None
@@ -174,6 +179,19 @@ def test_by_default_no_host_is_asked(
     error, text = connector.fetch(url, [], is_async=is_async)
     assert error == REFUSED
     assert "only data: URLs are taken; option.allowed_media_domains" in text
+    assert server.reached == []
+
+
+@both_ways
+@pytest.mark.parametrize("hosts", [[], ["*", "127.0.0.0/8"]])
+def test_where_our_rules_are_not_in_force_no_host_is_asked(
+    connector: Connector, server: _Server, hosts: list[str], is_async: bool
+) -> None:
+    """As if vLLM had moved what they hook into: what it was given for its own list is left."""
+    url = "http://127.0.0.1:PORT/"
+    error, text = connector.fetch(url, hosts, is_async=is_async, is_unhooked=True)
+    assert error == "ValueError"
+    assert "allowed domains" in text
     assert server.reached == []
 
 

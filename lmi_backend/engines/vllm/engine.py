@@ -18,7 +18,6 @@ from lmi_backend.engines.vllm.arguments import engine_args
 from lmi_backend.engines.vllm.direct import hand_on
 from lmi_backend.engines.vllm.group import is_rank
 from lmi_backend.engines.vllm.http_app import HttpApp
-from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.placement import keep_cores_apart
 from lmi_backend.engines.vllm.prompts import image_prompt
@@ -60,7 +59,6 @@ class VllmEngine:
     async def start(self) -> Capabilities:
         """See `Engine`."""
         arguments = engine_args(self._config)
-        guard_media(self._config.arguments.get("allowed_media_domains", ()))
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
         try:
