@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.group import group_arguments
+from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def engine_args(config: EngineConfig) -> Any:
-    """Return the AsyncEngineArgs of a plan.
+    """Return the AsyncEngineArgs of a plan, and keep vLLM to the hosts it lists for media.
 
     Raises:
         OptionError: vLLM has no such argument, or cannot read its text.
@@ -28,6 +29,9 @@ def engine_args(config: EngineConfig) -> Any:
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
     typed = _read_texts(config.passthrough) | config.arguments | group_arguments()
+    guard_media(typed.get("allowed_media_domains", ()))
+    # The guard has the user's list; vLLM by itself shall fetch nothing.
+    typed["allowed_media_domains"] = list(compat.NO_HOSTS)
     if plugin := typed.get("reasoning_parser_plugin"):
         compat.import_reasoning_parser(plugin)
     try:

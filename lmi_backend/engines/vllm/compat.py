@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
 from vllm import __version__ as vllm_version
+from vllm.connections import HTTPConnection
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -46,11 +48,23 @@ try:  # appeared between 0.20 and 0.32; ValueError before
 except ImportError:
     VLLMClientError = ValueError
 
+try:  # the same
+    from vllm.exceptions import VLLMValidationError
+except ImportError:
+    VLLMValidationError = ValueError
+
+try:  # moved between 0.13 and 0.20
+    from vllm.multimodal.media import MediaConnector
+except ImportError:
+    from vllm.multimodal.utils import MediaConnector
+
 __all__ = [
+    "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
     "EngineCoreRequest",
     "EngineGenerateError",
+    "HTTPConnection",
     "InprocClient",
     "LoRARequest",
     "MsgpackDecoder",
@@ -60,6 +74,7 @@ __all__ = [
     "StatLoggerBase",
     "StructuredOutputsParams",
     "VLLMClientError",
+    "VLLMValidationError",
     "VllmEngineDeadError",
     "abort",
     "argument_parser",
@@ -69,6 +84,7 @@ __all__ = [
     "default_sampling",
     "engine_argument_names",
     "failed_outputs",
+    "guard_media",
     "http_server",
     "import_reasoning_parser",
     "name_shared_memory",
@@ -76,6 +92,9 @@ __all__ = [
     "tokens_input",
     "vllm_version",
 ]
+
+NO_HOSTS = ("nowhere.invalid",)
+"""For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
 
 
 def count_less(engine: Any) -> None:
@@ -168,6 +187,36 @@ def failed_outputs(request_id: str) -> Any:
     reason = getattr(FinishReason, "ERROR", FinishReason.ABORT)
     output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
     return EngineCoreOutputs(outputs=[output])
+
+
+def guard_media(check: Callable[[str, Any], None], connection: Any) -> None:
+    """Look at the URLs that vLLM is to load media from, and fetch them through a connection.
+
+    Args:
+        check: gets a URL and the folder that files may come from; raises if it is refused.
+        connection: an HTTPConnection that refuses by itself too.
+    """
+    made = MediaConnector.__init__
+    load, load_async = MediaConnector.load_from_url, MediaConnector.load_from_url_async
+
+    @wraps(made)
+    def make(self: Any, *args: Any, **kwargs: Any) -> None:
+        made(self, *args, **kwargs)
+        if hasattr(self, "connection"):  # else NO_HOSTS stays
+            self.connection, self.allowed_media_domains = connection, []
+
+    @wraps(load)
+    def guarded(self: Any, url: str, *args: Any, **kwargs: Any) -> Any:
+        check(url, self.allowed_local_media_path)
+        return load(self, url, *args, **kwargs)
+
+    @wraps(load_async)
+    async def guarded_async(self: Any, url: str, *args: Any, **kwargs: Any) -> Any:
+        check(url, self.allowed_local_media_path)
+        return await load_async(self, url, *args, **kwargs)
+
+    MediaConnector.__init__ = make
+    MediaConnector.load_from_url, MediaConnector.load_from_url_async = guarded, guarded_async
 
 
 def name_shared_memory(name: str) -> None:

@@ -20,6 +20,7 @@ from lmi_backend.options.kinds import (
     tokens,
     whole,
 )
+from lmi_backend.options.media_hosts import MEDIA_HOSTS
 from lmi_backend.options.option import NOTHING, Option
 
 QUANTIZE: Final = Option(
@@ -140,6 +141,17 @@ LIMIT_MM_PER_PROMPT: Final = Option(
     scope="vllm",
     engine_args={"vllm": "limit_mm_per_prompt"},
     help="Images, videos or sounds one prompt may hold.",
+)
+ALLOWED_MEDIA_DOMAINS: Final = Option(
+    name="option.allowed_media_domains",
+    kind=MEDIA_HOSTS,
+    default=[],
+    scope="vllm",
+    engine_args={"vllm": "allowed_media_domains"},
+    help="Hosts that images, videos and sounds in bodies may be fetched from, each by its exact"
+    " name, or * for any; without it only data: URLs are taken. Private addresses are never"
+    " connected to, unless one, or its network, is listed too: images.intranet,10.2.0.0/16."
+    " Redirects keep to the same list, and proxies are not used.",
 )
 LOG_REQUESTS: Final = Option(
     name="option.disable_log_requests",

@@ -1,0 +1,36 @@
+"""A URL in a body for vLLM's own server, through the worker; models without eyes fetched too."""
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from lmi_backend.generation import Call
+
+
+@pytest.fixture(scope="module")
+def engine(start: Callable[..., Any], tiny_properties: dict[str, Any]) -> Iterator[Any]:
+    names = ("option.rolling_batch", "option.model_id", "option.pythonExecutable", "option.env")
+    pooling = {"option.runner": "pooling", "option.convert": "classify", "option.dtype": "fp32"}
+    properties = {name: tiny_properties[name] for name in names} | pooling
+    with start(properties | {"option.allowed_media_domains": "images.example"}) as harness:
+        yield harness
+
+
+@pytest.mark.parametrize("path", ["/classify", "/pooling"])
+def test_a_url_that_is_not_listed_is_the_clients_error(engine: Any, path: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.setblocking(False)
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        content = [{"type": "image_url", "image_url": {"url": url}}]
+        body = {"messages": [{"role": "user", "content": content}]}
+        (piece,) = engine.submit(Call(path, json.dumps(body).encode())).wait().deltas
+        assert piece.status == 400
+        assert (
+            "option.allowed_media_domains does not list"
+            in json.loads(piece.data)["error"]["message"]
+        )
+        with pytest.raises(BlockingIOError):
+            listening.accept()

@@ -1,0 +1,64 @@
+"""Fetch URLs with vLLM's own connector behind our rules: a case a line in, how it ended out.
+
+Runs in the engine's environment.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from typing import Any
+
+from lmi_backend.engines.protocol import EngineConfig
+from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.arguments import engine_args
+
+CONNECTOR = compat.MediaConnector
+PATCHED = ("__init__", "load_from_url", "load_from_url_async")
+ORIGINALS = {name: getattr(CONNECTOR, name) for name in PATCHED}
+RESOLVE = socket.getaddrinfo
+
+
+def resolve_with(names: dict[str, list[str]]) -> None:
+    """Let some names have addresses of the test's choice: there is no name server to ask."""
+
+    def resolve(host: Any, *args: Any, **kwargs: Any) -> Any:
+        hosts = names.get(host, [host])
+        return [found for each in hosts for found in RESOLVE(each, *args, **kwargs)]
+
+    socket.getaddrinfo = resolve
+
+
+async def fetch(case: dict[str, Any]) -> dict[str, str]:
+    for name, original in ORIGINALS.items():
+        setattr(CONNECTOR, name, original)
+    hosts = case["vllm_hosts"]
+    if case["hosts"] is not None:
+        listed = {"allowed_media_domains": case["hosts"]} if case["hosts"] else {}
+        hosts = engine_args(EngineConfig(model=sys.argv[1], arguments=listed)).allowed_media_domains
+    if case["is_unhooked"]:
+        for name, original in ORIGINALS.items():
+            setattr(CONNECTOR, name, original)
+    connector = CONNECTOR(allowed_local_media_path=case["folder"], allowed_media_domains=hosts)
+    resolve_with(case["names"])
+    try:
+        if case["is_async"]:
+            image = await connector.fetch_image_async(case["url"])
+        else:
+            image = connector.fetch_image(case["url"])
+    except Exception as error:  # noqa: BLE001
+        return {"error": type(error).__name__, "text": str(error)}
+    return {"error": "", "text": str(image.size)}
+
+
+async def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # vLLM's log
+    print("ready", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(await fetch(json.loads(line))), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
