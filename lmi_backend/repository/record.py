@@ -1,8 +1,8 @@
 """What the options were when a model was converted, so that a later edit can be named.
 
-Triton shows the parameters of config.pbtxt to every client. So the record is a file of its own,
-which only its owner reads, and config.pbtxt gets no more than a digest, salted as a value that is
-easily guessed would otherwise be found by trying.
+Triton shows the parameters of config.pbtxt to every client. So the record is a file of its own, as
+readable as serving.properties, and config.pbtxt gets no more than a digest, salted as a value that
+is easily guessed would otherwise be found by trying.
 """
 
 from __future__ import annotations
