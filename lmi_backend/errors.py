@@ -31,6 +31,8 @@ _HTTP_CODES: Final = {
     503: "UNAVAILABLE",
 }  # fmt: skip
 _SERVER_ERROR: Final = 500
+_FIELD: Final = 160
+"""Characters of the name of a field."""
 
 
 class LmiError(Exception):
@@ -89,8 +91,10 @@ class RequestError(LmiError):
     ) -> None:
         shown = "" if value is None else f"{printable(_repr(value))} "
         hint = f"; accepted: {accepted}" if accepted else ""
-        # The client may have chosen the field, and an engine may quote what it was given.
-        self.field = printable(field)
+        # The client may have chosen the field, and an engine may quote what it was given. Errors
+        # travel, and are made again of what is cut: that must not cut them once more.
+        is_short = len(field) <= _FIELD and field.isprintable()
+        self.field = field if is_short else printable(field, _FIELD // 2)
         self.detail = cut(f"{shown}{problem}{hint}")
         """What is wrong, without the field: its name differs between wire formats."""
         super().__init__(f"{self.field} {self.detail}")

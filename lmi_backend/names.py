@@ -22,9 +22,10 @@ HEADERS_BYTES: Final = 65_536
 PATH_BYTES: Final = 4096
 """Of a path on this machine."""
 
-# RFC 9110: a token; and no control character in a value, which may come back in an answer's.
+# A token of RFC 9110, or one of HTTP/2's own.
 _HEADER_NAME: Final = re.compile(r":?[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-_HEADER_CONTROLS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+# C0, C1, and what begins a line or a paragraph.
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def check_name(field: str, name: str, *, most: int = NAME_BYTES) -> None:
@@ -38,7 +39,7 @@ def check_name(field: str, name: str, *, most: int = NAME_BYTES) -> None:
     accepted = f"at most {most} bytes without control characters"
     if size > most:
         raise RequestError("is too long", field=field, value=name, accepted=accepted)
-    if any(char < " " or "\x7f" <= char <= "\x9f" or char in "\u2028\u2029" for char in name):
+    if _CONTROLS.search(name):
         raise RequestError("has a control character", field=field, value=name, accepted=accepted)
 
 
@@ -61,6 +62,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise RequestError(
                 "is no header's name", field="headers", value=name, accepted=accepted
             )
-        if _HEADER_CONTROLS.search(value):
+        # A value may come back in an answer's headers, and in the engine's log.
+        if _CONTROLS.search(value.replace("\t", " ")):
             problem = "has a control character"
             raise RequestError(problem, field=f"header {name}", value=value)

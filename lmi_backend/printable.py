@@ -18,7 +18,7 @@ def printable(text: str, limit: int = 120) -> str:
     """Return at most `limit` characters of a text, escaped where they are not printable."""
     shown = text[:limit]
     if not shown.isprintable():
-        shown = "".join(char if char.isprintable() else _escaped(char) for char in shown)
+        shown = "".join(char if char.isprintable() else _escaped(char) for char in shown)[:limit]
     return shown if len(text) <= limit else f"{shown}… ({len(text)} characters)"
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,6 +37,7 @@ _OPEN: Final = 8
 # Larger numbers say no more, and make arithmetic slow.
 _HUGE: Final = 10**9
 _DIGITS: Final = 9
+_NESTING: Final = (dict, list, tuple)
 
 
 @dataclass(frozen=True)
@@ -148,12 +150,12 @@ class _Check:
 
     def _look(self, name: str, value: Any) -> None:
         """Go through a value level by level: it may be nested deeper than Python's stack."""
-        level = [(name, value)]
-        for _ in range(self._bounds.depth + 1):
+        level, depth = [(name, value)], 0
+        while level:
+            if depth == self._bounds.depth and any(isinstance(each, _NESTING) for _, each in level):
+                raise self._error("is nested too deeply", "depth", "levels")
             level = [child for key, each in level for child in self._children(key, each)]
-            if not level:
-                return
-        raise self._error("is nested too deeply", "depth", "levels")
+            depth += 1
 
     def _children(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         match value:
@@ -170,7 +172,7 @@ class _Check:
             case list() | tuple():
                 self._grow(2)
                 if len(value) > self._bounds.choices:
-                    problem = f"has a list of {len(value)}"
+                    problem = f"has {len(value)} members in {printable(name, 40) or 'a list'}"
                     raise self._error(problem, "choices", "members")
                 yield from ((name, item) for item in value)
             case _:

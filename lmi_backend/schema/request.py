@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Call
-from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_headers, check_name
+from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_name
 from lmi_backend.schema.body import make_body, read_body
 from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
@@ -81,8 +80,6 @@ def _check_names(taken: Taken) -> None:
     An OpenAI body is read in the worker, and the names in it are checked there.
     """
     match taken.work:
-        case Call(headers=headers):
-            check_headers(headers)
         case AdapterChange(body):
             bounds = {"name": NAME_BYTES, "src": PATH_BYTES, "requestType": NAME_BYTES}
             for name, most in bounds.items():

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_OWN_SIZE: Final = 4
 _OWN_DEPTH: Final = 16
+"""Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
 DEFAULT_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""
 
@@ -173,7 +175,12 @@ def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:
 
 def _wrapped(bounds: StructureBounds) -> StructureBounds:
     """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
-    return replace(bounds, size=2 * bounds.size, depth=bounds.depth + _OWN_DEPTH)
+    return replace(
+        bounds,
+        size=_OWN_SIZE * bounds.size,
+        depth=bounds.depth + _OWN_DEPTH,
+        repeats=_OWN_SIZE * bounds.repeats,
+    )
 
 
 def _check(params: Any, bounds: StructureBounds) -> None:
