@@ -66,6 +66,47 @@ def test_errors_have_their_status(engine: Any, wrong: dict[str, Any], status: in
         assert (got, said["error"]["code"]) == (status, status)
 
 
+CHOICES = [f"choice number {number}" for number in range(20_000)]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"enum": CHOICES}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": CHOICES}}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"structured_outputs": {"choice": CHOICES}},
+        {"structured_outputs": {"regex": "a?" * 500}},
+        {"response_format": SCHEMA},
+        {"tools": [TOOL], "tool_choice": "required"},
+        {"model": "y" * 1_000_000},
+    ],
+    ids=["choice", "regex", "response_format", "tools", "model"],
+)
+def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> None:
+    for more in ({}, {"stream": True}):
+        status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT} | wrong | more)
+        assert (status, said["error"]["type"]) == (400, "BadRequestError")
+        assert len(json.dumps(said)) < 1000
+
+
+def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
+    definition = {"name": "f", "input_schema": {"type": "object", "x": {"enum": CHOICES}}}
+    added = {
+        "type": "tool_addition",
+        "tool": {"type": "tool_definition", "definition": definition},
+    }
+    body = {
+        "model": "lmi",
+        "max_tokens": 5,
+        "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [added]}],
+        "tool_choice": {"type": "any"},
+    }
+    status, said = ask(engine, "/v1/messages", body)
+    is_vllm = engine.plan.engine == "vllm"
+    assert status == (400 if is_vllm else 404)
+    assert ("max_structure_" in json.dumps(said)) == is_vllm
+
+
 @pytest.mark.parametrize("how", [{"stream": True}, {"n": 2}])
 def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any]) -> None:
     # Many, so that they do not end by themselves before they are all there.
