@@ -24,7 +24,8 @@ def engine(
 ) -> Iterator[Any]:
     # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
     environment = {"option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret"}
-    properties = tiny_properties | environment
+    tools = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
+    properties = tiny_properties | environment | tools
     if request.param == "transformers":
         names = ("option.model_id", "option.pythonExecutable", "option.dtype")
         properties = {name: properties[name] for name in names}
@@ -90,7 +91,9 @@ def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> N
 
 
 def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
-    definition = {"name": "f", "input_schema": {"type": "object", "x": {"enum": CHOICES}}}
+    schema = {"type": "object", "properties": {"x": {"enum": CHOICES}}, "required": ["x"]}
+    # vLLM keeps a model to the schema of a tool that is strict.
+    definition = {"name": "f", "strict": True, "input_schema": schema}
     added = {
         "type": "tool_addition",
         "tool": {"type": "tool_definition", "definition": definition},

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, serve, write_properties
+from serving import Served, serve, wait_for, write_properties
 
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest
@@ -87,9 +87,9 @@ def test_ordinary_names_are_taken(echo: Served) -> None:
     sent = {"id": "i" * NAME_BYTES, "request": json.dumps(body), "headers": json.dumps(headers)}
     status, _ = echo.generate("echo", sent)
     assert status == 200
-    said = echo.log_file.read_text("utf-8")
-    assert "i" * 100 in said
-    assert "i" * 300 not in said
+    # The line is written after the answer.
+    wait_for(lambda: "i" * 100 in echo.log_file.read_text("utf-8"))
+    assert "i" * 300 not in echo.log_file.read_text("utf-8")
 
 
 @names
