@@ -24,11 +24,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
+from lmi_backend.printable import cut, printable
+
 _HTTP_CODES: Final = {
     404: "NOT_FOUND", 409: "ALREADY_EXISTS", 499: "CANCELLED", 501: "UNSUPPORTED",
     503: "UNAVAILABLE",
 }  # fmt: skip
 _SERVER_ERROR: Final = 500
+_FIELD: Final = 160
+"""Characters of the name of a field."""
 
 
 class LmiError(Exception):
@@ -85,12 +89,15 @@ class RequestError(LmiError):
     def __init__(
         self, problem: str, *, field: str, value: object = None, accepted: str = ""
     ) -> None:
-        shown = "" if value is None else f"{_shorten(repr(value))} "
+        shown = "" if value is None else f"{printable(_repr(value))} "
         hint = f"; accepted: {accepted}" if accepted else ""
-        self.field = field
-        self.detail = f"{shown}{problem}{hint}"
+        # The client may have chosen the field, and an engine may quote what it was given. Errors
+        # travel, and are made again of what is cut: that must not cut them once more.
+        is_short = len(field) <= _FIELD and field.isprintable()
+        self.field = field if is_short else printable(field, _FIELD // 2)
+        self.detail = cut(f"{shown}{problem}{hint}")
         """What is wrong, without the field: its name differs between wire formats."""
-        super().__init__(f"{field} {self.detail}")
+        super().__init__(f"{self.field} {self.detail}")
 
 
 class HttpError(LmiError):
@@ -120,6 +127,10 @@ class StoppingError(UnavailableError):
 class EngineError(LmiError):
     """The engine failed on this request; others are not affected."""
 
+    def __init__(self, message: str) -> None:
+        # An engine may quote what it was given.
+        super().__init__(cut(message))
+
 
 class CancelledError(LmiError):
     """The client cancelled the request or went away."""
@@ -148,5 +159,8 @@ class ConnectionLostError(WorkerError):
     """The other end of a worker's socket is gone."""
 
 
-def _shorten(text: str, limit: int = 120) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except RecursionError:
+        return "a value nested too deeply"

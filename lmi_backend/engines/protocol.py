@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -38,6 +40,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How LMI bodies are answered, where the user's code stands before the engine."""
     adapters: dict[str, str] = {}
     """LoRA adapter name to folder."""
+    structure_bounds: StructureBounds = DEFAULT_BOUNDS
+    """What a request may ask of the compiler of structured outputs."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):

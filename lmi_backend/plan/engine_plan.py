@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from lmi_backend.redaction import secrets_of
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +61,8 @@ class EnginePlan:
     """Whether each request gets a line in the log."""
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""
+    structure_bounds: StructureBounds = DEFAULT_BOUNDS
+    """What a request may ask of the compiler of structured outputs."""
     stream_interval: int = 1
     """Tokens a streamed response has at least."""
     stream_flush: float | None = None

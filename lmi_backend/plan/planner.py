@@ -23,6 +23,7 @@ from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
 from lmi_backend.plan.verdict import fate_of
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
+from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,6 +100,12 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
         "parallel_loading": options[opt.PARALLEL_LOADING],
         "log_requests": options[opt.LOG_REQUESTS],
         "max_message_size": options[opt.MAX_OUTPUT_SIZE],
+        "structure_bounds": StructureBounds(
+            size=options[opt.MAX_STRUCTURE_SIZE],
+            choices=options[opt.MAX_STRUCTURE_CHOICES],
+            depth=options[opt.MAX_STRUCTURE_DEPTH],
+            repeats=options[opt.MAX_STRUCTURE_REPEATS],
+        ),
         "stream_interval": options[opt.STREAM_INTERVAL],
         "stream_flush": None if flush == "auto" else flush / 1000,
     }

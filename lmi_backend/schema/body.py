@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Call
+from lmi_backend.names import check_headers
 from lmi_backend.schema.body_reply import BodyReply, LmiBodyReply, as_lmi
 from lmi_backend.schema.embedding import read_lmi_embedding
 from lmi_backend.schema.legacy_chat import LegacyChatReply
@@ -111,4 +112,6 @@ def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:
     if "headers" not in inputs:
         return {}
     read = read_value(OBJECT, "headers", read_json("headers", inputs["headers"][0]))
-    return {str(name).lower(): str(value) for name, value in read.items()}
+    headers = {str(name).lower(): str(value) for name, value in read.items()}
+    check_headers(headers)
+    return headers

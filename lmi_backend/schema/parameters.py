@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
 
+_LONGEST: Final = 64
+
 Asked = dict[str, Any]
 """Target of `FIELDS` to value."""
 
@@ -56,7 +58,8 @@ def _pass_over(name: str, value: Any, dropped: list[str] | None) -> None:
         shown = " or ".join(dict.fromkeys(json.dumps(item) for item in accepted))
         raise RequestError("is not served", field=name, value=value, accepted=shown)
     else:
-        near = difflib.get_close_matches(name, FIELDS, n=1)
+        # No name of ours is longer, and the search takes time with the length.
+        near = difflib.get_close_matches(name, FIELDS, n=1) if len(name) <= _LONGEST else []
         hint = f"; did you mean {near[0]}?" if near else ""
         raise RequestError(f"is not a parameter of this server{hint}", field=name)
 

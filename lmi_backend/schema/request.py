@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
+from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_name
 from lmi_backend.schema.body import make_body, read_body
 from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import scalars
-from lmi_backend.schema.reply import Cancel, Taken
+from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
 from lmi_backend.schema.trtllm import TrtllmReply, read_trtllm
 from lmi_backend.schema.vllm import RETURNS, read_vllm
 
@@ -41,7 +42,18 @@ def read_request(
     Raises:
         LmiError: naming the field that is wrong.
     """
-    rows = [{name: value for name, value in row.items() if value} for row in rows]
+    given = [{name: value for name, value in row.items() if value} for row in rows]
+    taken = _read(given, parameters, context)
+    try:
+        _check_names(taken)
+    except RequestError as error:
+        raise taken.reply.failure(error) from error
+    return taken
+
+
+def _read(
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+) -> Taken:
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
     if not given and inputs.get("stop") == [True]:
@@ -60,6 +72,22 @@ def read_request(
     if name == "input_ids" or len(rows) > 1 or _is_trtllm(inputs, parameters):
         return read_trtllm(rows, parameters, context)
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
+
+
+def _check_names(taken: Taken) -> None:
+    """Refuse names that nobody could keep or log, whichever tensor, field or header they came in.
+
+    An OpenAI body is read in the worker, and the names in it are checked there.
+    """
+    match taken.work:
+        case AdapterChange(body):
+            bounds = {"name": NAME_BYTES, "src": PATH_BYTES, "requestType": NAME_BYTES}
+            for name, most in bounds.items():
+                if isinstance(text := body.get(name), str):
+                    check_name(name, text, most=most)
+        case tuple(requests):
+            for adapter in {request.adapter for request in requests}:
+                check_name("adapter", adapter)
 
 
 def _read_lmi(

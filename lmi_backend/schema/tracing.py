@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 HEADERS: Final = ("traceparent", "tracestate")
 # https://www.w3.org/TR/trace-context/#traceparent-header
 _PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
+# The standard wants 512 characters of tracestate kept.
+_LONGEST: Final = 2048
 
 
 def take_trace(parameters: dict[str, Any]) -> dict[str, str]:
@@ -24,9 +26,13 @@ def take_trace(parameters: dict[str, Any]) -> dict[str, str]:
     """
     given = {name: parameters.pop(name) for name in HEADERS if name in parameters}
     parent = given.get("traceparent")
-    if not isinstance(parent, str) or not _PARENT.fullmatch(parent):
+    if not isinstance(parent, str) or not _may_travel(parent) or not _PARENT.fullmatch(parent):
         return {}
-    return {name: value for name, value in given.items() if isinstance(value, str)}
+    return {n: text for n, text in given.items() if isinstance(text, str) and _may_travel(text)}
+
+
+def _may_travel(text: str) -> bool:
+    return len(text) <= _LONGEST and text.isprintable()
 
 
 def with_trace(

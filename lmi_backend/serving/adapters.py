@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.generation import Chunk
+from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ _REGISTER, _UPDATE = "REGISTER_ADAPTER", "UPDATE_ADAPTER"
 _REMOVE, _SHOW, _LIST = "UNREGISTER_ADAPTER", "DESCRIBE_ADAPTER", "LIST_ADAPTERS"
 _REQUESTS: Final = (_LIST, _SHOW, _REGISTER, _UPDATE, _REMOVE)
 _CONFIG: Final = "adapter_config.json"
+_MOST: Final = 10_000
+"""Adapters of a model: each is kept in the stub, in every worker and at every door."""
 
 Card = dict[str, Any]
 """What is said about an adapter: name, src, preload, pin."""
@@ -67,7 +70,7 @@ class AdapterDesk:
         kind = body["requestType"]
         if kind not in _REQUESTS:
             shown = ", ".join(_REQUESTS)
-            raise _error(424, f"requestType {kind!r} is unknown; accepted: {shown}")
+            raise _error(424, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}")
         if not self._is_enabled:
             raise _error(400, "LoRA is not enabled: set option.enable_lora=true")
         if kind == _LIST:
@@ -85,7 +88,7 @@ class AdapterDesk:
         try:
             limit = int(body.get("limit", 100))
             start = int(body.get("next_page_token", 0))
-        except (TypeError, ValueError):
+        except (OverflowError, TypeError, ValueError):
             raise _error(400, "limit and next_page_token are whole numbers") from None
         if limit < 1 or start < 0:
             raise _error(400, "limit is at least 1 and next_page_token at least 0")
@@ -97,8 +100,8 @@ class AdapterDesk:
 
     def _card(self, name: str) -> Card:
         if name not in self._cards:
-            known = ", ".join(self._cards) or "none"
-            raise _error(404, f"adapter {name} is not registered; known: {known}")
+            known = listed(self._cards)
+            raise _error(404, f"adapter {printable(name)} is not registered; known: {known}")
         return self._cards[name]
 
     def _change(
@@ -142,6 +145,8 @@ class AdapterDesk:
             return card
         if name in self._cards:
             raise _error(409, f"adapter {name} is registered already")
+        if len(self._cards) >= _MOST:
+            raise _error(424, f"{_MOST} adapters are registered: unregister one first")
         if "src" not in body:
             raise _error(400, "src is missing; accepted: the adapter's folder")
         card = {
@@ -156,15 +161,16 @@ class AdapterDesk:
 
     def _folder(self, src: str) -> Path:
         """Return where an adapter lies; links are followed first, so none leads out of a root."""
+        shown = printable(src)
         path = Path(src.removeprefix("file://"))
         if "://" in str(src) and not src.startswith("file://"):
-            raise _error(400, f"src {src}: accepted: a folder of this machine")
+            raise _error(400, f"src {shown}: accepted: a folder of this machine")
         folder = (self._roots[0] / path).resolve()
         if not any(folder.is_relative_to(root) for root in self._roots):
             roots = ", ".join(map(str, self._roots))
-            raise _error(400, f"src {src}: accepted: a folder in {roots} (option.adapter_roots)")
-        if not (folder / _CONFIG).is_file():
-            raise _error(424, f"src {src}: has no {_CONFIG}")
+            raise _error(400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)")
+        if not _is_file(folder / _CONFIG):
+            raise _error(424, f"src {shown}: has no {_CONFIG}")
         return folder
 
     def _set(self, name: str, card: Card | None) -> None:
@@ -186,7 +192,7 @@ class _ChangeSink:
     def send(self, pieces: list[Piece], *, is_last: bool) -> None:
         """See `Sink`."""
         self._finish(is_done=True)
-        _log.info("%s", self._answer["status"])
+        _log.info("%s", printable(self._answer["status"]))
         _answer(self._sink, self._answer)
 
     def fail(self, error: LmiError) -> None:
@@ -196,6 +202,14 @@ class _ChangeSink:
 
     def is_cancelled(self) -> bool:
         """See `Sink`. What has begun is finished, whoever waits for it."""
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name in it is longer than a name may be.
         return False
 
 

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import EngineError
+from lmi_backend.printable import cut, printable
 from lmi_backend.serving.histogram import Histogram
 from lmi_backend.serving.snapshot import Snapshot
 
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PLAIN: Final = re.compile(r"[\w./:@+-]+")
+_SHOWN: Final = 200
+"""Characters of a value in the log."""
+_PLAIN: Final = re.compile(rf"[\w./:@+-]{{1,{_SHOWN}}}", re.ASCII)
 _FIRST_EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _TOKEN_EDGES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
@@ -114,4 +117,7 @@ class Journal:
 def _word(value: object) -> str:
     """Return a value as one word; a client chooses its request's id freely."""
     text = str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+    if _PLAIN.fullmatch(text):
+        return text
+    # JSON leaves characters that begin a line elsewhere, or turn the reading direction around.
+    return printable(json.dumps(cut(text, _SHOWN), ensure_ascii=False), 10 * _SHOWN)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
 
 if TYPE_CHECKING:
+    from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
 
 
@@ -23,11 +25,32 @@ class Limits:
     """How long a request may run."""
     size: int = (1 << 32) - 1
     """Bytes of the largest request, as it is sent to a worker."""
+    structures: StructureBounds = DEFAULT_BOUNDS
+    """What a request may ask of the compiler of structured outputs."""
 
     @classmethod
     def of(cls, plan: EnginePlan) -> Limits:
         """Return the limits of a plan."""
-        return cls(plan.max_requests, plan.queue_size, plan.request_timeout, plan.max_message_size)
+        return cls(
+            plan.max_requests,
+            plan.queue_size,
+            plan.request_timeout,
+            plan.max_message_size,
+            plan.structure_bounds,
+        )
+
+    def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:
+        """Raise RequestError for a grammar that takes too long to compile.
+
+        A body that the engine reads itself is checked in the worker.
+        """
+        seen: list[object] = []
+        for request in requests:
+            structures = request.sampling.extra.get("structured_outputs")
+            # The prompts of one body share it.
+            if isinstance(structures, dict) and structures not in seen[-1:]:
+                check_structures(structures, self.structures)
+                seen = [structures]
 
     def check_size(self, size: int) -> None:
         """Raise RequestError for a request that is too large."""

@@ -86,12 +86,14 @@ class Service:
         Raises:
             UnavailableError: as many requests wait as may, no worker is ready, or the server is
                 stopping; the sink is not used.
+            RequestError: it asks for more than the limits allow.
         """
         number, deadline = next(self._numbers), self._deadline(seconds)
         if isinstance(work, Call):
             session = Session(number, sink, width=1, n=1, deadline=deadline)
             self._start(session, msg.Ask(number, work))
             return
+        self._limits.check_structures(work)
         n = work[0].n
         session = Session(number, sink, width=len(work) * n, n=n, deadline=deadline)
         self._start(session, msg.Submit(number, work))

@@ -13,12 +13,16 @@ from typing import TYPE_CHECKING
 
 import triton_python_backend_utils as pb_utils
 
+from lmi_backend.printable import cut, printable
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _ROOT = logging.getLogger("lmi_backend")
+
+# A failed load quotes 30 of a worker's lines, of 8 KiB at most.
+_LONGEST = 1 << 18
 
 
 def attach() -> None:
@@ -78,11 +82,16 @@ class _Formatter(logging.Formatter):
         return self.redact(super().format(record))
 
 
+def _shown(text: str) -> str:
+    """Return a message as it may be logged, whatever a client put into what it quotes."""
+    return "\n".join(printable(line, _LONGEST) for line in cut(text, _LONGEST).split("\n"))
+
+
 class _TritonHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             # The stub's locale is C; Triton takes bytes that are UTF-8, which str is turned into.
-            text = self.format(record)
+            text = _shown(self.format(record))
             if record.levelno >= logging.ERROR:
                 pb_utils.Logger.log_error(text)
             elif record.levelno >= logging.WARNING:

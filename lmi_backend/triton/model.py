@@ -11,6 +11,8 @@ import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import Call
+from lmi_backend.names import check_name
+from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace, with_trace
@@ -42,7 +44,7 @@ class TritonPythonModel:
         close_shared_memory()
         self._entry = entry_of(json.loads(args["model_config"]))
         self._codec = Codec(self._entry)
-        self._noted: set[str] = set()
+        self._dropped = DroppedParameters()
         try:
             self._loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
         except LmiError as error:
@@ -64,6 +66,8 @@ class TritonPythonModel:
     def _take(self, request: Any) -> None:
         sender = request.get_response_sender()
         try:
+            # Triton sends it back with each response.
+            check_name("id", request.request_id())
             rows = self._codec.read_inputs(request)
             parameters = json.loads(request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
@@ -93,9 +97,7 @@ class TritonPythonModel:
         except LmiError as error:
             self._loaded.service.refused(error)
             sink.fail(error)
-        for name in {*taken.dropped} - self._noted:
-            self._noted.add(name)
-            _log.warning("parameter %s of an LMI body changes nothing here (said once)", name)
+        self._dropped.note(taken.dropped)
 
     def is_ready(self) -> bool:
         """Tell whether a worker takes requests. Triton asks from 26.03 on."""

@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
+from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 from lmi_backend.workers.mpi import readable
 from lmi_backend.workers.process_session import kill_session
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from lmi_backend.workers.command import WorkerCommand
 
 _TAIL_LINES = 30
+# Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
+_LINE_LENGTH = 8192
+_READ_BYTES = 1 << 16
 
 
 class WorkerProcess:
@@ -75,8 +79,9 @@ class WorkerProcess:
         with pipe:
             for raw in pipe:
                 # A progress bar draws over its line; only the last drawing counts.
-                text = raw.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
-                line = self.redact(readable(text))
+                text = raw.rstrip().rpartition(b"\r")[2][:_READ_BYTES].decode("utf-8", "replace")
+                # Cut last: a secret that is cut is not found.
+                line = printable(self.redact(readable(text)), _LINE_LENGTH)
                 if line:
                     self._tail.append(line)
                     self._on_line(line)

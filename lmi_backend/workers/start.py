@@ -216,4 +216,5 @@ def _engine_config(plan: EnginePlan) -> EngineConfig:
         output_formatter=plan.output_formatter,
         tgi_compat=plan.tgi_compat,
         adapters=dict(plan.adapters),
+        structure_bounds=plan.structure_bounds,
     )

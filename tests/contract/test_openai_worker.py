@@ -24,7 +24,8 @@ def engine(
 ) -> Iterator[Any]:
     # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
     environment = {"option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret"}
-    properties = tiny_properties | environment
+    tools = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
+    properties = tiny_properties | environment | tools
     if request.param == "transformers":
         names = ("option.model_id", "option.pythonExecutable", "option.dtype")
         properties = {name: properties[name] for name in names}
@@ -64,6 +65,49 @@ def test_errors_have_their_status(engine: Any, wrong: dict[str, Any], status: in
     for body in ({"messages": CHAT} | wrong, {"messages": CHAT, "stream": True} | wrong):
         got, said = ask(engine, "/v1/chat/completions", body)
         assert (got, said["error"]["code"]) == (status, status)
+
+
+CHOICES = [f"choice number {number}" for number in range(20_000)]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"enum": CHOICES}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum": CHOICES}}}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"structured_outputs": {"choice": CHOICES}},
+        {"structured_outputs": {"regex": "a?" * 500}},
+        {"response_format": SCHEMA},
+        {"tools": [TOOL], "tool_choice": "required"},
+        {"model": "y" * 1_000_000},
+    ],
+    ids=["choice", "regex", "response_format", "tools", "model"],
+)
+def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> None:
+    for more in ({}, {"stream": True}):
+        status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT} | wrong | more)
+        assert (status, said["error"]["type"]) == (400, "BadRequestError")
+        assert len(json.dumps(said)) < 1000
+
+
+def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
+    schema = {"type": "object", "properties": {"x": {"enum": CHOICES}}, "required": ["x"]}
+    # vLLM keeps a model to the schema of a tool that is strict.
+    definition = {"name": "f", "strict": True, "input_schema": schema}
+    added = {
+        "type": "tool_addition",
+        "tool": {"type": "tool_definition", "definition": definition},
+    }
+    body = {
+        "model": "lmi",
+        "max_tokens": 5,
+        "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [added]}],
+        "tool_choice": {"type": "any"},
+    }
+    status, said = ask(engine, "/v1/messages", body)
+    is_vllm = engine.plan.engine == "vllm"
+    assert status == (400 if is_vllm else 404)
+    assert ("max_structure_" in json.dumps(said)) == is_vllm
 
 
 @pytest.mark.parametrize("how", [{"stream": True}, {"n": 2}])

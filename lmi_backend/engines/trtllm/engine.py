@@ -22,6 +22,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -93,6 +94,8 @@ class TrtllmEngine:
         self._open += 1
 
     def _submit(self, ids: list[int], request: GenerateRequest) -> Any:
+        bounds = self._config.structure_bounds
+        check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         try:
             return self._llm.generate_async(
                 ids,

@@ -31,6 +31,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -71,9 +72,7 @@ class VllmEngine:
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
         self._max_model_len = self._engine.model_config.max_model_len
-        self._http = await HttpApp.create(
-            self._engine, arguments, self._adapters, self._config.front_end
-        )
+        self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
         return Capabilities(
@@ -125,6 +124,8 @@ class VllmEngine:
 
     async def _ask(self, request: GenerateRequest) -> dict[str, Any]:
         """Return the arguments of `AsyncLLM.generate`."""
+        bounds = self._config.structure_bounds
+        check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         return {
             "sampling_params": sampling_params(request, self._model_defaults),
             "prompt": await self._prompt(request),

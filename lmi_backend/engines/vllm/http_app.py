@@ -9,20 +9,31 @@ import contextvars
 import logging
 import os
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
-from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError
+from lmi_backend.engines.vllm.bodies import check_body
+from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
+from lmi_backend.generation import Chunk
+from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
+    from lmi_backend.engines.protocol import EngineConfig
     from lmi_backend.engines.vllm.adapters import Adapters
-    from lmi_backend.generation import Call, Chunk
+    from lmi_backend.generation import Call
+    from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
 
+_OWN_SIZE: Final = 4
+_OWN_DEPTH: Final = 16
+"""Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
 DEFAULT_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""
 
@@ -39,12 +50,12 @@ _counts: contextvars.ContextVar[list[int]] = contextvars.ContextVar("counts")
 class HttpApp:
     """vLLM's application, called without a socket. `create` makes one."""
 
-    def __init__(self, app: Any, engine: Any) -> None:
-        self._app, self._engine = app, engine
+    def __init__(self, app: Any, engine: Any, bounds: StructureBounds) -> None:
+        self._app, self._engine, self._bounds = app, engine, bounds
 
     @classmethod
     async def create(
-        cls, engine: Any, engine_args: Any, adapters: Adapters, options: Mapping[str, Any]
+        cls, engine: Any, engine_args: Any, adapters: Adapters, config: EngineConfig
     ) -> HttpApp:
         """Build the application.
 
@@ -53,8 +64,8 @@ class HttpApp:
             ConfigurationError: vLLM's server refuses an option's value.
         """
         server = compat.http_server()
-        arguments = _arguments(server, engine_args, options)
-        client = _CountingClient(engine)
+        arguments = _arguments(server, engine_args, config.front_end)
+        client = _CountingClient(engine, _wrapped(config.structure_bounds))
         tasks = await engine.get_supported_tasks()
         with _hidden():
             app = server.build_app(arguments, tasks, engine.model_config)
@@ -67,7 +78,7 @@ class HttpApp:
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.
         app.state.openai_serving_models.lora_requests = adapters.known
-        return cls(app, engine)
+        return cls(app, engine, config.structure_bounds)
 
     async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
         """Answer a body.
@@ -75,6 +86,11 @@ class HttpApp:
         Raises:
             EngineDeadError: the engine died under it.
         """
+        try:
+            check_body(call.body, self._bounds)
+        except RequestError as error:
+            yield _refusal(error)
+            return
         counts = [0, 0]
         _counts.set(counts)
         generated = 0
@@ -101,6 +117,13 @@ class HttpApp:
         return EngineDeadError(f"vLLM's engine core died: {self._engine.dead_error}")
 
 
+def _refusal(error: RequestError) -> Chunk:
+    """Return an error as vLLM's server would answer it."""
+    said = {"message": str(error), "type": "BadRequestError", "param": error.field, "code": 400}
+    data = msgspec.json.encode({"error": said})
+    return Chunk(data, is_last=True, status=400, headers={"content-type": "application/json"})
+
+
 class _NoServer:
     """Takes the place of uvicorn's server; nothing reads what is set."""
 
@@ -108,15 +131,19 @@ class _NoServer:
 
 
 class _CountingClient:
-    """The engine, whose generated tokens are counted for the call they belong to."""
+    """The engine, whose generated tokens are counted for the call they belong to.
 
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    All that vLLM's server asks of it comes through here, so what it compiles is looked at too.
+    """
+
+    def __init__(self, engine: Any, bounds: StructureBounds) -> None:
+        self._engine, self._bounds = engine, bounds
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        _check(_params(args, kwargs), self._bounds)
         counts = _counts.get([0, 0])
         seen: dict[int, int] = {}
         prompt_tokens = 0
@@ -135,11 +162,37 @@ def _count(
     counts: list[int], seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> None:
     """Add an output's new tokens; vLLM gives all so far, or only what is new."""
-    params = kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
+    kind = getattr(_params(args, kwargs), "output_kind", None)
     given = len(answer.token_ids)
-    is_cumulative = getattr(params, "output_kind", None) == compat.RequestOutputKind.CUMULATIVE
+    is_cumulative = kind == compat.RequestOutputKind.CUMULATIVE
     counts[1] += given - seen.get(answer.index, 0) if is_cumulative else given
     seen[answer.index] = given
+
+
+def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:
+    return kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
+
+
+def _wrapped(bounds: StructureBounds) -> StructureBounds:
+    """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
+    return replace(
+        bounds,
+        size=_OWN_SIZE * bounds.size,
+        depth=bounds.depth + _OWN_DEPTH,
+        repeats=_OWN_SIZE * bounds.repeats,
+    )
+
+
+def _check(params: Any, bounds: StructureBounds) -> None:
+    """Check what will be compiled, whichever field of a body it was made of."""
+    structures = getattr(params, "structured_outputs", None)
+    if structures is None:
+        return
+    given = {name: value for name, value in vars(structures).items() if value is not None}
+    try:
+        check_structures(given, bounds)
+    except RequestError as error:
+        raise compat.VLLMClientError(str(error)) from error
 
 
 def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any:

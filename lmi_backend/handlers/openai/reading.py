@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
+from lmi_backend.names import check_name
+from lmi_backend.printable import listed
 from lmi_backend.schema import values
+from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.parameters import Asked, answers_wanted, make_sampling, read_parameters
 
 if TYPE_CHECKING:
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Sampling
 
-_log = logging.getLogger(__name__)
-
+_DROPPED: Final = DroppedParameters()
+"""Of this worker's one model."""
 DEFAULT_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""
 _COMPLETION_TOKENS: Final = 16
@@ -96,11 +98,13 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
 
     Raises:
         HttpError: there is neither a model nor an adapter of that name.
+        RequestError: no adapter can have that name.
     """
     if body.model in ("", DEFAULT_NAME):
         return ""
+    check_name("model", body.model)
     if body.model not in adapters:
-        known = ", ".join([DEFAULT_NAME, *adapters])
+        known = listed([DEFAULT_NAME, *adapters])
         raise HttpError(404, f"The model {body.model!r} does not exist; there are: {known}")
     return body.model
 
@@ -120,8 +124,7 @@ def _read(
     dropped: list[str] = []
     named = {name: value for name, value in given.items() if name not in _OURS}
     asked: Asked = read_parameters(named, dropped=dropped)
-    for name in dropped:
-        _log.info("a body's %s is not known and is dropped", name)
+    _DROPPED.note(dropped)
     has_limit = "max_tokens" in asked
     # OpenAI samples unless it is told not to.
     asked = {"temperature": 1.0, "max_tokens": 1 << 30} | asked

@@ -15,6 +15,7 @@ from lmi_backend.options.kinds import (
     whole,
 )
 from lmi_backend.options.option import NOTHING, Option
+from lmi_backend.structures import DEFAULT_BOUNDS
 
 _ONE_PROCESS = {"neuronx": "one process drives all Neuron cores"}
 _UNBUDGETED = "this engine has no token budget of a step"
@@ -257,6 +258,36 @@ MAX_OUTPUT_SIZE: Final = Option(
     env=("MAX_NETTY_BUFFER_SIZE",),
     plan_field="max_message_size",
     help="Largest message between stub and worker, in bytes; a longer request is refused.",
+)
+MAX_STRUCTURE_SIZE: Final = Option(
+    name="option.max_structure_size",
+    kind=whole(1),
+    default=DEFAULT_BOUNDS.size,
+    plan_field="structure_bounds",
+    help="Bytes of the largest grammar, schema or list of tools in a request: it is compiled on "
+    "the cores that serve all streams.",
+)
+MAX_STRUCTURE_CHOICES: Final = Option(
+    name="option.max_structure_choices",
+    kind=whole(1),
+    default=DEFAULT_BOUNDS.choices,
+    plan_field="structure_bounds",
+    help="Members of the longest list in a structured output: of choices, or of an enum.",
+)
+MAX_STRUCTURE_DEPTH: Final = Option(
+    name="option.max_structure_depth",
+    kind=whole(1),
+    default=DEFAULT_BOUNDS.depth,
+    plan_field="structure_bounds",
+    help="Objects and lists within each other in a structured output.",
+)
+MAX_STRUCTURE_REPEATS: Final = Option(
+    name="option.max_structure_repeats",
+    kind=whole(0),
+    default=DEFAULT_BOUNDS.repeats,
+    plan_field="structure_bounds",
+    help="Characters of a pattern or a grammar that are repeated, written out: a{1,20} has 20; ?, "
+    "* and + count as 8. All patterns of a request may have five times as many.",
 )
 STREAM_INTERVAL: Final = Option(
     name="option.stream_interval",

@@ -1,0 +1,240 @@
+"""A client that asks for a structured output which takes the server's cores to compile."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from serving import Served, serve, write_properties
+
+from lmi_backend.engines.vllm.bodies import check_body
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.schema.context import Context
+from lmi_backend.schema.request import read_request
+from lmi_backend.serving.limits import Limits
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+
+CHOICES = [f"choice number {number}" for number in range(20_000)]
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def _pattern(pattern: str) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}}
+
+
+# What of each kind stopped or slowed vLLM 0.32 with xgrammar, and the bound that refuses it.
+SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
+    "enum": ({"enum": CHOICES}, "max_structure_choices"),
+    "short enum": ({"enum": list(range(20_000))}, "max_structure_choices"),
+    "deep": (_nested(200), "max_structure_depth"),
+    "deeper than Python": ({"a": json.loads("[" * 500 + "]" * 500)}, "max_structure_depth"),
+    "large": ({f"p{number}": {"type": "string"} for number in range(9000)}, "max_structure_size"),
+    "repetition": (_pattern("^[a-z]{1,20000}$"), "max_structure_repeats"),
+    "nested repetition": (_pattern("^(([a-z]{1,50}a){1,50}b){1,50}$"), "max_structure_repeats"),
+    "open repetition": (_pattern("a{5000,}"), "max_structure_repeats"),
+    "huge": (_pattern("a{1,%s}" % ("9" * 4000)), "max_structure_repeats"),
+    "many patterns": (
+        {"properties": {f"p{n}": {"pattern": "[a-z]{1,1000}"} for n in range(100)}},
+        "max_structure_repeats",
+    ),
+    "a key": ({"patternProperties": {"^[a-z]{1,5000}$": {}}}, "max_structure_repeats"),
+}  # fmt: skip
+TEXTS = {
+    "regex": ("a?" * 500, "max_structure_repeats"),
+    "grammar": ("root ::= " + '"a"? ' * 500, "max_structure_repeats"),
+    "long grammar": (
+        "root ::= " + " | ".join(f'"{word}"' for word in CHOICES),
+        "max_structure_size",
+    ),
+}
+schemas = pytest.mark.parametrize(("schema", "bound"), SCHEMAS.values(), ids=SCHEMAS)
+
+FINE: dict[str, Any] = {
+    "a city": {"enum": [f"city {number}" for number in range(1000)]},
+    "a form": {
+        "type": "object",
+        "properties": {
+            f"field_{number}": {
+                "type": "object",
+                "description": "What stands in it? One line, *short*." * 3,
+                "properties": {
+                    "name": {"type": "string", "pattern": "^[A-Za-z0-9 _.-]{1,255}$"},
+                    "when": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"},
+                }
+                if number < 10
+                else {"name": {"type": "string", "maxLength": 100_000}},
+                "required": ["name"],
+            }
+            for number in range(250)
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("structures")
+    plain = {"option.rolling_batch": "echo"}
+    models = [
+        write_properties(folder / "echo", plain),
+        write_properties(folder / "wide", plain | {"option.max_structure_choices": 30_000,
+                                                    "option.max_structure_size": 1_000_000}),
+    ]  # fmt: skip
+    with serve(models, folder, "--clients", "trtllm") as server:
+        yield server
+
+
+def _lmi(parameters: dict[str, Any]) -> dict[str, Any]:
+    return {"request": json.dumps({"inputs": "a b", "parameters": parameters})}
+
+
+ROADS: dict[str, Any] = {
+    "lmi": lambda: _lmi({"guided_choice": CHOICES}),
+    "lmi object": lambda: _lmi({"structured_outputs": {"choice": CHOICES}}),
+    "lmi response_format": lambda: _lmi(
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": CHOICES}}}}
+    ),
+    "lmi text": lambda: _lmi({"guided_json": json.dumps({"enum": CHOICES})}),
+    "lmi tensors": lambda: {"inputs": "a b", "guided_choice": CHOICES},
+    "vllm tensors": lambda: {"text_input": "a b", "guided_choice": CHOICES},
+    "vllm sampling_parameters": lambda: {
+        "text_input": "a b",
+        "sampling_parameters": json.dumps({"structured_outputs": json.dumps({"choice": CHOICES})}),
+    },
+    "trtllm": lambda: {
+        "text_input": "a b",
+        "guided_decoding_guide_type": "json_schema",
+        "guided_decoding_guide": json.dumps({"enum": CHOICES}),
+    },
+    "trtllm grammar": lambda: {
+        "text_input": "a b",
+        "guided_decoding_guide_type": "ebnf_grammar",
+        "guided_decoding_guide": TEXTS["long grammar"][0],
+    },
+    "trtllm tag": lambda: {
+        "text_input": "a b",
+        "guided_decoding_guide_type": "structural_tag",
+        "guided_decoding_guide": json.dumps({"structures": [{"schema": {"enum": CHOICES}}]}),
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("road", ROADS.values(), ids=ROADS)
+def test_twenty_thousand_choices_are_refused_on_every_road(echo: Served, road: Any) -> None:
+    status, answer = echo.generate("echo", road())
+    assert status >= 400
+    said = answer["error"] if isinstance(answer["error"], str) else json.dumps(answer)
+    assert "structured_outputs." in said
+    assert "at most " in said
+    assert "(option.max_structure_" in said
+    assert len(said) < 1000
+    assert echo.generate("wide", road())[0] == 200
+
+
+def _refused(structure: dict[str, Any], bounds: StructureBounds = DEFAULT_BOUNDS) -> LmiError:
+    body = {"inputs": "a", "parameters": {"structured_outputs": structure}}
+    work = read_request([{"request": [json.dumps(body)]}], {}, Context()).work
+    assert isinstance(work, tuple)
+    with pytest.raises(RequestError) as refusal:
+        Limits(running=1, waiting=1, seconds=1, structures=bounds).check_structures(work)
+    return refusal.value
+
+
+@schemas
+@pytest.mark.parametrize("is_text", [False, True], ids=["object", "text"])
+def test_a_costly_schema_is_refused(schema: dict[str, Any], bound: str, is_text: bool) -> None:
+    said = str(_refused({"json": json.dumps(schema) if is_text else schema}))
+    # The size of a text is known before it is read.
+    assert bound in said or (is_text and "max_structure_size" in said)
+
+
+@pytest.mark.parametrize(("text", "bound"), TEXTS.values(), ids=TEXTS)
+def test_a_costly_text_is_refused(text: str, bound: str) -> None:
+    assert bound in str(_refused({"regex" if text[0] == "a" else "grammar": text}))
+
+
+@pytest.mark.parametrize("schema", FINE.values(), ids=FINE)
+def test_a_large_schema_of_real_life_is_taken(schema: dict[str, Any]) -> None:
+    read = {"request": [json.dumps({"inputs": "a", "parameters": {"guided_json": schema}})]}
+    work = read_request([read], {}, Context()).work
+    assert isinstance(work, tuple)
+    Limits(running=1, waiting=1, seconds=1).check_structures(work)
+    check_body(
+        json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), DEFAULT_BOUNDS
+    )
+
+
+def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    function = {"name": "f", "parameters": schema}
+    return {
+        "response_format": {
+            "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}
+        },
+        "structured_outputs": {"structured_outputs": {"json": schema}},
+        "its text": {"structured_outputs": {"json": json.dumps(schema)}},
+        "tools": {"tools": [{"type": "function", "function": function}]},
+        "responses": {"text": {"format": {"type": "json_schema", "schema": schema}}},
+        "anthropic": {"tools": [{"name": "f", "input_schema": schema}]},
+        "anthropic format": {"output_config": {"format": {"schema": schema}}},
+        "guided_json": {"guided_json": schema},
+        "tag": {"response_format": {"type": "structural_tag", "structures": [{"schema": schema}]}},
+        "tag's text": {"structured_outputs": {"structural_tag": json.dumps({"format": schema})}},
+    }
+
+
+@schemas
+@pytest.mark.parametrize("field", _openai({}))
+def test_an_openai_body_has_the_same_bounds(field: str, schema: dict[str, Any], bound: str) -> None:
+    body = {"messages": [{"role": "user", "content": "a"}]} | _openai(schema)[field]
+    with pytest.raises(RequestError) as refusal:
+        check_body(json.dumps(body).encode(), DEFAULT_BOUNDS)
+    bounds = {bound, "max_structure_size"} if "text" in field else {bound}
+    assert any(each in str(refusal.value) for each in bounds)
+    assert refusal.value.field in body
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda text: text.encode(),
+        lambda text: text.encode("utf-16"),
+        lambda text: text.encode("utf-16-le"),
+        lambda text: b"\xef\xbb\xbf" + text.encode(),
+        lambda text: text.replace('"n": 1', '"n": NaN').encode(),
+        lambda text: ('{"structured_outputs": null, ' + text[1:]).encode(),
+        lambda text: text.replace("choice", "\\u0063hoice").encode(),
+        lambda text: text.replace("structured_outputs", "structured\\u005foutputs").encode(),
+    ],
+    ids=["utf-8", "utf-16", "utf-16-le", "mark", "nan", "twice", "escaped", "escaped name"],
+)
+def test_a_body_in_another_spelling_is_read_as_vllm_reads_it(encode: Any) -> None:
+    body = json.dumps({"n": 1, "structured_outputs": {"choice": list(range(5000))}})
+    with pytest.raises(RequestError, match="max_structure_choices"):
+        check_body(encode(body), DEFAULT_BOUNDS)
+
+
+@pytest.mark.parametrize("body", [b"", b"[", b"[1]", b"{", b'"a"', b"\xff", b"null", b"{}"])
+def test_a_body_that_is_none_is_left_to_the_server(body: bytes) -> None:
+    check_body(body, DEFAULT_BOUNDS)
+
+
+def test_a_body_nested_beyond_the_stack_is_refused() -> None:
+    with pytest.raises(RequestError, match="nested too deeply"):
+        check_body(b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", DEFAULT_BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "name", ["model", "user", "request_id", "cache_salt", "previous_response_id"]
+)
+@pytest.mark.parametrize("value", ["y" * 1_000_000, "x\nERROR y"], ids=["long", "forged"])
+def test_a_name_in_an_openai_body_is_refused(name: str, value: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        check_body(json.dumps({"prompt": "a", name: value}).encode(), DEFAULT_BOUNDS)
+    assert refusal.value.field == name
+    assert len(str(refusal.value)) < 500

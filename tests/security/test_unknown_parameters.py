@@ -1,0 +1,94 @@
+"""A client that sends parameters nobody knows, as many and as long as it can."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from serving import Served, serve, write_properties
+
+from lmi_backend.handlers.openai.reading import read_completion
+from lmi_backend.schema.context import Context
+from lmi_backend.schema.dropped import DroppedParameters
+from lmi_backend.schema.request import read_request
+
+MANY = 100_000
+MEGABYTE = 1_000_000
+FORGED = "x\nERROR all is lost\r\x1b[2J\u202e\u2028"
+
+
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("unknown")
+    model = write_properties(folder / "echo", {"option.rolling_batch": "echo"})
+    with serve([model], folder) as server:
+        yield server
+
+
+def _body(names: list[str]) -> str:
+    return json.dumps({"inputs": "a b", "parameters": dict.fromkeys(names, 1)})
+
+
+def _said(served: Served, before: int) -> str:
+    return served.log_file.read_bytes()[before:].decode("utf-8", "replace")
+
+
+def test_a_hundred_thousand_names_are_a_few_lines_of_the_log(echo: Served) -> None:
+    before = echo.log_file.stat().st_size
+    names = [f"n{number}" for number in range(MANY)]
+    for start in range(2):
+        status, answer = echo.generate("echo", {"request": _body([f"{start}{n}" for n in names])})
+        assert (status, json.loads(answer["response"])["generated_text"][:3]) == (200, "a b")
+    said = _said(echo, before)
+    assert said.count("\n") <= 12
+    assert len(said) < 4000
+    assert "more unknown parameters" in said
+    assert "n99999" not in said
+
+
+def test_a_name_of_a_megabyte_does_not_reach_the_log(echo: Served) -> None:
+    before = echo.log_file.stat().st_size
+    assert echo.generate("echo", {"request": _body(["y" * MEGABYTE, FORGED])})[0] == 200
+    said = _said(echo, before)
+    assert len(said) < 2000
+    assert "\nERROR" not in said
+    assert not set("\r\x1b\u202e\u2028") & set(said)
+
+
+@pytest.mark.parametrize("name", ["y" * MEGABYTE, FORGED * 1000], ids=["long", "forged"])
+def test_a_refused_name_is_cut_in_the_error(echo: Served, name: str) -> None:
+    status, answer = echo.generate("echo", {"text_input": "a b", "parameters": {name: 1}})
+    assert status == 400
+    assert len(answer["error"]) < 1000
+    assert "is not a parameter of this server" in answer["error"]
+    assert answer["error"].isprintable()
+
+
+def test_what_is_kept_of_names_does_not_grow(caplog: pytest.LogCaptureFixture) -> None:
+    dropped = DroppedParameters()
+    for start in range(0, MANY, 1000):
+        named = {f"{number}" + "z" * 5000: 1 for number in range(start, start + 1000)}
+        taken = read_request([{"inputs": ["a"]}], named | {"beam_width": 2}, Context())
+        dropped.note(taken.dropped)
+    assert (
+        sum(len(name) for kept in vars(dropped).values() if isinstance(kept, set) for name in kept)
+        < 1000
+    )
+    assert len(caplog.messages) < 20
+    assert sum("beam_width" in message for message in caplog.messages) == 1
+
+
+def test_an_openai_body_says_as_little(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for start in range(3):
+        read_completion(
+            {"prompt": "a"} | {f"{start} {number}{FORGED}": 1 for number in range(MANY)}
+        )
+    assert len(caplog.messages) < 20
+    assert all(len(message) < 200 and message.isprintable() for message in caplog.messages)
+
+
+def test_a_file_of_the_log_is_there(echo: Served, tmp_path: Path) -> None:
+    # Else the tests above would read nothing and find nothing.
+    assert "worker echo/0 is ready" in _said(echo, 0)
