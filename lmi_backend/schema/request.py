@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
-from lmi_backend.schema.body import make_body, read_body
+from lmi_backend.schema.body import make_body, of_tenant, read_body
 from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
@@ -41,6 +41,13 @@ def read_request(
     Raises:
         LmiError: naming the field that is wrong.
     """
+    # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
+    return of_tenant(_read(rows, parameters, context), parameters, "tenant")
+
+
+def _read(
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+) -> Taken:
     rows = [{name: value for name, value in row.items() if value} for row in rows]
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
