@@ -120,7 +120,7 @@ def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -
     if adapter := headers.get("x-amzn-sagemaker-adapter-identifier"):
         top["adapters"] = adapter
     taken = read_lmi(body["inputs"], parameters | top, context, is_body=True)
-    return Taken(taken.work, LmiBodyReply(taken.reply), taken.dropped)
+    return replace(taken, reply=LmiBodyReply(taken.reply))
 
 
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:
