@@ -85,11 +85,23 @@ def _limits(text: str) -> dict[str, Any]:
     return {name: int(value) for name, value in limits.items()}
 
 
+def _weights(text: str) -> dict[str, int]:
+    weights = _json_object(text)
+    for name, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
+            message = f"has {json.dumps(weight)} for {json.dumps(name)}"
+            raise ValueError(message)
+    return weights
+
+
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
 TEXT: Kind[str] = Kind("text", str, "any text")
 JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
 PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
 LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…")
+WEIGHTS: Kind[Mapping[str, int]] = Kind(
+    "weights", _weights, "a JSON object of name to a whole number, 1 or more"
+)
 ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
 
 

@@ -47,7 +47,9 @@ class EnginePlan:
     max_running: int = 256
     """Requests that one worker generates for at once."""
     queue_size: int = 1000
-    """Requests that wait in the engines' queues before one is refused."""
+    """Requests that wait before one is refused."""
+    tenant_weights: Mapping[str, int] = field(default_factory=dict)
+    """Tenant to the answers it starts in its turn, where it is not 1."""
     load_timeout: int = 1800
     """Seconds for a worker to become ready."""
     request_timeout: int = 240
@@ -122,9 +124,15 @@ class EnginePlan:
         return f"engine {self.engine}{ranks}"
 
     @property
+    def worker_requests(self) -> int:
+        """Requests that run at once in one worker; `max_running` is each data-parallel copy's."""
+        copies: int = self.engine_arguments.get("data_parallel_size", 1)
+        return self.max_running * copies
+
+    @property
     def max_requests(self) -> int:
         """Requests that run at once over all workers."""
-        return self.max_running * self.workers
+        return self.worker_requests * self.workers
 
     def secrets(self) -> Iterator[tuple[str, str]]:
         """Yield name and value of what nobody may read in a log: all of option.env, and others."""

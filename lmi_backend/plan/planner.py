@@ -93,6 +93,7 @@ def _limits(options: LmiOptions) -> dict[str, Any]:
     flush = options[opt.STREAM_FLUSH]
     return {
         "queue_size": options[srv.JOB_QUEUE_SIZE],
+        "tenant_weights": options[srv.TENANT_WEIGHTS],
         "load_timeout": options[opt.MODEL_LOADING_TIMEOUT],
         "request_timeout": options[opt.PREDICT_TIMEOUT],
         "hang_timeout": options[opt.HANG_TIMEOUT],

@@ -6,6 +6,7 @@ An HTTP gateway puts in what it got and writes out what it gets: nothing is lost
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
@@ -17,7 +18,7 @@ from lmi_backend.schema.legacy_chat import LegacyChatReply
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, Taken
-from lmi_backend.schema.values import OBJECT, read_value
+from lmi_backend.schema.values import OBJECT, STRING, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,8 @@ LMI_PATH: Final = "/invocations"
 _LMI_PATHS: Final = ("", LMI_PATH)
 _TOP: Final = ("stream", "adapters", "model")
 """Fields of an LMI body beside `inputs` and `parameters`."""
+TENANT_HEADERS: Final = ("x-gateway-inference-fairness-id", "x-tenant-id")
+"""The first one there counts; it is what Kubernetes' inference gateways call it."""
 
 
 def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
@@ -53,9 +56,22 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
     text = str(inputs["request"][0])
     path = str(inputs.get("path", [""])[0])
     try:
-        return _read(text, path, _headers(inputs), context)
+        headers = _headers(inputs)
+        return of_tenant(_read(text, path, headers, context), headers, *TENANT_HEADERS)
     except RequestError as error:
         raise as_lmi(error) from error
+
+
+def of_tenant(taken: Taken, named: Mapping[str, Any], *names: str) -> Taken:
+    """Return a request with the tenant that one of some names says, if one does.
+
+    Raises:
+        RequestError: it is not a string.
+    """
+    for name in names:
+        if name in named:
+            return replace(taken, tenant=read_value(STRING, name, named[name]))
+    return taken
 
 
 def make_body(inputs: Any, named: Mapping[str, Any]) -> Taken:
@@ -105,7 +121,7 @@ def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -
     if adapter := headers.get("x-amzn-sagemaker-adapter-identifier"):
         top["adapters"] = adapter
     taken = read_lmi(body["inputs"], parameters | top, context, is_body=True)
-    return Taken(taken.work, LmiBodyReply(taken.reply), taken.dropped)
+    return replace(taken, reply=LmiBodyReply(taken.reply))
 
 
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:

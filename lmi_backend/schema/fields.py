@@ -43,7 +43,7 @@ CONTROLS: Final = frozenset(
         "do_sample", "details", "return_full_text", "adapter", "priority", "stream", "n", "best_of",
         "logprobs", "prompt_logprobs", "top_n_tokens", "decoder_input_details", "output_formatter",
         "model", "exclude_prompt", "return_log_probs", "response_format", "lora_number", "end_id",
-        "guide_type", "guide", "cancel",
+        "guide_type", "guide", "cancel", "tenant",
     }
 )  # fmt: skip
 """Targets that are about the request, not about picking tokens."""
@@ -103,6 +103,7 @@ FIELDS: Final[dict[str, Field]] = {
     "model": Field("model", STRING),
     "priority": Field("priority", integer()),
     "stream": Field("stream", BOOLEAN),
+    "tenant": Field("tenant", STRING),
     # Triton's TensorRT-LLM backend: the ensemble's names, then those of its core model.
     "stop_words": Field("stop", STRINGS, _TRT),
     "random_seed": Field("seed", SEED, _TRT),

@@ -66,7 +66,7 @@ def read_lmi(inputs: Any, named: dict[str, Any], context: Context, *, is_body: b
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
-    return Taken(requests, LmiReply(wanted, body), tuple(dropped))
+    return Taken(requests, LmiReply(wanted, body), tuple(dropped), asked.get("tenant", ""))
 
 
 def _wanted(asked: Asked, prompts: list[Prompt], context: Context, *, is_list: bool) -> FormatAsked:

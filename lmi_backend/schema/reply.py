@@ -61,6 +61,8 @@ class Taken:
     reply: Reply
     dropped: tuple[str, ...] = ()
     """Parameters that change nothing, as in LMI; worth a line in the log."""
+    tenant: str = ""
+    """On whose behalf, as the request says; empty for the tenant all others share."""
 
 
 def rename_prompt(error: LmiError, field: str) -> LmiError:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_name
-from lmi_backend.schema.body import make_body, read_body
+from lmi_backend.schema.body import make_body, of_tenant, read_body
 from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
@@ -43,7 +43,8 @@ def read_request(
         LmiError: naming the field that is wrong.
     """
     given = [{name: value for name, value in row.items() if value} for row in rows]
-    taken = _read(given, parameters, context)
+    # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
+    taken = of_tenant(_read(given, parameters, context), parameters, "tenant")
     try:
         _check_names(taken)
     except RequestError as error:

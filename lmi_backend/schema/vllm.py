@@ -88,7 +88,7 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Take
     prefix = "" if excludes or not isinstance(prompt, str) else prompt
     shows_logprobs = asked.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
-    return Taken((request,), reply)
+    return Taken((request,), reply, tenant=asked.get("tenant", ""))
 
 
 def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:

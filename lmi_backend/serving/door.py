@@ -81,10 +81,10 @@ class Door:
                 guest.abort(numbers)
             case msg.Drain(seconds=seconds):
                 guest.put(msg.Drained(self._service.drain(seconds)))
-            case msg.Submit(id=number, requests=work):
-                self._try(guest, number, lambda sink: self._service.submit(work, sink))
-            case msg.Ask(id=number, call=call):
-                self._try(guest, number, lambda sink: self._service.submit(call, sink))
+            case msg.Submit(id=number, requests=work, tenant=tenant):
+                self._try(guest, number, lambda s: self._service.submit(work, s, tenant=tenant))
+            case msg.Ask(id=number, call=call, tenant=tenant):
+                self._try(guest, number, lambda s: self._service.submit(call, s, tenant=tenant))
             case msg.Manage(id=number, body=body):
                 self._try(guest, number, lambda sink: self._desk.handle(body, self._service, sink))
 

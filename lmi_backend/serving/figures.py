@@ -26,7 +26,10 @@ FAMILIES: Final = {
     ),
     "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
     "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
-    "lmi_engine_requests_waiting": (GAUGE, "Requests the engine holds back"),
+    "lmi_engine_requests_waiting": (
+        GAUGE,
+        "Requests held back: by the engine, and its share of those that wait for any worker",
+    ),
     "lmi_engine_kv_cache_usage_ratio": (GAUGE, "Share of KV-cache blocks in use, 0 to 1"),
     "lmi_engine_prompt_tokens_looked_up_total": (
         COUNTER,
@@ -68,6 +71,9 @@ def figures(model: str, now: Snapshot) -> Series:
     for index, worker in enumerate(now.workers):
         labels = (*own, ("worker", str(index)))
         series.update({(name, labels): value for name, value in _of_worker(worker)})
+        # So their sum counts each request once, and a worker's value can be compared as before.
+        share, rest = divmod(now.waiting, len(now.workers))
+        series["lmi_engine_requests_waiting", labels] += share + (index < rest)
     return series
 
 

@@ -64,6 +64,10 @@ class SharedWorkers:
         self.check()
         return 0, self
 
+    def capacity(self) -> int:
+        """See `Workers`; the model lets requests wait."""
+        return _LIMITS.running
+
     def check(self) -> Context:
         """Return the model's context.
 

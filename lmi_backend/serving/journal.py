@@ -82,10 +82,13 @@ class Journal:
             level = logging.WARNING if session.error is not None else logging.INFO
             _log.log(level, "%s", self._line(session, outcome))
 
-    def snapshot(self, num_open: int, workers: list[WorkerFigures]) -> Snapshot:
+    def snapshot(
+        self, num_open: int, workers: list[WorkerFigures], num_waiting: int = 0
+    ) -> Snapshot:
         """Return the figures now."""
         return Snapshot(
             open=num_open,
+            waiting=num_waiting,
             ended=dict(self._ended),
             responses=self._responses,
             prompt_tokens=self._prompt_tokens,
@@ -102,7 +105,7 @@ class Journal:
             "model": self._model,
             "request_id": session.sink.request_id,
             "outcome": outcome,
-            "worker": session.worker,
+            "worker": "-" if session.worker is None else session.worker,
             "prompt_tokens": session.num_prompt_tokens,
             "generation_tokens": session.num_tokens,
             "responses": session.num_sent,

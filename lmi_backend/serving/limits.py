@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
 
@@ -20,23 +22,31 @@ class Limits:
     running: int
     """Answers that all workers generate at once."""
     waiting: int
-    """Answers that wait in the engines' queues."""
+    """Answers that wait, here and in the engines' queues."""
     seconds: float
     """How long a request may run."""
     size: int = (1 << 32) - 1
     """Bytes of the largest request, as it is sent to a worker."""
     structures: StructureBounds = DEFAULT_BOUNDS
     """What a request may ask of the compiler of structured outputs."""
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """Tenant to the answers it starts in its turn, where it is not 1."""
+
+    @property
+    def places(self) -> int:
+        """Answers that run or wait at once."""
+        return self.running + self.waiting
 
     @classmethod
     def of(cls, plan: EnginePlan) -> Limits:
         """Return the limits of a plan."""
         return cls(
-            plan.max_requests,
-            plan.queue_size,
-            plan.request_timeout,
-            plan.max_message_size,
-            plan.structure_bounds,
+            running=plan.max_requests,
+            waiting=plan.queue_size,
+            seconds=plan.request_timeout,
+            size=plan.max_message_size,
+            structures=plan.structure_bounds,
+            weights=plan.tenant_weights,
         )
 
     def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:
@@ -65,11 +75,10 @@ class Limits:
             RequestError: there never is.
             UnavailableError: there is none now.
         """
-        places = self.running + self.waiting
-        if width > places:
+        if width > self.places:
             problem = f"asks for {width} answers at once"
-            raise RequestError(problem, field="the request", accepted=f"at most {places}")
-        if taken + width > places:
+            raise RequestError(problem, field="the request", accepted=f"at most {self.places}")
+        if taken + width > self.places:
             raise UnavailableError(
                 f"all places are taken: {self.running} requests run "
                 f"(option.max_rolling_batch_size) and {self.waiting} wait (job_queue_size)"

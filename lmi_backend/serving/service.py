@@ -1,9 +1,10 @@
 """Serve one model: requests in, answers out through their sinks.
 
-A request takes a slot, goes to a worker, and comes back as deltas on a watcher thread of the
-pool. That thread only stores them and marks the request ready; sender threads do the sending,
-which waits on Triton. Whatever arrives while a request is being sent joins its next response; when
-many streams run, the worker has already let tokens wait for each other (`workers/pace.py`).
+A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`),
+and comes back as deltas on a watcher thread of the pool. That thread only stores them and marks
+the request ready; sender threads do the sending, which waits on Triton. Whatever arrives while a
+request is being sent joins its next response; when many streams run, the worker has already let
+tokens wait for each other (`workers/pace.py`).
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ import math
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import (
     CancelledError,
-    ConnectionLostError,
     EngineDeadError,
     EngineError,
     LmiError,
     StoppingError,
 )
 from lmi_backend.generation import Call, Delta
+from lmi_backend.serving.admission import tenant_key
+from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.session import Session, Sink
@@ -48,6 +50,8 @@ _HTTP_ERROR = 400
 _POLL_SECONDS = 0.02
 # For the errors of those that are cut to be sent.
 _LAST_SECONDS = 5.0
+_AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize"})
+"""Paths whose answers are no work for the engine."""
 
 
 class Service:
@@ -61,7 +65,7 @@ class Service:
         self._numbers = itertools.count(1)
         self._ready: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
         self._is_closing = False
-        self._taken = 0
+        self._dispatch = Dispatch(workers, limits, self._lock, self._set_error)
         self._watch = Watch(self._open_sessions, self._end_early)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
@@ -73,12 +77,16 @@ class Service:
         capabilities = self._pool.start(self)
         for thread in (*self._senders, self._watch):
             thread.start()
+        self._dispatch.start()
         return capabilities
 
-    def submit(self, work: msg.Work, sink: Sink, seconds: float = math.inf) -> None:
-        """Start a request; its answer, or its error, goes to the sink from another thread.
+    def submit(
+        self, work: msg.Work, sink: Sink, seconds: float = math.inf, tenant: str = ""
+    ) -> None:
+        """Take a request; its answer, or its error, goes to the sink from another thread.
 
-        It may run for so many seconds, if the model's own limit is not less.
+        It may wait and run for so many seconds, if the model's own limit is not less. Tenants whose
+        requests wait take turns.
 
         Never blocks. Triton's queue cannot do the waiting: with any bound on it, its batcher looks
         at the next request only every 0.5 s (dynamic_batch_scheduler.cc, seen on 24.10).
@@ -89,26 +97,30 @@ class Service:
             RequestError: it asks for more than the limits allow.
         """
         number, deadline = next(self._numbers), self._deadline(seconds)
+        tenant = tenant_key(tenant)
         if isinstance(work, Call):
             session = Session(number, sink, width=1, n=1, deadline=deadline)
-            self._start(session, msg.Ask(number, work))
+            session.tenant = tenant
+            message = msg.Ask(number, work, tenant)
+            self._start(session, message, may_wait=work.path not in _AT_ONCE)
             return
         self._limits.check_structures(work)
         n = work[0].n
         session = Session(number, sink, width=len(work) * n, n=n, deadline=deadline)
-        self._start(session, msg.Submit(number, work))
+        session.tenant, session.priority = tenant, work[0].priority
+        self._start(session, msg.Submit(number, work, tenant), may_wait=True)
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
         number = next(self._numbers)
         session = Session(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(session, msg.Adapt(number, name, folder, preload, pin))
+        self._start(session, msg.Adapt(number, name, folder, preload, pin), may_wait=False)
 
     def manage(self, body: dict[str, Any], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
         number = next(self._numbers)
         session = Session(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(session, msg.Manage(number, body))
+        self._start(session, msg.Manage(number, body), may_wait=False)
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""
@@ -124,23 +136,19 @@ class Service:
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.seconds)
 
-    def _start(self, session: Session, message: msg.ToWorker | msg.Manage) -> None:
+    def _start(
+        self, session: Session, message: msg.ToWorker | msg.Manage, *, may_wait: bool
+    ) -> None:
         if self._is_closing:
             raise StoppingError("the server is stopping")
-        self._limits.check(self._taken, session.width)
         # Packed first: what cannot be packed must not leave a session behind.
-        frame = encode([message])
-        self._limits.check_size(len(frame))
-        session.worker, worker = self._pool.claim(session.width)
+        session.frame = encode([message])
+        self._limits.check_size(len(session.frame))
         with self._lock:
+            worker = self._dispatch.enter(session, may_wait=may_wait)
             self._sessions[session.number] = session
-            self._taken += session.width
-        # From here on the worker's death finds the session; before, the send fails.
-        try:
-            worker.send_frame(frame)
-        except ConnectionLostError as error:
-            with self._lock:
-                self._set_error(session, EngineDeadError(f"worker {worker.name}: {error}"))
+        if worker is not None:
+            self._dispatch.send(session, worker)
         self._watch.wake()
 
     def drain(self, seconds: float) -> int:
@@ -170,13 +178,15 @@ class Service:
     def snapshot(self) -> Snapshot:
         """Return the figures now."""
         with self._lock:
-            return self._journal.snapshot(len(self._sessions), self._pool.figures())
+            waiting = self._dispatch.num_waiting
+            return self._journal.snapshot(len(self._sessions), self._pool.figures(), waiting)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
         self._is_closing = True
         self._watch.stop()
         self._pool.close()
+        self._dispatch.stop()
         for _ in self._senders:
             self._ready.put(None)
 
@@ -228,11 +238,12 @@ class Service:
                 return
             session.drop()
             self._set_error(session, error)
-        self._pool.abort(session.worker, [session.number])
+        self._dispatch.abort(session)
 
     def _set_error(self, session: Session, error: LmiError) -> None:
         if session.error is None and not session.is_complete:
             session.error = error
+            self._dispatch.withdraw(session)
             self._schedule(session)
 
     def _schedule(self, session: Session) -> None:
@@ -249,7 +260,7 @@ class Service:
                 outcome = _send(session.sink, pieces, error, is_complete=is_complete)
             except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
                 _log.exception("request %d: its answer cannot be sent", session.number)
-                self._pool.abort(session.worker, [session.number])
+                self._dispatch.abort(session)
                 outcome = "unsendable"
                 with contextlib.suppress(Exception):
                     session.sink.fail(EngineError("the answer cannot be sent"))
@@ -264,9 +275,8 @@ class Service:
                     self._schedule(session)
                 return
             del self._sessions[session.number]
-            self._taken -= session.width
             self._journal.ended(session, outcome)
-        self._pool.done(session.worker, session.width)
+            self._dispatch.ended(session)
 
 
 def _send(sink: Sink, pieces: list[Piece], error: LmiError | None, *, is_complete: bool) -> str:

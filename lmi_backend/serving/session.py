@@ -49,14 +49,18 @@ class Session:
         "deadline",
         "error",
         "first_at",
+        "frame",
+        "is_held",
         "is_scheduled",
         "n",
         "num_prompt_tokens",
         "num_sent",
         "num_tokens",
         "number",
+        "priority",
         "sent_at",
         "sink",
+        "tenant",
         "width",
         "worker",
     )
@@ -64,7 +68,12 @@ class Session:
     def __init__(self, number: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
         self.number, self.sink, self.deadline = number, sink, deadline
         self.width, self.n = width, n
-        self.worker = 0
+        self.worker: int | None = None
+        """Index of the worker that was asked; None while it waits for its turn."""
+        self.tenant, self.priority = "", 0
+        self.is_held = False
+        self.frame = b""
+        """What the worker is sent; empty once it was."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the journal: seconds of a monotonic clock, and what was sent.

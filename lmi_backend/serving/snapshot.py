@@ -15,6 +15,8 @@ class Snapshot:
     """Figures of a service since its start."""
 
     open: int
+    waiting: int
+    """Answers of the requests that no worker was asked for yet."""
     ended: dict[str, int]
     """Requests by how they ended: a finish reason, or an error's code in lower case."""
     responses: int

@@ -22,6 +22,10 @@ class Workers(Protocol):
         """See `Pool.claim`."""
         ...
 
+    def capacity(self) -> int:
+        """Return how many answers the workers that are ready generate at once."""
+        ...
+
     def abort(self, index: int, numbers: list[int]) -> None:
         """See `Pool.abort`."""
         ...

@@ -93,7 +93,9 @@ class TritonPythonModel:
                 case Call() | tuple() as work:
                     # In microseconds; 0 for none.
                     seconds = request.timeout() / 1e6 or math.inf
-                    self._loaded.service.submit(with_trace(work, trace), sink, seconds)
+                    self._loaded.service.submit(
+                        with_trace(work, trace), sink, seconds, taken.tenant
+                    )
         except LmiError as error:
             self._loaded.service.refused(error)
             sink.fail(error)

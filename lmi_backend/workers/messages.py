@@ -44,6 +44,8 @@ class Submit(_Message, frozen=True):
 
     id: int
     requests: tuple[GenerateRequest, ...]
+    tenant: str = ""
+    """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
 
 
 class Ask(_Message, frozen=True):
@@ -51,6 +53,8 @@ class Ask(_Message, frozen=True):
 
     id: int
     call: Call
+    tenant: str = ""
+    """See `Submit`."""
 
 
 class Adapt(_Message, frozen=True):

@@ -142,6 +142,11 @@ class Pool:
             self._slots[index].taken += width
             return index, worker
 
+    def capacity(self) -> int:
+        """Return how many answers the workers that are ready generate at once."""
+        ready = sum(slot.worker is not None for slot in self._slots)
+        return self._plan.worker_requests * ready
+
     def abort(self, index: int, numbers: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
         worker = self._slots[index].worker

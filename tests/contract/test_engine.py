@@ -1,7 +1,9 @@
 """What every engine promises, asked through a real worker process."""
 
 import json
+import random
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +11,14 @@ from typing import Any
 
 import psutil
 import pytest
+from harness import Harness, RecordingSink
 from msgspec import structs
 
 from lmi_backend.errors import (
     CancelledError,
     EngineDeadError,
     EngineError,
+    LmiError,
     OptionError,
     RequestError,
     StoppingError,
@@ -219,6 +223,50 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
         _wait_for(lambda: echo.service.health().is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
         assert [w.deaths for w in echo.service.snapshot().workers] == [1]
+
+
+def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> None:
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.token_seconds": 0.005,
+        "option.max_rolling_batch_size": 4,
+        "option.die_on": "die",
+        "minWorkers": 2,
+        "job_queue_size": 100,
+    }
+    sinks: list[RecordingSink] = []
+
+    def flood(echo: Harness, seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(300):
+            sink = RecordingSink()
+            sinks.append(sink)
+            work = (
+                GenerateRequest("a b", Sampling(chance.randrange(1, 9)), n=chance.choice((1, 3))),
+            )
+            try:
+                echo.service.submit(work, sink, tenant=chance.choice("abc"))
+            except LmiError as error:
+                sink.fail(error)
+            sinks[chance.randrange(len(sinks))].is_gone |= chance.random() < 0.2
+
+    with start(properties) as echo:
+        fatal = echo.start("die")
+        threads = [threading.Thread(target=flood, args=(echo, seed)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for sink in sinks:
+            sink.wait()
+        _wait_for(lambda: echo.service.snapshot().open == 0)
+        assert [sink.endings for sink in sinks] == [1] * 1200
+        assert echo.service.snapshot().waiting == 0
+        assert isinstance(fatal.wait().error, EngineDeadError)
+        # All places are free again, and their count is right: they can all be taken at once.
+        _wait_for(lambda: all(worker.is_ready for worker in echo.service.snapshot().workers))
+        last = [echo.start("a", max_tokens=2) for _ in range(2 * 4 + 100)]
+        assert all(sink.wait().error is None for sink in last)
 
 
 def test_closing_ends_what_still_runs(start: Any) -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from lmi_backend.workers import messages as msg
+
 
 class IdleWorkers:
     """See `Workers`."""
@@ -10,6 +12,9 @@ class IdleWorkers:
 
     def start(self, listener: Any) -> Any:
         return None
+
+    def capacity(self) -> int:
+        return 1 << 30
 
     def claim(self, width: int) -> tuple[int, Any]:
         return 0, self
@@ -22,6 +27,9 @@ class IdleWorkers:
 
     def done(self, index: int, width: int) -> None:
         pass
+
+    def health(self) -> msg.Health:
+        return msg.Health(is_ready=True)
 
     def figures(self) -> list[Any]:
         return []

@@ -89,8 +89,7 @@ class Served:
 
     def is_up(self) -> bool:
         """Tell whether somebody listens."""
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.http_port)) == 0
+        return _listens(self.http_port)
 
     @contextlib.contextmanager
     def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
@@ -168,6 +167,11 @@ def _wait_until_ready(served: Served) -> None:
     raise AssertionError(f"serve ended:\n{''.join(said)}\n{log[-4000:]}")
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
@@ -204,7 +208,8 @@ def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
         )
     served = Served(process, *ports[:3], log_file, ports[3])
     try:
-        wait_for(lambda: b"Started Metrics Service" in log_file.read_bytes())
+        # The last of the ports to open; it is logged a moment before.
+        wait_for(lambda: _listens(ports[2]))
         yield served
     finally:
         served.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import TEXT, whole
+from lmi_backend.options.kinds import TEXT, WEIGHTS, whole
 from lmi_backend.options.option import ENGINES, Option
 
 JOB_QUEUE_SIZE: Final = Option(
@@ -14,7 +14,18 @@ JOB_QUEUE_SIZE: Final = Option(
     scope="server",
     env=("MAX_CONCURRENT_REQUESTS",),
     plan_field="queue_size",
-    help="Requests that may wait per model; one more is refused as UNAVAILABLE.",
+    help="Requests that may wait per model; one more is refused as UNAVAILABLE, or takes the place "
+    "of the latest one of the tenant that has the most waiting.",
+)
+TENANT_WEIGHTS: Final = Option(
+    name="option.tenant_weights",
+    kind=WEIGHTS,
+    default={},
+    scope="server",
+    plan_field="tenant_weights",
+    help="Answers a tenant starts in its turn where more requests wait than run; 1 for any other. "
+    "A request names its tenant (parameter tenant, or header x-tenant-id of a whole body) and is "
+    "believed: let a gateway set the name. Those without one are one tenant.",
 )
 BATCH_SIZE: Final = Option(
     name="batch_size",

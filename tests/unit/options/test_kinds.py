@@ -2,7 +2,17 @@ import math
 
 import pytest
 
-from lmi_backend.options.kinds import BOOL, JSON, PAIRS, Kind, choice, degree, number, whole
+from lmi_backend.options.kinds import (
+    BOOL,
+    JSON,
+    PAIRS,
+    WEIGHTS,
+    Kind,
+    choice,
+    degree,
+    number,
+    whole,
+)
 
 
 @pytest.mark.parametrize(
@@ -20,6 +30,7 @@ from lmi_backend.options.kinds import BOOL, JSON, PAIRS, Kind, choice, degree, n
         (JSON, '{"a": [1]}', {"a": [1]}),
         (PAIRS, "A=1,B=x=y", {"A": "1", "B": "x=y"}),
         (PAIRS, "", {}),
+        (WEIGHTS, '{"gold": 4, "": 2}', {"gold": 4, "": 2}),
     ],
 )
 def test_what_is_read(kind: Kind[object], text: str, value: object) -> None:
@@ -43,6 +54,10 @@ def test_what_is_read(kind: Kind[object], text: str, value: object) -> None:
         (JSON, "{", "not JSON"),
         (JSON, "[]", "not a JSON object"),
         (PAIRS, "=1", "not NAME=VALUE"),
+        (WEIGHTS, '{"a": 1, "b": 0}', 'has 0 for "b"'),
+        (WEIGHTS, '{"a": 1.5}', 'has 1.5 for "a"'),
+        (WEIGHTS, '{"a": true}', 'has true for "a"'),
+        (WEIGHTS, "4", "not a JSON object"),
     ],
 )
 def test_what_is_refused(kind: Kind[object], text: str, problem: str) -> None:

@@ -45,6 +45,18 @@ def test_a_degree_cuts_the_devices_into_workers() -> None:
     assert made.max_requests == 2 * made.max_running
 
 
+def test_each_data_parallel_copy_runs_as_many() -> None:
+    made = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=1", FOUR)
+    assert (made.workers, made.worker_requests) == (2, 2 * made.max_running)
+    assert made.max_requests == 4 * made.max_running
+
+
+def test_tenants_have_weights() -> None:
+    assert plan('option.tenant_weights={"gold": 4}').tenant_weights == {"gold": 4}
+    with pytest.raises(OptionError, match=r"option.tenant_weights.*1 or more"):
+        plan('option.tenant_weights={"gold": -4}')
+
+
 def test_workers_are_capped_and_counted() -> None:
     assert plan("option.tensor_parallel_degree=1\nmaxWorkers=3", FOUR).workers == 3
     assert plan("minWorkers=2").workers == 2

@@ -1,0 +1,167 @@
+"""Decide which request starts next, so that callers take turns where more wait than may run.
+
+An engine serves its queue in the order of arrival, so it is kept short: what has no place waits
+here, by tenant, and tenants take turns (deficit round robin, Shreedhar and Varghese 1995). In a
+turn a tenant starts as many answers as its weight says; a request for more answers than that saves
+up several turns. Guarded by the service's lock.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+import time
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import UnavailableError
+
+if TYPE_CHECKING:
+    from lmi_backend.serving.limits import Limits
+    from lmi_backend.serving.session import Session
+
+_LONGEST_NAME: Final = 64
+# From the end of an answer until the next request reaches the engine takes a few milliseconds, in
+# which a step may begin: so long a queue of its own the engine has.
+_AHEAD_SECONDS: Final = 0.05
+_AHEAD_SHARE: Final = 1 / 8
+_RATE_SECONDS: Final = 1.0
+
+
+def tenant_key(name: str) -> str:
+    """Return what stands for a tenant: its name, or a digest of a long one."""
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class _Tenant:
+    """One that has something waiting."""
+
+    __slots__ = ("credit", "queue", "waiting", "weight")
+
+    def __init__(self, weight: int) -> None:
+        self.weight = self.credit = weight
+        self.waiting = 0
+        self.queue: list[tuple[int, int, Session]] = []
+        """By priority, then by arrival."""
+
+
+class Admission:
+    """Who waits, and how many answers run."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._weights = {tenant_key(name): weight for name, weight in limits.weights.items()}
+        # In the order of their turns. One that has nothing waiting is forgotten.
+        self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
+        self.running = 0
+        """Answers that workers have been asked for."""
+        self.waiting = 0
+        """Answers of the requests that are held here."""
+        self._rate = 0.0
+        self._num_done, self._since = 0, time.monotonic()
+
+    def displaced_by(self, session: Session) -> list[Session]:
+        """Return the held requests that must end so that another may wait; none if there is room.
+
+        Where the queue is full, a tenant with less waiting, by weight, displaces the latest
+        requests of the one with the most.
+
+        Raises:
+            RequestError: there is never room.
+            UnavailableError: there is none now.
+        """
+        try:
+            self._limits.check(self.running + self.waiting, session.width)
+        except UnavailableError:
+            displaced = self._displaced(session)
+            if not displaced:
+                raise
+            return displaced
+        return []
+
+    def _displaced(self, session: Session) -> list[Session]:
+        own = self._tenants.get(session.tenant) or self._new_tenant(session.tenant)
+        most = max(self._tenants.values(), key=lambda it: it.waiting / it.weight, default=own)
+        left = (most.waiting - session.width) / most.weight
+        if most is own or left < (own.waiting + session.width) / own.weight:
+            return []
+        displaced: list[Session] = []
+        missing = self.running + self.waiting + session.width - self._limits.places
+        for _, _, held in reversed(most.queue):
+            if missing <= 0:
+                break
+            displaced.append(held)
+            missing -= held.width
+        return displaced
+
+    def is_free(self, capacity: int) -> bool:
+        """Tell whether a request starts at once; also where no worker is ready, which is said then.
+
+        Args:
+            capacity: answers that all workers that are ready generate at once.
+        """
+        return not capacity or (not self.waiting and self.running < self._most(capacity))
+
+    def hold(self, session: Session) -> None:
+        """Let a request wait for its turn."""
+        tenant = self._tenants.get(session.tenant)
+        if tenant is None:
+            tenant = self._tenants[session.tenant] = self._new_tenant(session.tenant)
+        bisect.insort(tenant.queue, (session.priority, session.number, session))
+        session.is_held = True
+        tenant.waiting += session.width
+        self.waiting += session.width
+
+    def next(self, capacity: int) -> Session | None:
+        """Return the request that starts now, held no longer; None where no place is free.
+
+        A request for several answers starts when one place is free: waiting for all of them would
+        leave the engine idle.
+        """
+        if not self._tenants or (capacity and self.running >= self._most(capacity)):
+            return None
+        while True:
+            name, tenant = next(iter(self._tenants.items()))
+            session = tenant.queue[0][-1]
+            if tenant.credit >= session.width:
+                break
+            tenant.credit += tenant.weight
+            self._tenants.move_to_end(name)
+        tenant.credit -= session.width
+        self.withdraw(session)
+        return session
+
+    def withdraw(self, session: Session) -> None:
+        """Hold a request no longer; nothing happens to one that is not held."""
+        if not session.is_held:
+            return
+        session.is_held = False
+        tenant = self._tenants[session.tenant]
+        del tenant.queue[bisect.bisect_left(tenant.queue, (session.priority, session.number))]
+        tenant.waiting -= session.width
+        self.waiting -= session.width
+        if not tenant.queue:
+            del self._tenants[session.tenant]
+
+    def started(self, session: Session) -> None:
+        """Note that a worker has been asked."""
+        self.running += session.width
+
+    def ended(self, session: Session) -> None:
+        """Note that a request that was started is over."""
+        self.running -= session.width
+        self._num_done += session.width
+        seconds = time.monotonic() - self._since
+        if seconds >= _RATE_SECONDS:
+            self._rate = self._num_done / seconds
+            self._num_done, self._since = 0, self._since + seconds
+
+    def _most(self, capacity: int) -> int:
+        """Return how many answers the workers are asked for at once: some more than they run."""
+        ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
+        return capacity + min(ahead, capacity)
+
+    def _new_tenant(self, name: str) -> _Tenant:
+        return _Tenant(self._weights.get(name, 1))

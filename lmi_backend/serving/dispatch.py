@@ -1,0 +1,124 @@
+"""Bring requests to workers: at once, or in their tenant's turn where all workers are busy."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
+from lmi_backend.serving.admission import Admission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.serving.limits import Limits
+    from lmi_backend.serving.session import Session
+    from lmi_backend.serving.workers import SendsFrames, Workers
+
+_DISPLACED: Final = (
+    "gave its place to another tenant's request, which found all places taken (job_queue_size); "
+    "the tenant it is of has the most requests waiting"
+)
+
+
+class Dispatch:
+    """The way from a service to its workers.
+
+    Its methods are called with the service's lock held, but for those that send to a worker, which
+    may take a while.
+
+    Args:
+        lock: the service's.
+        fail: ends a request with an error; called with the lock held.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        limits: Limits,
+        lock: threading.Lock,
+        fail: Callable[[Session, LmiError], None],
+    ) -> None:
+        self._workers, self._lock, self._fail = workers, lock, fail
+        self._admission = Admission(limits)
+        self._released: queue.SimpleQueue[tuple[Session, SendsFrames] | None] = queue.SimpleQueue()
+        # Not the senders' work: a worker that does not read would stop the answers of all others.
+        self._thread = threading.Thread(target=self._send_released, name="lmi-start", daemon=True)
+
+    @property
+    def num_waiting(self) -> int:
+        """Answers of the requests that no worker was asked for yet."""
+        return self._admission.waiting
+
+    def start(self) -> None:
+        """Start the thread that sends what had to wait."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self._released.put(None)
+
+    def enter(self, session: Session, *, may_wait: bool) -> SendsFrames | None:
+        """Take a request in; return the worker it is to be sent to now, or None: then it waits.
+
+        Raises:
+            RequestError: it asks for more than there ever is room for.
+            UnavailableError: there is no room, or no worker is ready.
+        """
+        displaced = self._admission.displaced_by(session)
+        is_free = not may_wait or self._admission.is_free(self._workers.capacity())
+        worker = self._claim(session) if is_free else None
+        for other in displaced:
+            self._fail(other, UnavailableError(_DISPLACED))
+        if worker is None:
+            self._admission.hold(session)
+            self._release()
+        return worker
+
+    def send(self, session: Session, worker: SendsFrames) -> None:
+        """Send a request to its worker; called without the lock."""
+        frame, session.frame = session.frame, b""
+        try:
+            worker.send_frame(frame)
+        except ConnectionLostError as error:
+            with self._lock:
+                self._fail(session, EngineDeadError(f"worker {worker.name}: {error}"))
+        if session.error is not None:
+            # It was ended before the worker knew of it.
+            self.abort(session)
+
+    def abort(self, session: Session) -> None:
+        """Tell the worker, if there is one, that nobody waits; called without the lock."""
+        if session.worker is not None:
+            self._workers.abort(session.worker, [session.number])
+
+    def withdraw(self, session: Session) -> None:
+        """Let a request wait no longer, if it did: it is about to end."""
+        self._admission.withdraw(session)
+
+    def ended(self, session: Session) -> None:
+        """Give back a request's places; others start."""
+        if session.worker is not None:
+            self._workers.done(session.worker, session.width)
+            self._admission.ended(session)
+        self._release()
+
+    def _claim(self, session: Session) -> SendsFrames:
+        """Choose a worker, whose death finds the session from here on."""
+        session.worker, worker = self._workers.claim(session.width)
+        self._admission.started(session)
+        return worker
+
+    def _release(self) -> None:
+        """Let requests start that waited, as far as there are places."""
+        while (session := self._admission.next(self._workers.capacity())) is not None:
+            try:
+                self._released.put((session, self._claim(session)))
+            except UnavailableError as error:
+                self._fail(session, error)
+
+    def _send_released(self) -> None:
+        while (item := self._released.get()) is not None:
+            self.send(*item)

@@ -1,0 +1,83 @@
+"""Workers of a `Service` that answer, die and come back when the test says so."""
+
+from typing import Any
+
+from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
+from lmi_backend.generation import Delta
+from lmi_backend.workers import messages as msg
+from lmi_backend.workers.frames import FrameDecoder
+
+
+class ScriptedWorkers:
+    """See `Workers`. `capacity` is each one's."""
+
+    def __init__(self, capacity: int = 2, count: int = 1) -> None:
+        self._capacity = capacity
+        self.is_alive = [True] * count
+        self.outstanding = [0] * count
+        self.requests: list[dict[int, int]] = [{} for _ in range(count)]
+        """Of each worker: the requests it works on, and how many answers each will have."""
+        self.order: list[int] = []
+        """All requests workers were sent, as they came."""
+        self.listener: Any = None
+
+    def start(self, listener: Any) -> Any:
+        self.listener = listener
+
+    def capacity(self) -> int:
+        return self._capacity * sum(self.is_alive)
+
+    def claim(self, width: int) -> tuple[int, "_Worker"]:
+        alive = [i for i, is_alive in enumerate(self.is_alive) if is_alive]
+        if not alive:
+            raise UnavailableError("no worker is ready")
+        index = min(alive, key=self.outstanding.__getitem__)
+        self.outstanding[index] += width
+        return index, _Worker(self, index)
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        for number in numbers:
+            self.requests[index].pop(number, None)
+
+    def done(self, index: int, width: int) -> None:
+        self.outstanding[index] -= width
+
+    def is_ready(self) -> bool:
+        return any(self.is_alive)
+
+    def figures(self) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+    kill = close
+
+    def answer(self, number: int) -> None:
+        """Answer a request to its end."""
+        (worker,) = [requests for requests in self.requests if number in requests]
+        width = worker.pop(number)
+        pieces = [Delta("a", 1, "stop", index=index) for index in range(width)]
+        self.listener.on_messages([msg.Output(number, piece) for piece in pieces])
+
+    def die(self, index: int) -> None:
+        self.is_alive[index] = False
+        self.requests[index].clear()
+        self.listener.on_death(index, EngineDeadError("it died"))
+
+
+class _Worker:
+    name = "model/0"
+
+    def __init__(self, workers: ScriptedWorkers, index: int) -> None:
+        self._workers, self._index = workers, index
+
+    def send_frame(self, frame: bytes) -> None:
+        if not self._workers.is_alive[self._index]:
+            raise ConnectionLostError("it is dead")
+        decoder: FrameDecoder[Any] = FrameDecoder(msg.ToWorker, limit=1 << 24)
+        for message in decoder.feed(frame):
+            work = message.requests if isinstance(message, msg.Submit) else ()
+            width = len(work) * work[0].n if work else 1
+            self._workers.requests[self._index][message.id] = width
+            self._workers.order.append(message.id)

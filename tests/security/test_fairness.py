@@ -1,0 +1,128 @@
+"""One client fills the queue; another's request is answered within about one running round."""
+
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from serving import Served, serve, wait_for, write_properties
+
+RUNNING, WAITING = 4, 300
+TOKENS = 20
+ROUNDS = 3
+"""What runs when the newcomer asks, what waits in the engine's own queue, and its own."""
+
+
+class Client:
+    """Asks over one gRPC stream, and notes whose answers come in the order in which they do."""
+
+    def __init__(self, served: Served, ended: list[str], name: str, tenant: str = "") -> None:
+        self._client = triton.InferenceServerClient(served.grpc)
+        self._ended, self._name, self._tenant = ended, name, tenant
+        self.errors: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.num_answered = 0
+        self._client.start_stream(self._hear)
+
+    def ask(self, times: int = 1) -> None:
+        text = triton.InferInput("text_input", [1], "BYTES")
+        text.set_data_from_numpy(np.array([b"a"], dtype=object))
+        parameters: dict[str, Any] = {"max_tokens": TOKENS}
+        if self._tenant:
+            parameters["tenant"] = self._tenant
+        for _ in range(times):
+            self._client.async_stream_infer("echo", [text], parameters=parameters)
+
+    def _hear(self, result: Any, error: Any) -> None:
+        if error is not None:
+            self.errors.put(str(error))
+            return
+        self._ended.append(self._name)
+        self.num_answered += 1
+
+    def close(self) -> None:
+        self._client.stop_stream(cancel_requests=True)
+        self._client.close()
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("models")
+    echo = {
+        "option.rolling_batch": "echo",
+        "option.token_seconds": 0.01,
+        "option.max_rolling_batch_size": RUNNING,
+        "job_queue_size": WAITING,
+    }
+    with serve([write_properties(folder / "echo", echo)], folder, "--clients", "infer") as served:
+        yield served
+
+
+@pytest.fixture
+def ended() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def flood(served: Served, ended: list[str]) -> Iterator[Client]:
+    """A client of no named tenant that asks for more than there is room for, and for all of it."""
+    wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)
+    client = Client(served, ended, "flood")
+    client.ask(RUNNING + WAITING + 20)
+    wait_for(lambda: client.errors.qsize() >= 10)
+    ended.clear()
+    yield client
+    client.close()
+
+
+def _assert_is_soon_answered(ended: list[str]) -> None:
+    wait_for(lambda: "newcomer" in ended)
+    assert ended.index("newcomer") <= ROUNDS * RUNNING
+
+
+@pytest.mark.usefixtures("flood")
+def test_a_newcomer_waits_for_what_runs_and_not_for_the_queue(
+    served: Served, ended: list[str]
+) -> None:
+    wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") > WAITING / 2)
+    newcomer = Client(served, ended, "newcomer", tenant="b")
+    newcomer.ask()
+    _assert_is_soon_answered(ended)
+    assert newcomer.errors.empty()
+    newcomer.close()
+
+
+@pytest.mark.usefixtures("flood")
+def test_a_newcomer_through_an_alias_model_too(served: Served, ended: list[str]) -> None:
+    body = {
+        "inputs": [{"name": "inputs", "shape": [1], "datatype": "BYTES", "data": ["a"]}],
+        "parameters": {"tenant": "b", "max_new_tokens": TOKENS},
+    }
+
+    def ask() -> None:
+        status, said = served.post("/v2/models/echo_infer/infer", body)
+        ended.append("newcomer" if status == 200 else str(said))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    _assert_is_soon_answered(ended)
+    asking.join(60)
+
+
+def test_many_who_come_later_share_and_nobody_is_forgotten(
+    served: Served, ended: list[str], flood: Client
+) -> None:
+    others = [Client(served, ended, f"newcomer{n}", tenant=f"t{n}") for n in range(5)]
+    for other in others:
+        other.ask(10)
+    wait_for(lambda: all(other.num_answered == 10 for other in others))
+    # Each of the six had its turns, the flood too.
+    assert 5 <= ended.count("flood") <= 10 + ROUNDS * RUNNING
+    assert all(other.errors.empty() for other in others)
+    flood.close()
+    wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)
+    wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") == 0)
+    for other in others:
+        other.close()

@@ -1,0 +1,229 @@
+"""Whose turn it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.serving.admission import Admission, tenant_key
+from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.session import Session
+
+NO_PLACE = 0
+
+
+def make(running: int = 4, waiting: int = 100, **weights: int) -> Admission:
+    return Admission(Limits(running, waiting, seconds=60, weights=weights))
+
+
+class Queue:
+    """Requests of some tenants, each with a name that says whose it is and which."""
+
+    def __init__(self, admission: Admission) -> None:
+        self.admission = admission
+        self.names: dict[int, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def request(self, tenant: str, width: int = 1, priority: int = 0) -> Session:
+        count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
+        number = len(self.names) + 1
+        self.names[number] = f"{tenant}{count}"
+        session = Session(number, None, deadline=9e9, width=width, n=1)  # type: ignore[arg-type]
+        session.tenant, session.priority = tenant, priority
+        return session
+
+    def hold(self, tenant: str, times: int = 1, **what: Any) -> list[Session]:
+        held = [self.request(tenant, **what) for _ in range(times)]
+        for session in held:
+            self.admission.hold(session)
+        return held
+
+    def starts(self, capacity: int = 1 << 20) -> list[str]:
+        """Start all that may, and return their names in order."""
+        started = []
+        while (session := self.admission.next(capacity)) is not None:
+            self.admission.started(session)
+            started.append(self.names[session.number])
+        return started
+
+
+def test_who_comes_last_does_not_wait_for_all_of_the_first() -> None:
+    queue = Queue(make())
+    queue.hold("a", 50)
+    queue.hold("b", 2)
+    assert queue.starts()[:5] == ["a1", "b1", "a2", "b2", "a3"]
+
+
+@pytest.mark.parametrize(
+    ("weights", "first"),
+    [
+        ({"a": 3}, ["a1", "a2", "a3", "b1", "a4", "a5", "a6", "b2"]),
+        ({"b": 2}, ["a1", "b1", "b2", "a2", "b3", "b4"]),
+        ({"": 9}, ["a1", "b1", "a2", "b2"]),
+    ],
+)
+def test_a_turn_is_as_long_as_the_tenants_weight(
+    weights: Mapping[str, int], first: list[str]
+) -> None:
+    queue = Queue(make(**weights))
+    queue.hold("a", 20)
+    queue.hold("b", 20)
+    assert queue.starts()[: len(first)] == first
+
+
+def test_answers_count_not_requests() -> None:
+    queue = Queue(make())
+    queue.hold("wide", 3, width=4)
+    queue.hold("one", 12)
+    order = queue.starts()
+    # Each of its requests is worth four of the other's.
+    places = [order.index(f"wide{n}") for n in (1, 2, 3)]
+    assert [place - n for n, place in enumerate(places)] == [3, 7, 11]
+
+
+def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
+    queue = Queue(make())
+    queue.hold("flood", 10)
+    started = []
+    for _ in range(6):
+        queue.hold("one")
+        session = queue.admission.next(1 << 20)
+        assert session is not None
+        started.append(queue.names[session.number])
+    # Each time it is forgotten and comes back it is last.
+    assert started == ["flood1", "one1", "flood2", "one2", "flood3", "one3"]
+
+
+def test_within_a_tenant_priority_comes_first_as_in_the_engine() -> None:
+    queue = Queue(make())
+    queue.hold("a", 2)
+    queue.hold("a", priority=-5)
+    queue.hold("b", priority=9)
+    assert queue.starts() == ["a3", "b1", "a1", "a2"]
+
+
+def test_the_engines_own_queue_is_short() -> None:
+    admission = make(running=64)
+    queue = Queue(admission)
+    queue.hold("a", 90)
+    assert len(queue.starts(64)) == 64 + 8
+    assert admission.waiting == 90 - 72
+    assert not admission.is_free(64)
+
+
+def test_answers_that_end_quickly_let_more_go_ahead() -> None:
+    admission = make(running=64)
+    queue = Queue(admission)
+    admission._since -= 1
+    done = queue.request("a", width=1000)
+    admission.started(done)
+    admission.ended(done)
+    queue.hold("a", 200)
+    # A thousand a second are 50 in the 50 ms that a request may take to the engine.
+    assert 64 + 40 <= len(queue.starts(64)) <= 64 + 50
+
+
+def test_a_wide_request_does_not_wait_until_the_engine_is_idle() -> None:
+    queue = Queue(make())
+    queue.hold("a", 2, width=10)
+    assert queue.starts(4) == ["a1"]
+
+
+def test_with_a_free_place_nothing_waits_but_who_comes_later_does_not_overtake() -> None:
+    admission = make()
+    assert admission.is_free(4)
+    Queue(admission).hold("a")
+    assert not admission.is_free(4)
+
+
+def test_no_worker_is_as_good_as_a_place() -> None:
+    """What waits is told at once that there is none, as a new request is."""
+    queue = Queue(make())
+    queue.hold("a", 3)
+    assert queue.admission.is_free(NO_PLACE)
+    assert queue.starts(NO_PLACE) == ["a1", "a2", "a3"]
+
+
+def test_nothing_is_remembered_of_who_has_nothing_waiting() -> None:
+    queue = Queue(make())
+    held = [session for n in range(300) for session in queue.hold(f"t{n}", 2)]
+    assert len(queue.admission._tenants) == 300
+    for session in held[::2]:
+        queue.admission.withdraw(session)
+        queue.admission.withdraw(session)
+    assert queue.admission.waiting == 300
+    queue.starts()
+    assert (len(queue.admission._tenants), queue.admission.waiting) == (0, 0)
+
+
+def test_a_name_is_kept_short_and_two_long_ones_stay_two() -> None:
+    assert tenant_key("a" * 64) == "a" * 64
+    one, other = tenant_key("a" * 1_000_000), tenant_key("a" * 999_999 + "b")
+    assert one != other
+    assert len(one) == len(other) == 64
+
+
+def test_a_long_name_has_its_weight() -> None:
+    gold = "g" * 100
+    queue = Queue(make(**{gold: 2}))
+    queue.hold("a", 3)
+    queue.hold(tenant_key(gold), 2)
+    is_a = [name.startswith("a") for name in queue.starts()]
+    assert is_a == [True, False, False, True, True]
+
+
+def full(**weights: int) -> Queue:
+    """Return a queue of 6 places, all of which one tenant has."""
+    queue = Queue(make(running=2, waiting=4, **weights))
+    for _ in range(2):
+        queue.admission.started(queue.request("flood"))
+    queue.hold("flood", 4)
+    return queue
+
+
+def test_who_fills_the_queue_gives_way() -> None:
+    queue = full()
+    (displaced,) = queue.admission.displaced_by(queue.request("b"))
+    assert queue.names[displaced.number] == "flood6"
+
+
+def test_who_has_as_much_waiting_is_refused() -> None:
+    queue = full()
+    for _ in range(2):
+        session = queue.request("b")
+        (displaced,) = queue.admission.displaced_by(session)
+        queue.admission.withdraw(displaced)
+        queue.admission.hold(session)
+    with pytest.raises(UnavailableError, match="all places are taken"):
+        queue.admission.displaced_by(queue.request("b"))
+
+
+def test_who_fills_the_queue_does_not_displace_itself() -> None:
+    queue = full()
+    with pytest.raises(UnavailableError, match="all places are taken"):
+        queue.admission.displaced_by(queue.request("flood"))
+
+
+def test_weight_counts_for_places_too() -> None:
+    queue = full(flood=4)
+    with pytest.raises(UnavailableError):
+        queue.admission.displaced_by(queue.request("b"))
+
+
+def test_a_wide_request_displaces_as_much_as_it_needs_or_nothing() -> None:
+    queue = full()
+    displaced = queue.admission.displaced_by(queue.request("b", width=2))
+    assert [queue.names[session.number] for session in displaced] == ["flood6", "flood5"]
+    with pytest.raises(UnavailableError):
+        queue.admission.displaced_by(queue.request("b", width=3))
+    with pytest.raises(RequestError, match="at most 6"):
+        queue.admission.displaced_by(queue.request("b", width=7))
+
+
+def test_what_runs_is_not_displaced() -> None:
+    queue = Queue(make(running=2, waiting=1))
+    for _ in range(3):
+        queue.admission.started(queue.request("flood"))
+    with pytest.raises(UnavailableError):
+        queue.admission.displaced_by(queue.request("b"))

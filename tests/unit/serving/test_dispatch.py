@@ -1,0 +1,324 @@
+"""Requests that wait for their turn: when they start, and that each ends once whatever happens."""
+
+import math
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted_workers import ScriptedWorkers
+from serving import wait_for
+
+from lmi_backend.engines.protocol import EngineStats
+from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.generation import Call, GenerateRequest, Piece
+from lmi_backend.serving.figures import figures
+from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.service import Service
+from lmi_backend.workers.figures import WorkerFigures
+
+CAPACITY = 2
+RUNNING = CAPACITY + 1
+"""Of a worker: what it runs, and one that waits in the engine's own queue."""
+
+
+class Sink:
+    """A client who notes each end of its request: there should be one."""
+
+    def __init__(self, request_id: str = "") -> None:
+        self.request_id = request_id
+        self.ends: list[str] = []
+        self.has_gone = False
+
+    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+        if is_last:
+            self.ends.append("answered")
+
+    def fail(self, error: LmiError) -> None:
+        self.ends.append(type(error).__name__)
+
+    def is_cancelled(self) -> bool:
+        return self.has_gone
+
+
+class Bench:
+    """A service whose threads do not run: the test does their work, in the order it likes."""
+
+    def __init__(self, count: int = 1, waiting: int = 100, capacity: int = CAPACITY) -> None:
+        self.workers = ScriptedWorkers(capacity, count)
+        limits = Limits(running=capacity * count, waiting=waiting, seconds=math.inf)
+        self.service = Service(self.workers, limits)  # type: ignore[arg-type]
+        self.workers.start(self.service)
+        self.sinks: list[Sink] = []
+
+    def submit(self, tenant: str = "", width: int = 1) -> Sink:
+        sink = Sink(str(len(self.sinks) + 1))
+        self.sinks.append(sink)
+        self.service.submit((GenerateRequest("a", n=width),), sink, tenant=tenant)
+        return sink
+
+    def send_released(self) -> None:
+        self.service._dispatch.stop()
+        self.service._dispatch._send_released()
+
+    def send_answers(self) -> None:
+        self.service._ready.put(None)
+        self.service._send_ready()
+
+    def settle(self) -> None:
+        for _ in range(2):
+            self.send_answers()
+            self.send_released()
+
+    def answer(self, *numbers: int) -> None:
+        for number in numbers:
+            self.workers.answer(number)
+        self.settle()
+
+    @property
+    def waiting(self) -> int:
+        return self.service.snapshot().waiting
+
+    def open(self) -> list[int]:
+        return [number for requests in self.workers.requests for number in requests]
+
+
+def test_with_a_free_place_a_request_is_sent_by_its_own_thread() -> None:
+    bench = Bench()
+    for _ in range(RUNNING):
+        bench.submit("a")
+    # No other thread runs here.
+    assert bench.workers.order == [1, 2, 3]
+    bench.submit("a")
+    assert (bench.workers.order, bench.waiting) == ([1, 2, 3], 1)
+
+
+def test_tenants_take_turns() -> None:
+    bench = Bench()
+    for tenant in "aaaaaaaabb":
+        bench.submit(tenant)
+    for place in range(10):
+        bench.answer(bench.workers.order[place])
+    assert bench.workers.order == [1, 2, 3, 4, 9, 5, 10, 6, 7, 8]
+    assert [sink.ends for sink in bench.sinks] == [["answered"]] * 10
+
+
+def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
+    bench = Bench()
+    for _ in range(9):
+        bench.submit()
+    bench.service.submit(Call("/v1/models", b""), Sink())
+    bench.service.submit(Call("/v1/chat/completions", b"{}"), Sink())
+    assert bench.workers.order == [1, 2, 3, 10]
+
+
+def test_who_waits_is_counted_as_waiting() -> None:
+    bench = Bench()
+    for width in (1, 1, 1, 3, 4):
+        bench.submit(width=width)
+    now = bench.service.snapshot()
+    assert (now.open, now.waiting) == (5, 7)
+    now.workers.extend(
+        WorkerFigures(EngineStats(waiting=n), taken=0, deaths=0, is_ready=True) for n in (1, 0, 0)
+    )
+    series = figures("m", now)
+    name = "lmi_engine_requests_waiting"
+    assert [series[name, (("model", "m"), ("worker", w))] for w in "012"] == [1 + 3, 2, 2]
+
+
+def test_who_leaves_while_it_waits_ends_at_once() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.submit()
+    bench.service.cancel("4")
+    bench.settle()
+    assert bench.sinks[3].ends == ["CancelledError"]
+    assert bench.waiting == 1
+    bench.answer(1)
+    assert bench.workers.order == [1, 2, 3, 5]
+
+
+def test_who_leaves_between_its_turn_and_the_worker_costs_the_engine_nothing() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.submit()
+    bench.workers.answer(1)
+    bench.send_answers()
+    # It has a worker, which has not heard of it: this abort comes before the request.
+    bench.service.cancel("4")
+    bench.send_released()
+    bench.settle()
+    assert bench.sinks[3].ends == ["CancelledError"]
+    # Its place went to the next.
+    assert bench.open() == [2, 3, 5]
+
+
+def test_a_dead_workers_places_go_to_the_others() -> None:
+    bench = Bench(count=2)
+    for _ in range(8):
+        bench.submit()
+    first = dict(bench.workers.requests[0])
+    bench.workers.die(0)
+    bench.settle()
+    assert [bench.sinks[number - 1].ends for number in first] == [["EngineDeadError"]] * len(first)
+    bench.answer(*bench.open())
+    assert [sink.ends for sink in bench.sinks[-2:]] == [[], []]
+    assert set(bench.open()) == {7, 8}
+    # One worker has half the places.
+    for _ in range(5):
+        bench.submit()
+    assert len(bench.open()) == RUNNING
+
+
+def test_without_a_worker_nobody_waits() -> None:
+    bench = Bench()
+    for _ in range(9):
+        bench.submit()
+    bench.workers.die(0)
+    bench.settle()
+    assert [sink.ends for sink in bench.sinks[:3]] == [["EngineDeadError"]] * 3
+    assert [sink.ends for sink in bench.sinks[3:]] == [["UnavailableError"]] * 6
+    with pytest.raises(UnavailableError, match="no worker is ready"):
+        bench.submit()
+    bench.workers.is_alive[0] = True
+    bench.submit()
+    bench.answer(11)
+    assert bench.sinks[-1].ends == ["answered"]
+
+
+def test_a_full_queue_is_shared() -> None:
+    bench = Bench(waiting=9)
+    for _ in range(11):
+        bench.submit("flood")
+    with pytest.raises(UnavailableError, match="all places are taken"):
+        bench.submit("flood")
+    bench.submit("b")
+    bench.settle()
+    assert bench.sinks[10].ends == ["UnavailableError"]
+    assert bench.waiting == 8
+    bench.answer(1)
+    bench.answer(2)
+    assert bench.workers.order == [1, 2, 3, 4, 13]
+
+
+def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
+    may_read = threading.Event()
+    workers = ScriptedWorkers(CAPACITY)
+    service = Service(workers, Limits(CAPACITY, 9, math.inf))  # type: ignore[arg-type]
+    service.start()
+    sinks = [Sink() for _ in range(RUNNING + 2)]
+    for sink in sinks:
+        service.submit((GenerateRequest("a"),), sink)
+    claim = workers.claim
+
+    def claim_stuck(width: int) -> tuple[int, object]:
+        index, worker = claim(width)
+        send = worker.send_frame
+        worker.send_frame = lambda frame: may_read.wait(60) and send(frame)  # type: ignore[method-assign]
+        return index, worker
+
+    workers.claim = claim_stuck  # type: ignore[method-assign, assignment]
+    for number in (1, 2, 3):
+        workers.answer(number)
+    wait_for(lambda: all(sink.ends for sink in sinks[:3]))
+    may_read.set()
+    wait_for(lambda: workers.order == [1, 2, 3, 4, 5])
+    service.close()
+
+
+@pytest.fixture
+def busy() -> Iterator[Bench]:
+    """Return a bench whose threads run, with one request that waits."""
+    bench = Bench()
+    bench.service.start()
+    for _ in range(RUNNING):
+        bench.submit()
+    yield bench
+    bench.service.close()
+
+
+def test_the_time_in_the_queue_counts(busy: Bench) -> None:
+    sink = Sink()
+    busy.service.submit((GenerateRequest("a"),), sink, 0.0)
+    wait_for(lambda: sink.ends == ["DeadlineError"])
+    assert busy.waiting == 0
+
+
+def test_a_client_is_asked_while_it_waits(busy: Bench) -> None:
+    sink = busy.submit()
+    sink.has_gone = True
+    wait_for(lambda: sink.ends == ["CancelledError"])
+    assert busy.waiting == 0
+
+
+def test_a_drain_lets_the_queue_run_dry(busy: Bench) -> None:
+    waiting = busy.submit()
+    draining = threading.Thread(target=busy.service.drain, args=(60.0,))
+    draining.start()
+    wait_for(lambda: not busy.service.health().is_ready)
+    for number in (1, 2, 3, 4):
+        wait_for(lambda: number in busy.workers.order)  # noqa: B023  it is over before the next
+        busy.workers.answer(number)
+    draining.join(60)
+    assert waiting.ends == ["answered"]
+
+
+def test_a_drain_ends_what_still_waits(busy: Bench) -> None:
+    waiting = busy.submit()
+    assert busy.service.drain(0.0) == RUNNING + 1
+    assert waiting.ends == ["StoppingError"]
+    assert busy.waiting == 0
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.sampled_from("abc"), st.integers(1, 5)),
+        st.tuples(st.just("answer"), st.integers(0, 99), st.none()),
+        st.tuples(st.just("cancel"), st.integers(0, 99), st.none()),
+        st.tuples(st.just("die"), st.integers(0, 1), st.none()),
+        st.tuples(st.just("revive"), st.integers(0, 1), st.none()),
+        st.tuples(st.sampled_from(("send_answers", "send_released")), st.none(), st.none()),
+    ),
+    max_size=80,
+)
+
+
+def _step(bench: Bench, what: str, which: object, width: object) -> None:
+    match what, which, width:
+        case "submit", str(tenant), int(count):
+            try:
+                bench.submit(tenant, count)
+            except LmiError as error:
+                bench.sinks[-1].fail(error)
+        case "answer", int(place), _ if open_ := bench.open():
+            bench.workers.answer(open_[place % len(open_)])
+        case "cancel", int(place), _ if bench.sinks:
+            bench.service.cancel(str(place % len(bench.sinks) + 1))
+        case "die", int(index), _ if bench.workers.is_alive[index]:
+            bench.workers.die(index)
+        case "revive", int(index), _:
+            bench.workers.is_alive[index] = True
+        case (("send_answers" | "send_released"), _, _):
+            getattr(bench, what)()
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
+def test_each_request_ends_once_and_gives_its_place_back(
+    steps: list[tuple[str, object, object]],
+) -> None:
+    bench = Bench(count=2, waiting=8)
+    admission = bench.service._dispatch._admission
+    for step in steps:
+        _step(bench, *step)
+        assert admission.running + admission.waiting <= CAPACITY * 2 + 8
+        assert all(len(sink.ends) <= 1 for sink in bench.sinks)
+    bench.workers.is_alive = [True, True]
+    bench.settle()
+    while open_ := bench.open():
+        bench.answer(open_[0])
+    assert [len(sink.ends) for sink in bench.sinks] == [1] * len(bench.sinks)
+    assert (admission.running, admission.waiting, len(admission._tenants)) == (0, 0, 0)
+    assert bench.workers.outstanding == [0, 0]
+    assert bench.service.snapshot().open == 0
