@@ -33,7 +33,7 @@ def is_door_of(door: Path, model: str) -> bool:
 
 def is_open(door: Path, seconds: float) -> bool:
     """Tell whether the stub behind a door answers in time."""
-    return _knock(door, msg.Hello(msg.PROTOCOL, "", os.getpid()), seconds) is not None
+    return _knock(door, msg.Hello(msg.PROTOCOL, os.getpid()), seconds) is not None
 
 
 class Draining:
