@@ -59,8 +59,7 @@ option.mpi_hostfile=hosts
 
 `mpirun` reaches the others by ssh without a password. Each needs the model at the same path, and
 the same interpreter with the same lmi-backend installed in it. `option.mpi_options` adds words to
-`mpirun`, such as `--mca plm_ssh_agent "ssh -p 2222"`. Requests and answers travel between the
-machines as they are: the network between them must be your own. LMI's own `DJL_CLUSTER_SIZE`,
+`mpirun`, such as `--mca plm_ssh_agent "ssh -p 2222"`. LMI's own `DJL_CLUSTER_SIZE`,
 `DJL_LEADER_ADDR` and `DJL_WORKER_ADDR_FORMAT` do what the file does. Ranks find the network
 interface by the way to the first machine; `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` in
 `option.env` overrule that.
@@ -69,6 +68,54 @@ In Python mode vLLM spans machines over Ray: start a Ray cluster on them, set
 `option.cluster_size` and the degrees (tensor parallel = GPUs of a machine, pipeline parallel =
 machines), and `distributed_executor_backend=ray` is planned. vLLM's CPU build has no Ray, so this
 has not been run.
+
+### The network between them must be trusted
+
+**Whoever reaches the ports below, other than ours, must be trusted as the server's user is.** Put
+the machines on a network of their own, or let a firewall admit these machines and nobody else.
+Nothing between them is encrypted: prompts, answers, activations, and the variables of `option.env`.
+
+- **Ours**, where ranks connect: on the address of the first machine, until all have; it is closed
+  before the engine loads. Ranks that know the token of this start are let in.
+- **`mpirun` and its daemons** (Open MPI 5): on every address of each machine, IPv4 and IPv6, while
+  the worker lives. They start processes when told, and no secret is known that they ask for.
+- **torch's store**, `MASTER_PORT` (vLLM, Transformers): on every address of the first machine,
+  while the worker lives, for anybody.
+- **Gloo** between ranks (vLLM, Transformers): on the address between the machines, for anybody.
+- **MPI** between ranks (TensorRT-LLM, a `model.py` with mpi4py): on every address, for anybody.
+- **NCCL** between ranks on GPUs: not seen here; take it that anybody may connect.
+
+`mpirun` and torch's store do the same on one machine in MPI mode; there a firewall should admit
+nobody. vLLM in Python mode on one machine listens on 127.0.0.1 alone (seen with its CPU build).
+
+**What is protected: our own port.** Both ends prove that they know a token of 128 bits, drawn for
+each start, without sending it there. So neither a stranger nor what was recorded on it is let in,
+and who listens in our place gets no rank. A connection has a second and 4 KiB for
+that. However many strangers connect, the load runs out of time, is given up, and notices the death
+of its ranks as without them; who floods the port can still keep the ranks from coming in.
+
+**What is not.** After the proof, messages are neither encrypted nor signed: who stands between the
+machines can pass the proofs on, and then read and change what follows. The token is on no command
+line, but `mpirun` sends it to its daemons with the other variables, in clear: who reads the network
+during a load knows it.
+
+**Which ports.** The kernel chooses them. Give it a range that a firewall can admit, on each
+machine or for each container:
+
+```sh
+sysctl -w net.ipv4.ip_local_port_range="20000 20999"   # docker run --sysctl net.ipv4.…
+```
+
+Outgoing connections take theirs from it too, so leave room. MPI between ranks counts from 1024
+instead, unless told in `option.mpi_options`:
+
+```properties
+option.mpi_options=--mca btl_tcp_port_min_v4 20000 --mca btl_tcp_port_range_v4 1000 \\
+  --mca btl_tcp_port_min_v6 20000 --mca btl_tcp_port_range_v6 1000
+```
+
+Open MPI's `oob_tcp_dynamic_ipv4_ports` is not what you want: 5.0.11 then listens on every port of
+the range at once, and on another one of IPv6.
 
 ## On a machine with GPUs
 

@@ -133,7 +133,7 @@ class SharedWorkers:
             self._closing.wait(_RETRY_SECONDS)
 
     def _visit(self, connection: socket.socket, listener: Listener) -> None:
-        self.send_frame(encode([msg.Hello(msg.PROTOCOL, "", os.getpid())]))
+        self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
         decoder: FrameDecoder[msg.ToGuest] = FrameDecoder(msg.ToGuest, limit=FRAME_LIMIT)
         while True:
             messages = receive(connection, decoder)

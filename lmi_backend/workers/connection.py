@@ -80,13 +80,6 @@ class Connection:
         message = f"the worker said nothing for {SILENCE_SECONDS} s"
         raise WorkerError(message)
 
-    def read_first(self) -> msg.FromWorker | None:
-        """Return its first message; None if it says nothing for some seconds."""
-        for _ in range(int(_SEND_SECONDS / POLL_SECONDS)):
-            if messages := self.read():
-                return messages[0]
-        return None
-
     def close(self) -> None:
         """Close the socket; the worker ends."""
         self._socket.close()

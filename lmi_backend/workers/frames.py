@@ -45,6 +45,11 @@ class FrameDecoder(Generic[T]):
         self._limit = limit
         self._buffer = bytearray()
 
+    @property
+    def rest(self) -> int:
+        """Bytes of a frame that has begun and is not complete."""
+        return len(self._buffer)
+
     def feed(self, data: bytes) -> list[T]:
         """Return the messages that `data` completes, in order.
 

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Callable, Coroutine
 
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, WorkerError
 from lmi_backend.private_folders import secure_caches
 from lmi_backend.workers.command import TOKEN_VARIABLE
+from lmi_backend.workers.handshake import join
 from lmi_backend.workers.mpi import torch_variables
 from lmi_backend.workers.network import network_variables
 from lmi_backend.workers.session import WorkerSession
@@ -67,23 +68,20 @@ def _loop_runner() -> Callable[[Coroutine[None, None, int]], int]:
 
 
 async def _serve(address: str, token: str, rank: int) -> int:
-    reader, writer = await _connect(address)
+    try:
+        reader, writer = await join(address, token, rank)
+    except (WorkerError, OSError) as error:
+        _log.error("%s", error)
+        return 1
     session = WorkerSession(reader, writer, rank)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, session.stop)
     try:
-        return await session.run(token)
+        return await session.run()
     finally:
         closing = asyncio.create_task(session.close())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
-
-
-async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if address.startswith("/"):
-        return await asyncio.open_unix_connection(address)
-    host, _, port = address.rpartition(":")
-    return await asyncio.open_connection(host, int(port))
 
 
 def _leave(status: int) -> None:

@@ -1,7 +1,8 @@
 """All that stub and worker say to each other, and a model with its door's guests.
 
-A conversation: the worker connects and says `Hello`; the stub answers `Start`; the worker says
-`Ready` or `StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
+A conversation: the worker connects, and both prove that they know the token of this start:
+`Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub says `Start`, the worker `Ready` or
+`StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
 `Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or the
 end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all but
 rank 0 only beat.
@@ -17,7 +18,7 @@ from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
 from lmi_backend.workers.pace import Pace
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -27,6 +28,18 @@ FailureKind = Literal[
 
 class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
     pass
+
+
+class Challenge(_Message, frozen=True):
+    """First word to whoever connects as a worker: bytes that nobody has seen before."""
+
+    nonce: bytes
+
+
+class Accepted(_Message, frozen=True):
+    """The answer to a `Hello`, which proves that it comes from the stub."""
+
+    proof: bytes
 
 
 class Start(_Message, frozen=True):
@@ -80,13 +93,16 @@ class Stop(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """First word of a worker. `token` proves that the stub started it."""
+    """First word of a worker, and of a guest, whose last two fields are empty."""
 
     protocol: int
-    token: str
     pid: int
     rank: int = 0
     """Its place in a group of MPI ranks, all of which connect."""
+    nonce: bytes = b""
+    """What the stub's own proof must be made of."""
+    proof: bytes = b""
+    """That the stub started it."""
 
 
 class Ready(_Message, frozen=True):
@@ -181,7 +197,7 @@ class Health(_Message, frozen=True):
     """What is wrong with each worker that is not ready."""
 
 
-ToWorker = Start | Submit | Ask | Adapt | Abort | Stop
+ToWorker = Challenge | Accepted | Start | Submit | Ask | Adapt | Abort | Stop
 FromGuest = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
 ToGuest = Welcome | Output | Part | Failure | Drained | Health
 FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat

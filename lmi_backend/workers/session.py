@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
@@ -65,9 +64,8 @@ class WorkerSession:
         self._status = 0
         self._death = "the engine died"
 
-    async def run(self, token: str) -> int:
+    async def run(self) -> int:
         """Serve until stopped; return the process's exit status."""
-        self._outbox.send(msg.Hello(msg.PROTOCOL, token, os.getpid(), self._rank))
         incoming = asyncio.create_task(self._receive())
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)

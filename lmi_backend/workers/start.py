@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hmac
+import logging
 import os
 import secrets
 import socket
@@ -17,7 +17,6 @@ from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
     OptionError,
-    WorkerError,
     WorkerStartError,
 )
 from lmi_backend.private_folders import secure_caches
@@ -26,6 +25,7 @@ from lmi_backend.workers.causes import likely_cause
 from lmi_backend.workers.command import Place, worker_command
 from lmi_backend.workers.connection import POLL_SECONDS, Connection
 from lmi_backend.workers.frames import encode
+from lmi_backend.workers.handshake import BACKLOG, Handshakes
 from lmi_backend.workers.pace import Pace
 from lmi_backend.workers.process import WorkerProcess, describe_exit
 from lmi_backend.workers.ranks import Ranks
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lmi_backend.plan import EnginePlan
+
+_log = logging.getLogger(__name__)
 
 
 def start_worker(
@@ -98,20 +100,15 @@ class _Start:
         self, listener: socket.socket, token: str, connections: dict[int, Connection]
     ) -> None:
         """Wait until every rank has connected; `connections` gets them by rank."""
-        listener.settimeout(POLL_SECONDS)
-        while len(connections) < self.plan.processes:
-            try:
-                sock, _ = listener.accept()
-            except TimeoutError:
-                self._check()
-                continue
-            connection = Connection(sock, self.plan.max_message_size)
-            match _first_words(connection):
-                case msg.Hello(msg.PROTOCOL, said, _, rank) if hmac.compare_digest(said, token):
-                    connections[rank] = connection
-                case _:
-                    # Somebody else's; on a network anybody may knock.
-                    connection.close()
+        with Handshakes(listener, token, self.plan.processes) as handshakes:
+            while len(connections) < self.plan.processes:
+                self._check(handshakes.refusals)
+                for rank, sock in handshakes.turn(POLL_SECONDS):
+                    connections[rank] = Connection(sock, self.plan.max_message_size)
+        # Nobody connects while the engine loads.
+        listener.close()
+        if handshakes.refusals:
+            _log.warning("while the worker connected, %s", handshakes.refusals)
 
     def await_ready(self, connections: Mapping[int, Connection]) -> Capabilities:
         """Wait until every rank is ready; return what rank 0 says of the engine."""
@@ -143,7 +140,7 @@ class _Start:
                     pass
         return None
 
-    def _check(self) -> None:
+    def _check(self, refusals: str = "") -> None:
         """Raise WorkerStartError if there is nothing to wait for any more."""
         if (status := self.process.poll()) is not None:
             problem = f"the worker {describe_exit(status)} before it was ready"
@@ -155,6 +152,8 @@ class _Start:
             raise WorkerStartError(message)
         else:
             return
+        if refusals:
+            problem += f"; {refusals}"
         lines = self.process.last_lines()
         message = f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}"
         raise WorkerStartError(message)
@@ -164,25 +163,18 @@ class _Start:
 def _listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
     """Listen where all ranks can connect; give the address as `--connect` takes it."""
     if plan.hosts:
-        with socket.create_server((plan.hosts[0], 0), backlog=plan.processes) as listener:
+        with socket.create_server((plan.hosts[0], 0), backlog=BACKLOG) as listener:
             host, port = listener.getsockname()[:2]
             yield listener, f"{host}:{port}"
         return
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
-        listener.listen(plan.processes)
+        listener.listen(BACKLOG)
         try:
             yield listener, str(path)
         finally:
             path.unlink(missing_ok=True)
-
-
-def _first_words(connection: Connection) -> msg.FromWorker | None:
-    try:
-        return connection.read_first()
-    except WorkerError:
-        return None
 
 
 def _free_port() -> int:

@@ -10,18 +10,21 @@ from typing import Any
 
 import psutil
 import pytest
-from two_hosts import TwoHosts, two_hosts, why_not
+from two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
 
 # What the stub does, without Triton, on the first host.
 _SERVER = """
 import json, sys
 from pathlib import Path
 from harness import started
-properties, prompts = json.load(sys.stdin)
+properties, prompts = json.loads(sys.stdin.readline())
 with started(properties, Path(sys.argv[1])) as harness:
     streams = [harness.start(prompt, max_tokens=20) for prompt in prompts]
     answers = [stream.wait().text for stream in streams]
-    print(json.dumps({"answers": answers, "hosts": harness.plan.hosts, "output": harness.output}))
+    said = {"answers": answers, "hosts": harness.plan.hosts, "output": harness.output}
+    print(json.dumps(said), flush=True)
+    # Whoever started this looks around.
+    sys.stdin.read()
 """
 
 
@@ -57,30 +60,55 @@ def test_a_model_is_split_over_two_hosts(
     }
     contract = Path(__file__).resolve().parents[1] / "contract"
     words = [sys.executable, "-c", _SERVER, str(tmp_path)]
-    done = subprocess.run(
-        hosts.command(0, *words),
-        input=json.dumps([properties, list(questions)]),
-        env=os.environ | {"PYTHONPATH": str(contract)},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    said = json.loads(done.stdout.splitlines()[-1])
+    with (
+        (tmp_path / "log").open("w+") as log,
+        subprocess.Popen(
+            hosts.command(0, *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=os.environ | {"PYTHONPATH": str(contract)},
+            text=True,
+        ) as server,
+    ):
+        assert server.stdin is not None
+        assert server.stdout is not None
+        server.stdin.write(json.dumps([properties, list(questions)]) + "\n")
+        server.stdin.flush()
+        line = server.stdout.readline()
+        assert line, (tmp_path / "log").read_text()[-4000:]
+        said = json.loads(line)
+        _check_what_strangers_see(hosts)
+        server.stdin.close()
+        assert server.wait(60) == 0
     assert said["hosts"] == ["10.77.0.1", "10.77.0.2"]
     assert dict(zip(questions, said["answers"], strict=True)) == questions
     for rank, name in enumerate(hosts.names):
         assert any(f"rank {rank} of 2 is on {name}" in line for line in said["output"])
-    left = [each for each in psutil.process_iter() if _is_of(each, hosts)]
-    assert not left
+    assert not [each for each in psutil.process_iter() if _is_rank(each)]
 
 
-def _is_of(process: psutil.Process, hosts: TwoHosts) -> bool:
-    """Tell a rank that was left behind on either host."""
+def _check_what_strangers_see(hosts: TwoHosts) -> None:
+    ranks = [each for each in psutil.process_iter() if _is_rank(each)]
+    assert len(ranks) == 2
+    (ours,) = {each.cmdline()[-1].rpartition(":")[2] for each in ranks}
+    for host in range(2):
+        ports = {port for _, port in hosts.listening(host)} - {SSH_PORT}
+        assert ports
+        assert ports <= set(PORTS) - {int(ours)}
+    (token,) = {each.environ()["LMI_BACKEND_TOKEN"] for each in ranks}
+    # Both hosts are this machine, and so are mpirun, its daemons and ssh.
+    lines = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    assert any("prted" in line or "orted" in line for line in lines)
+    assert not [line for line in lines if token in line]
+
+
+def _is_rank(process: psutil.Process) -> bool:
+    """Tell a rank on either host, by where it connects to."""
     try:
-        return str(hosts.folder) in " ".join(process.environ().values()) and (
-            "lmi_backend.workers.main" in process.cmdline()
-        )
+        words = process.cmdline()
     except psutil.Error:
         return False
+    return "lmi_backend.workers.main" in words and (
+        words[-1].startswith(f"{ADDRESSES[0]}:") and "--host" not in words
+    )

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
+SSH_PORT = 2222
+PORTS = range(20000, 21000)
+"""The kernel of either host gives others to nobody, as docs/engines.md advises."""
 _CONFIG = """\
-Port 2222
+Port {port}
 ListenAddress {address}
 HostKey {folder}/host
 AuthorizedKeysFile {folder}/user.pub
@@ -22,7 +25,7 @@ PasswordAuthentication no
 """
 _AGENT = """\
 #!/bin/sh
-exec ssh -i {folder}/user -p 2222 -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \\
+exec ssh -i {folder}/user -p {port} -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null \\
   -o LogLevel=ERROR -o BatchMode=yes "$@"
 """
 
@@ -60,6 +63,13 @@ class TwoHosts:
     def hostfile(self) -> Path:
         return self.folder / "hosts"
 
+    def listening(self, host: int) -> list[tuple[str, int]]:
+        """Return address and port of everything that listens on a host over TCP."""
+        words = ["ip", "netns", "exec", self.names[host], "ss", "-tlnH"]
+        lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+        locals_ = (line.split()[3].rpartition(":") for line in lines.splitlines())
+        return [(address, int(port)) for address, _, port in locals_]
+
     def command(self, host: int, *words: str) -> list[str]:
         """Return the words that run a command on a host."""
         name = self.names[host]
@@ -96,6 +106,8 @@ def _connect(names: tuple[str, str]) -> None:
     for name in names:
         _ip("netns", "add", name)
         _ip("-n", name, "link", "set", "lo", "up")
+        setting = f"echo {PORTS.start} {PORTS.stop - 1} > /proc/sys/net/ipv4/ip_local_port_range"
+        _ip("netns", "exec", name, "sh", "-c", setting)
     first, second = ends
     _ip("link", "add", first, "netns", names[0], "type", "veth", "peer", second, "netns", names[1])
     for name, end, address in zip(names, ends, ADDRESSES, strict=True):
@@ -111,9 +123,9 @@ def _write(folder: Path) -> None:
     for name in ("host", "user"):
         words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
         subprocess.run(words, check=True)
-    config = _CONFIG.format(address=ADDRESSES[1], folder=folder)
+    config = _CONFIG.format(address=ADDRESSES[1], folder=folder, port=SSH_PORT)
     (folder / "sshd_config").write_text(config)
-    (folder / "agent.sh").write_text(_AGENT.format(folder=folder))
+    (folder / "agent.sh").write_text(_AGENT.format(folder=folder, port=SSH_PORT))
     (folder / "agent.sh").chmod(0o755)
     (folder / "hosts").write_text("".join(f"{address} slots=1\n" for address in ADDRESSES))
     # sshd wants it, and only Debian's service makes it.

@@ -12,6 +12,8 @@ from lmi_backend.workers import messages as msg
 from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
 TO_WORKER: list[msg.ToWorker] = [
+    msg.Challenge(b"nonce"),
+    msg.Accepted(b"proof"),
     msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
     msg.Submit(7, (GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False),)),
     msg.Submit(8, (GenerateRequest((1, 2), logprobs=0), GenerateRequest("q"))),
@@ -20,7 +22,7 @@ TO_WORKER: list[msg.ToWorker] = [
     msg.Stop(),
 ]
 FROM_WORKER: list[msg.FromWorker] = [
-    msg.Hello(msg.PROTOCOL, "token", 1),
+    msg.Hello(msg.PROTOCOL, 1, 2, b"nonce", b"proof"),
     msg.Ready(Capabilities("echo", "1", 10)),
     msg.StartFailed("no", "option.x"),
     msg.Output(7, Delta("t", 1, "stop", "x", 3)),
