@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
 """Cores of vLLM's ranks on the CPU."""
 TOKEN_VARIABLE: Final = "LMI_BACKEND_TOKEN"  # noqa: S105  the name of a variable
+SAFE_PATH_VARIABLE: Final = "PYTHONSAFEPATH"
+"""Known to Python 3.11 and newer; for the worker only, not for what its engine starts."""
 LIBRARY_PATH_VARIABLE: Final = "LMI_BACKEND_LD_LIBRARY_PATH"
 """What LD_LIBRARY_PATH was before the server's own libraries were put on it."""
 
@@ -110,6 +112,8 @@ def _own_environment(
         | _cores(plan, place.index, inherited)
         | {
             "PATH": _join(str(Path(plan.python).parent), inherited.get("PATH", "")),
+            # `-m` would look for lmi_backend in the current folder first, whoever may write there.
+            SAFE_PATH_VARIABLE: "1",
             "PYTHONPATH": _join(str(place.folder), inherited.get("PYTHONPATH", "")),
             "LD_LIBRARY_PATH": inherited.get(LIBRARY_PATH_VARIABLE, library_path),
             # vLLM leaves sockets there when it is killed; the folder goes with the pool.

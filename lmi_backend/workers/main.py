@@ -18,7 +18,7 @@ from collections.abc import Callable, Coroutine
 from lmi_backend.engines.shared_memory import GROUP_VARIABLE, remove_shared_memory
 from lmi_backend.errors import ConfigurationError, WorkerError
 from lmi_backend.private_folders import secure_caches
-from lmi_backend.workers.command import TOKEN_VARIABLE
+from lmi_backend.workers.command import SAFE_PATH_VARIABLE, TOKEN_VARIABLE
 from lmi_backend.workers.handshake import join
 from lmi_backend.workers.mpi import torch_variables
 from lmi_backend.workers.network import network_variables
@@ -43,6 +43,7 @@ def main() -> None:
     except ConfigurationError as error:
         sys.exit(str(error))
     token = os.environ.pop(TOKEN_VARIABLE, "")
+    os.environ.pop(SAFE_PATH_VARIABLE, None)
     place = torch_variables(os.environ)
     os.environ.update(place)
     for name, value in network_variables(os.environ).items():

@@ -51,11 +51,15 @@ def test_it_hears_no_signal_that_is_meant_for_what_it_guards(tmp_path: Path) -> 
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        (guard,) = (
-            each for each in psutil.Process(process.pid).children() if each.name() == "lmi-guard"
-        )
+        guards: list[psutil.Process] = []
+        wait_for(lambda: guards.extend(_guards(process.pid)) or guards)
+        guard = guards[0]
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
             guard.send_signal(number)
         assert os.getsid(guard.pid) == guard.pid
         os.killpg(process.pid, signal.SIGTERM)
     wait_for(lambda: not run.exists())
+
+
+def _guards(process: int) -> list[psutil.Process]:
+    return [each for each in psutil.Process(process).children() if each.name() == "lmi-guard"]
