@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,3 +108,15 @@ def test_the_plan_says_whose_code_is_run(
     reasons = json.loads(capsys.readouterr().out)["reasons"]
     assert any("option.trust_remote_code" in reason for reason in reasons)
     assert any(str(tmp_path / "model.py") in reason for reason in reasons)
+
+
+def test_behind_each_claim_of_the_page_stands_a_test() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)(?:::(\w+))?`", page)
+    assert len(named) > 20
+    for path, name in named:
+        folder = "" if path.startswith("tests/") else "tests/security"
+        text = (ROOT / folder / path).read_text(encoding="utf-8")
+        assert f"def {name or 'test_'}" in text, (path, name)
+    attacks = {path.name for path in (ROOT / "tests" / "security").glob("test_*.py")}
+    assert attacks <= {path for path, _ in named}
