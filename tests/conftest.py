@@ -1,14 +1,11 @@
 """What all tests share: where things are, and what the tiny model knows."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-TINY = ROOT / ".cache" / "tiny"
-ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
+from tests.support.places import ENGINE_PYTHON, TINY
 
 
 def _known(name: str) -> list[dict[str, str]]:

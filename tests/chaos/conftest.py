@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report import Report
-from serving import Served, serve, write_properties
 
-FRAMES = Path(__file__).parent / "frames_model.py"
+from tests.support.chaos_report import Report
+from tests.support.serving import Served, serve, write_properties
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

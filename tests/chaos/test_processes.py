@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 import psutil
 import pytest
-from report import Report, Row
-from serving import Served, wait_for
-from streams import Streams
+
+from tests.support.chaos_report import Report, Row
+from tests.support.serving import Served
+from tests.support.streams import Streams
+from tests.support.waiting import wait_for
 
 STREAMS = 32
 # Longer than any of these faults takes to be noticed.

@@ -17,9 +17,12 @@ import numpy as np
 import psutil
 import pytest
 import tritonclient.grpc.aio
-from report import Report
-from serving import Served, serve, wait_for, write_properties
-from streams import Streams
+
+from tests.support.chaos_report import Report
+from tests.support.places import TESTS
+from tests.support.serving import Served, serve, write_properties
+from tests.support.streams import Streams
+from tests.support.waiting import wait_for
 
 STREAMS = 32
 CANCELLED = 10_000
@@ -42,7 +45,7 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """`echo` behind a user's handler that breaks frames."""
     folder = tmp_path_factory.mktemp("frames")
     model = write_properties(folder / "frames", ECHO)
-    code = Path(__file__).with_name("frames_model.py").read_text(encoding="utf-8")
+    code = (TESTS / "support" / "frames_model.py").read_text(encoding="utf-8")
     (model / "model.py").write_text(code, encoding="utf-8")
     with serve([model], folder) as server:
         yield server

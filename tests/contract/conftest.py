@@ -2,11 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Harness, started
+
+from tests.support.harness import Harness, started
+from tests.support.places import TESTS
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +31,7 @@ NO_RANKS = "neuronx mpi"
 _OF_VLLM = ("option.max_model_len", "option.enforce_eager")
 _OF_TRTLLM = ("option.model_id", "option.max_rolling_batch_size")
 _OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
-FAKES = Path(__file__).resolve().parents[1] / "fakes"
+FAKES = TESTS / "fakes"
 REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
 

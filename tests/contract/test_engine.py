@@ -5,13 +5,11 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from harness import Harness, RecordingSink
 from msgspec import structs
 
 from lmi_backend.errors import (
@@ -27,15 +25,10 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import Call, GenerateRequest, Sampling
 from lmi_backend.workers import messages as msg
+from tests.support.harness import Harness, RecordingSink
+from tests.support.waiting import wait_for
 
 PROMPT = "Count to one hundred:"
-
-
-def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
@@ -99,7 +92,7 @@ def test_one_prompt_that_fails_ends_the_request(engine: Any) -> None:
     prompts = (PROMPT, "one two " * 4000)
     sink = engine.submit(GenerateRequest(prompt, Sampling(900)) for prompt in prompts).wait()
     assert isinstance(sink.error, RequestError)
-    _wait_for(lambda: engine.running() == 0)
+    wait_for(lambda: engine.running() == 0)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -160,8 +153,8 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
     for sink in sinks:
         assert isinstance(sink.wait().error, CancelledError)
         assert sink.endings == 1
-    _wait_for(lambda: engine.running() == 0)
-    _wait_for(lambda: _stands_still(engine))
+    wait_for(lambda: engine.running() == 0)
+    wait_for(lambda: _stands_still(engine))
 
 
 def test_clients_that_leave_at_once_free_the_engine(engine: Any) -> None:
@@ -169,8 +162,8 @@ def test_clients_that_leave_at_once_free_the_engine(engine: Any) -> None:
     for sink in sinks:
         sink.is_gone = True
     assert all(sink.wait().endings == 1 for sink in sinks)
-    _wait_for(lambda: engine.running() == 0)
-    _wait_for(lambda: _stands_still(engine))
+    wait_for(lambda: engine.running() == 0)
+    wait_for(lambda: _stands_still(engine))
 
 
 def _stands_still(engine: Any) -> bool:
@@ -187,7 +180,7 @@ def _stands_still(engine: Any) -> bool:
 def test_the_snapshot_counts_what_ended(engine: Any) -> None:
     before = engine.service.snapshot()
     engine.ask(PROMPT)
-    _wait_for(lambda: engine.service.snapshot().open == 0)
+    wait_for(lambda: engine.service.snapshot().open == 0)
     after = engine.service.snapshot()
     assert after.generation_tokens - before.generation_tokens == 32
     assert after.ended["length"] - before.ended.get("length", 0) == 1
@@ -220,7 +213,7 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
         for other in others:
             assert isinstance(other.wait().error, EngineDeadError)
             assert other.endings == 1
-        _wait_for(lambda: echo.service.health().is_ready)
+        wait_for(lambda: echo.service.health().is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
         assert [w.deaths for w in echo.service.snapshot().workers] == [1]
 
@@ -259,12 +252,12 @@ def test_each_request_ends_once_whatever_happens_while_it_waits(start: Any) -> N
             thread.join(60)
         for sink in sinks:
             sink.wait()
-        _wait_for(lambda: echo.service.snapshot().open == 0)
+        wait_for(lambda: echo.service.snapshot().open == 0)
         assert [sink.endings for sink in sinks] == [1] * 1200
         assert echo.service.snapshot().waiting == 0
         assert isinstance(fatal.wait().error, EngineDeadError)
         # All places are free again, and their count is right: they can all be taken at once.
-        _wait_for(lambda: all(worker.is_ready for worker in echo.service.snapshot().workers))
+        wait_for(lambda: all(worker.is_ready for worker in echo.service.snapshot().workers))
         last = [echo.start("a", max_tokens=2) for _ in range(2 * 4 + 100)]
         assert all(sink.wait().error is None for sink in last)
 
@@ -282,7 +275,7 @@ def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
     properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01, "minWorkers": 2}
     with start(properties) as echo:
         sinks = [echo.start("a", max_tokens=200) for _ in range(8)]
-        _wait_for(lambda: [w.stats.running for w in echo.service.snapshot().workers] == [4, 4])
+        wait_for(lambda: [w.stats.running for w in echo.service.snapshot().workers] == [4, 4])
         assert all(sink.wait().error is None for sink in sinks)
 
 
@@ -295,7 +288,7 @@ def test_a_request_that_takes_too_long_is_ended(start: Any) -> None:
     with start(properties) as echo:
         sink = echo.ask("a", max_tokens=4000)
         assert "predict_timeout" in str(sink.error)
-        _wait_for(lambda: echo.running() == 0)
+        wait_for(lambda: echo.running() == 0)
 
 
 def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
@@ -307,7 +300,7 @@ def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
 
 def _die(echo: Any) -> None:
     """Let the worker die, whenever it is there."""
-    _wait_for(lambda: echo.service.health().is_ready)
+    wait_for(lambda: echo.service.health().is_ready)
     assert isinstance(echo.ask("die").error, EngineDeadError)
 
 
@@ -333,7 +326,7 @@ def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:
                 echo.start("a")
             return str(refused.value)
 
-        _wait_for(lambda: "it failed 2 times and is given up (retry_threshold)" in told())
+        wait_for(lambda: "it failed 2 times and is given up (retry_threshold)" in told())
         assert [w.is_ready for w in echo.service.snapshot().workers] == [False]
 
 
@@ -341,7 +334,7 @@ def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
     with start(MORTAL | {"retry_threshold": 0}) as echo:
         assert echo.service.health() == msg.Health(is_ready=True)
         _die(echo)
-        _wait_for(lambda: echo.service.health().is_given_up)
+        wait_for(lambda: echo.service.health().is_given_up)
         health = echo.service.health()
         assert not health.is_ready
         assert health.trouble.startswith("worker model/0: it failed 1 times and is given up")
@@ -370,7 +363,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
         error = echo.ask("a b").error
         assert isinstance(error, EngineDeadError)
         assert "TypeError in the stub" in str(error)
-        _wait_for(lambda: echo.service.health().is_ready)
+        wait_for(lambda: echo.service.health().is_ready)
         assert echo.ask("a", max_tokens=2).text == "aa"
         assert not faults
 
@@ -380,7 +373,7 @@ def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.Mon
     with start(MORTAL) as echo:
         for _ in range(3):
             _die(echo)
-        _wait_for(lambda: echo.service.health().is_ready)
+        wait_for(lambda: echo.service.health().is_ready)
         assert [w.deaths for w in echo.service.snapshot().workers] == [3]
 
 

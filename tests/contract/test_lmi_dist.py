@@ -7,10 +7,10 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import RecordingSink
 
 from lmi_backend.errors import CancelledError, EngineDeadError
 from lmi_backend.generation import Call, GenerateRequest, Sampling
+from tests.support.harness import RecordingSink
 
 WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 

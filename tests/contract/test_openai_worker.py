@@ -1,16 +1,16 @@
 """OpenAI's bodies in a real worker process: vLLM's own application, and ours for the others."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import RecordingSink
 
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import Call
+from tests.support.harness import RecordingSink
+from tests.support.waiting import wait_for
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 ROME = "The capital of Italy is Rome."
@@ -115,12 +115,12 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any])
     # Many, so that they do not end by themselves before they are all there.
     call = Call("/v1/completions", json.dumps(LONG | how).encode())
     sinks = [engine.submit(call) for _ in range(64)]
-    _wait_for(lambda: engine.running() > 0)
+    wait_for(lambda: engine.running() > 0)
     with engine.stopped_cores():
         for sink in sinks:
             sink.is_gone = True
         assert {type(sink.wait().error) for sink in sinks} == {CancelledError}
-    _wait_for(lambda: engine.running() == 0, seconds=3)
+    wait_for(lambda: engine.running() == 0, seconds=3)
 
 
 def test_a_chat_is_streamed_with_its_usage(engine: Any) -> None:
@@ -194,10 +194,3 @@ def test_what_only_vllm_does_is_refused_by_the_others(engine: Any) -> None:
     status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
     assert (status, said["error"]["param"]) == (400, "tools")
     assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
-
-
-def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)

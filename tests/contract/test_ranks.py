@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError, OptionError
 from lmi_backend.generation import Call
+from tests.support.waiting import wait_for
 
 ECHO = {
     "engine": "MPI",
@@ -40,13 +41,6 @@ def _members() -> tuple[psutil.Process, list[psutil.Process], list[psutil.Proces
     ranks = {rank: each for each in all_of_them if (rank := _rank(each)) is not None}
     (launcher,) = psutil.Process().children()
     return launcher, [ranks[number] for number in sorted(ranks)], all_of_them
-
-
-def _wait_for(is_true: Callable[[], bool], seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def _is_gone(process: psutil.Process) -> bool:
@@ -75,8 +69,8 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
         assert f"rank {killed}" in str(error)
         assert stream.endings == 1
     assert time.monotonic() - began < 2
-    _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
-    _wait_for(lambda: group.service.health().is_ready)
+    wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    wait_for(lambda: group.service.health().is_ready)
     assert group.ask("a", max_tokens=2).text == "aa"
     assert [w.deaths for w in group.service.snapshot().workers] == [1]
 
@@ -88,8 +82,8 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
     error = stream.wait().error
     assert isinstance(error, EngineDeadError)
     assert "mpirun" in str(error)
-    _wait_for(lambda: all(map(_is_gone, members)), seconds=2)
-    _wait_for(lambda: group.service.health().is_ready)
+    wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    wait_for(lambda: group.service.health().is_ready)
 
 
 def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +104,7 @@ def test_closing_leaves_no_process(start: Any) -> None:
 def test_two_groups_share_the_requests(start: Any) -> None:
     with start(ECHO | {"minWorkers": 2}) as groups:
         streams = [groups.start("a", max_tokens=100) for _ in range(8)]
-        _wait_for(lambda: [w.stats.running for w in groups.service.snapshot().workers] == [4, 4])
+        wait_for(lambda: [w.stats.running for w in groups.service.snapshot().workers] == [4, 4])
         assert all(stream.wait().error is None for stream in streams)
 
 
@@ -119,7 +113,8 @@ _STUB = """
 import sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
-from harness import started
+from tests.support.waiting import wait_for
+from tests.support.harness import started
 with started({properties!r}, Path({folder!r})) as harness:
     harness.start("a b c", max_tokens=100000).wait_first()
     print("ready", flush=True)
@@ -139,7 +134,7 @@ def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
         assert len([each for each in members if _rank(each) is not None]) == 2
         stub.kill()
         stub.wait()
-        _wait_for(lambda: all(map(_is_gone, members)), seconds=10)
+        wait_for(lambda: all(map(_is_gone, members)), seconds=10)
 
 
 def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict[str, Any]) -> None:

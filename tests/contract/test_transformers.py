@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import RecordingSink
 
 from lmi_backend.errors import CancelledError, OptionError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from tests.support.harness import RecordingSink
 
 TINY = Path(__file__).resolve().parents[2] / ".cache" / "tiny"
 LONG = "Count to one hundred:"

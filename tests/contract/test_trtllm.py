@@ -7,10 +7,10 @@ from typing import Any
 
 import psutil
 import pytest
-from harness import RecordingSink
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from tests.support.harness import RecordingSink
 
 MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model"}
 TWO = {"option.tensor_parallel_degree": 2}

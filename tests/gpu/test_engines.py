@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import started
+
+from tests.support.harness import started
 
 PYTHON = os.environ.get("GPU_PYTHON") or os.environ.get("PYTHON_EXECUTABLE", "python3")
 

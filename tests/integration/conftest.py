@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, serve, write_properties
 
-TINY_LORA = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
+from tests.support.places import TINY
+from tests.support.serving import Served, serve, write_properties
+
+TINY_LORA = TINY / "lora"
 
 
 @pytest.fixture(scope="session")

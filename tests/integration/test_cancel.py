@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
-from serving import Served, wait_for
+
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 RUNNING = "lmi_engine_requests_running"
 LONG = {"max_new_tokens": 900, "ignore_eos": True}

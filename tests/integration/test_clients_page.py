@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import Served
+
+from tests.support.serving import Served
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
 _BLOCK = re.compile(

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc
-from serving import Served, serve, wait_for, write_properties
+
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 RUNNING = "lmi_engine_requests_running"
 LONG: dict[str, Any] = {"text_input": "a b c", "max_tokens": 3000, "stream": True}

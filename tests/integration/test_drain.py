@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, free_ports, serve, tritonserver, wait_for, write_properties
+
+from tests.support.serving import Served, free_ports, serve, tritonserver, write_properties
+from tests.support.waiting import wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from serving import Served
+
+from tests.support.serving import Served
 
 WRONG: list[tuple[str, Any, tuple[str, ...]]] = [
     ("wrong type", {"temperature": "hot"}, ("temperature", "'hot'", "a number")),

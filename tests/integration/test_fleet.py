@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import tritonclient.http
-from serving import Served, tritonserver, write_properties
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.writer import MODEL_PY, write_door
+from tests.support.serving import Served, tritonserver, write_properties
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]

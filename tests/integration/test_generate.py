@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from serving import Served
+from tests.support.serving import Served
 
 
 def test_an_lmi_body_gets_the_right_answer(served: Served, questions: dict[str, str]) -> None:

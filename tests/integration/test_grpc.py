@@ -12,8 +12,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
-from serving import Served
 from tritonclient.utils import InferenceServerException
+
+from tests.support.serving import Served
 
 STREAMS = 64
 

@@ -2,8 +2,8 @@
 
 import random
 
-from hostile import COUNT_OVER_HTTP, http_body
-from serving import Served
+from tests.support.hostile import COUNT_OVER_HTTP, http_body
+from tests.support.serving import Served
 
 
 def test_every_body_is_answered(served: Served) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import psutil
 import pytest
-from serving import Served, free_ports, serve, wait_for, write_properties
+
+from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.waiting import wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import psutil
 import pytest
-from two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
+
+from tests.support.two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
 
 # What the stub does, without Triton, on the first host.
 _SERVER = """
 import json, sys
 from pathlib import Path
-from harness import started
+from tests.support.harness import started
 properties, prompts = json.loads(sys.stdin.readline())
 with started(properties, Path(sys.argv[1])) as harness:
     streams = [harness.start(prompt, max_tokens=20) for prompt in prompts]

@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc
-from serving import Served, wait_for
+
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 PROMPT = "The capital of Italy is"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from serving import Served, wait_for
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
 CITY = {

@@ -1,7 +1,8 @@
 """Where vLLM's processes run beside Triton's."""
 
 import psutil
-from serving import Served
+
+from tests.support.serving import Served
 
 
 def test_an_engine_core_waits_where_its_workers_compute(served: Served) -> None:

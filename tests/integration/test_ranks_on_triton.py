@@ -8,7 +8,9 @@ from typing import Any
 
 import psutil
 import pytest
-from serving import Served, serve, wait_for, write_properties
+
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 RANKS: dict[str, Any] = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 CHAT = {

@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from serving import Served, serve, wait_for, write_properties
+
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 COUNT = 200
 TAKEN = "lmi_worker_requests_total"

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from attackers import ANOTHER_USER, ECHO, PYTHON
-from serving import Served, serve, write_properties
+
+from tests.support.attackers import ANOTHER_USER, ECHO, PYTHON
+from tests.support.serving import Served, serve, write_properties
 
 
 @pytest.fixture(scope="session")

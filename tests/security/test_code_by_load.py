@@ -8,9 +8,10 @@ from typing import Any
 import psutil
 import pytest
 import tritonclient.grpc
-from attackers import ECHO
-from serving import Served, serve, write_properties
 from tritonclient.utils import InferenceServerException
+
+from tests.support.attackers import ECHO
+from tests.support.serving import Served, serve, write_properties
 
 LOAD = "/v2/repository/models/evil/load"
 SPELLINGS = (

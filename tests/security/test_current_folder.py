@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
-from attackers import ECHO
-from harness import started
+
+from tests.support.attackers import ECHO
+from tests.support.harness import started
 
 CODE = "import os; open(os.environ['MARKER'], 'a').close()\n"
 

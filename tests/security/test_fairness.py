@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
-from serving import Served, serve, wait_for, write_properties
+
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 RUNNING, WAITING = 4, 300
 TOKENS = 20

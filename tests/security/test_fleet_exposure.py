@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from attackers import ECHO
-from serving import tritonserver, write_properties
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.restricted_apis import NOT_FOR_CLIENTS, Restriction, exposures
 from lmi_backend.repository.writer import write_model
+from tests.support.attackers import ECHO
+from tests.support.serving import tritonserver, write_properties
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = ["tritonserver", "--model-repository=/models"]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import Served, serve, wait_for, write_properties
 
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest
@@ -19,6 +18,8 @@ from lmi_backend.schema.tracing import take_trace
 from lmi_backend.serving.adapters import AdapterDesk
 from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.session import Session
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 LONG = "y" * 1_000_000
 FORGED = "x\nERROR all is lost"

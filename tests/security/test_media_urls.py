@@ -19,13 +19,13 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from conftest import ENGINE_PYTHON, ROOT, TINY
 
 from lmi_backend.engines.vllm.media_rules import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.handlers.openai.reading import read_chat
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
+from tests.support.places import ENGINE_PYTHON, ROOT, TESTS, TINY
 
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400
 
@@ -127,7 +127,7 @@ def process(listening: _Server) -> Iterator["subprocess.Popen[str]"]:
     }
     command = [
         str(ENGINE_PYTHON),
-        str(Path(__file__).with_name("media_process.py")),
+        str(TESTS / "support" / "media_process.py"),
         str(TINY / "llama"),
     ]
     pipe = subprocess.PIPE

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from serving import Served
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.supervisor.control_key import read_key
+from tests.support.serving import Served
 
 # All that a user may read about the processes of a machine.
 LOOK = """

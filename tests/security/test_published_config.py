@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import tritonclient.grpc
-from serving import Served, serve, tritonserver
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.entries import ENTRIES
 from lmi_backend.repository.record import Record
 from lmi_backend.repository.writer import write_model
+from tests.support.serving import Served, serve, tritonserver
 
 SECRET = "0123456789-of-nobody"
 LINES = (

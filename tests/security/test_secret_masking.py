@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from serving import serve, wait_for
 
 from lmi_backend.cli.main import main
 from lmi_backend.options import OPTIONS, load_options
@@ -21,6 +20,8 @@ from lmi_backend.plan.signature import signature
 from lmi_backend.redaction import Redactor, is_secret, masked
 from lmi_backend.workers.command import Place, WorkerCommand, worker_command
 from lmi_backend.workers.process import WorkerProcess
+from tests.support.serving import serve
+from tests.support.waiting import wait_for
 
 # No name of these says that it is a secret's, or the suffix is one of those that were forgotten.
 SECRETS = {

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import tritonclient.grpc
 import tritonclient.http
-from attackers import ECHO, PYTHON
-from serving import Served, serve, write_properties
 from tritonclient.utils import InferenceServerException
+
+from tests.support.attackers import ECHO, PYTHON
+from tests.support.serving import Served, serve, write_properties
 
 # Opens each new region of ours as soon as it is there, until it is ended; says which it could.
 RACE = """

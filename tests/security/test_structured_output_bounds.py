@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from serving import Served, serve, write_properties
 
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import LmiError, RequestError
@@ -13,6 +12,7 @@ from lmi_backend.schema.context import Context
 from lmi_backend.schema.request import read_request
 from lmi_backend.serving.limits import Limits
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+from tests.support.serving import Served, serve, write_properties
 
 CHOICES = [f"choice number {number}" for number in range(20_000)]
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from attackers import ECHO
-from serving import Served, serve, wait_for, write_properties
+
+from tests.support.attackers import ECHO
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from serving import Served, serve, write_properties
 
 from lmi_backend.handlers.openai.reading import read_completion
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.request import read_request
+from tests.support.serving import Served, serve, write_properties
 
 MANY = 100_000
 MEGABYTE = 1_000_000

@@ -9,8 +9,10 @@ from typing import Any
 
 import psutil
 import pytest
-from serving import Served, serve, wait_for, write_properties
-from traffic import KINDS, Client, Seen
+
+from tests.support.serving import Served, serve, write_properties
+from tests.support.traffic import KINDS, Client, Seen
+from tests.support.waiting import wait_for
 
 CLIENTS = 16
 # Until everything has been used once: caches are full, pools have their size.

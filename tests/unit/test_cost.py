@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from idle_workers import IdleWorkers
 
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.repository.entries import MAIN
@@ -24,6 +23,7 @@ from lmi_backend.workers import messages as msg
 from lmi_backend.workers.frames import FrameDecoder, encode
 from lmi_backend.workers.outbox import Outbox
 from lmi_backend.workers.pace import Pace
+from tests.support.idle_workers import IdleWorkers
 
 STREAMS = 64
 STEPS = 60

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hub_server import COMMIT, hub_server
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import hub_file
+from tests.support.hub_server import COMMIT, hub_server
 
 PYTHON = Path(__file__).resolve().parents[3] / ".venv-engine" / "bin" / "python"
 NO_PYTHON = "/no/such/python"

@@ -2,10 +2,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from s3_server import Bucket, s3_server
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, s3
+from tests.support.s3_server import Bucket, s3_server
 
 URL = "s3://bucket/models/7b"
 FILES = {"config.json": b"{}", "weights/model.safetensors": b"w" * 100_000}

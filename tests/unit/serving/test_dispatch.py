@@ -7,8 +7,6 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_workers import ScriptedWorkers
-from serving import wait_for
 
 from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.errors import LmiError, UnavailableError
@@ -17,6 +15,8 @@ from lmi_backend.serving.figures import figures
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.workers.figures import WorkerFigures
+from tests.support.scripted_workers import ScriptedWorkers
+from tests.support.waiting import wait_for
 
 CAPACITY = 2
 RUNNING = CAPACITY + 1

@@ -1,13 +1,13 @@
 """What is taken at once."""
 
 import pytest
-from idle_workers import IdleWorkers
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.structures import StructureBounds
+from tests.support.idle_workers import IdleWorkers
 
 
 def _request(*choices: str) -> GenerateRequest:

@@ -4,14 +4,14 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from idle_workers import IdleWorkers
-from serving import wait_for
 
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta, GenerateRequest, Piece
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.workers import messages as msg
+from tests.support.idle_workers import IdleWorkers
+from tests.support.waiting import wait_for
 
 
 class Sink:

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import psutil
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
+from tests.support.waiting import wait_for
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -27,14 +27,6 @@ def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
     lines = [f"{name}={value}\n" for name, value in properties.items()]
     (folder / "serving.properties").write_text("".join(lines), encoding="utf-8")
     return folder
-
-
-def wait_for(is_true: Any, seconds: float = 60.0) -> None:
-    """Poll until something holds. The bound only keeps a broken server from hanging the tests."""
-    end = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < end, f"not so after {seconds} s"
-        time.sleep(0.02)
 
 
 @dataclass

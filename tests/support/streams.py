@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import tritonclient.grpc
-from serving import Served, wait_for
+
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
 
 
 @dataclass

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc
 import tritonclient.http
-from hostile import http_body
-from serving import Served
+
+from tests.support.hostile import http_body
+from tests.support.serving import Served
 
 PROMPT = "The capital of Italy is"
 ANSWER = " Rome."

@@ -1,0 +1,1 @@
+"""Tests of lmi-backend; what they share is in `support`."""

@@ -1,0 +1,1 @@
+"""What tests share: servers, engines, streams, traffic, hostile bodies, attackers, waiting."""
