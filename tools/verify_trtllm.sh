@@ -20,7 +20,7 @@ tools=.cache/verify-trtllm
 "$python" -m pip install --quiet --target "$tools" pytest msgspec
 echo "== signatures"
 LMI_BACKEND_REAL_TRTLLM=$python PYTHONPATH=$tools:. "$python" -m pytest -q -c /dev/null \
-  -p no:cacheprovider tests/unit/engines/test_trtllm_signatures.py
+  -p no:cacheprovider --noconftest tests/contract/test_trtllm_signatures.py
 
 modes="trtllm and not mpi"
 if [ "$gpus" -gt 1 ]; then modes=trtllm; else echo "verify_trtllm: one GPU, so no ranks" >&2; fi

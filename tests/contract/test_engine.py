@@ -34,7 +34,7 @@ PROMPT = "Count to one hundred:"
 def test_the_kv_cache_is_as_large_as_planned(engine: Any) -> None:
     """The estimate of blocks against what the engine reports when it has started."""
     if engine.plan.engine in ("trtllm", "neuronx"):
-        return  # the doubles have no cache
+        pytest.skip("the double of this engine has no KV cache to compare the plan with")
     if engine.plan.engine == "echo":
         assert engine.plan.memory is None
         return
@@ -154,7 +154,7 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
         assert isinstance(sink.wait().error, CancelledError)
         assert sink.endings == 1
     wait_for(lambda: engine.running() == 0)
-    wait_for(lambda: _stands_still(engine))
+    _assert_it_stands_still(engine)
 
 
 def test_clients_that_leave_at_once_free_the_engine(engine: Any) -> None:
@@ -163,18 +163,28 @@ def test_clients_that_leave_at_once_free_the_engine(engine: Any) -> None:
         sink.is_gone = True
     assert all(sink.wait().endings == 1 for sink in sinks)
     wait_for(lambda: engine.running() == 0)
-    wait_for(lambda: _stands_still(engine))
+    _assert_it_stands_still(engine)
 
 
-def _stands_still(engine: Any) -> bool:
-    """Tell whether the engine itself has stopped, not only whoever waited for it."""
+def _assert_it_stands_still(engine: Any) -> None:
+    """Wait until the engine itself has stopped, not only whoever waited for it.
 
-    def steps() -> list[Any]:
+    Only vLLM tells how many steps it has made; of the others `running` is the engine's own word.
+    """
+
+    def steps() -> list[int | None]:
         return [worker.stats.steps for worker in engine.service.snapshot().workers]
 
-    before = steps()
-    time.sleep(0.3)
-    return steps() == before
+    def stands_still() -> bool:
+        before = steps()
+        time.sleep(0.3)
+        return steps() == before
+
+    if engine.plan.engine == "vllm":
+        assert all(steps())
+        wait_for(stands_still)
+    else:
+        assert set(steps()) == {None}
 
 
 def test_the_snapshot_counts_what_ended(engine: Any) -> None:

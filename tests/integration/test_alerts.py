@@ -11,7 +11,7 @@ from debian_package import PackageError, unpacked
 
 from lmi_backend.serving.figures import FAMILIES, series_names
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 SERIES = {name for family in FAMILIES for name in series_names(family)}
 

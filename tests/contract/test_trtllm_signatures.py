@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[2]
+TESTS = Path(__file__).resolve().parents[1]
 RECORD = json.loads((TESTS / "data" / "signatures" / "trtllm.json").read_text("utf-8"))
 SHARED = "OMPI_MCA_btl_sm_backing_directory"
 REQUIRED, ANY = "required", "any"

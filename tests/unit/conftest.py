@@ -1,0 +1,26 @@
+"""Unit tests know nothing of the shell they are run from."""
+
+import os
+
+import pytest
+
+# What options, plans, caches and devices are read from.
+_PREFIXES = (
+    "OPTION_",
+    "SERVING_",
+    "SAGEMAKER_",
+    "HF_",
+    "VLLM_",
+    "CUDA_",
+    "NVIDIA_",
+    "OMPI_",
+    "AWS_",
+)
+_NAMES = ("PYTHONPATH", "TENSOR_PARALLEL_DEGREE", "XDG_CACHE_HOME", "TMPDIR", "AIP_MODE")
+
+
+@pytest.fixture(autouse=True)
+def _no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith(_PREFIXES) or name in _NAMES:
+            monkeypatch.delenv(name)
