@@ -15,7 +15,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
+.PHONY: help install install-server install-engine model serve test test-unit test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -38,6 +38,9 @@ serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=
 
 test: install model ## run every test; PYTEST="-k word" to choose
 	@$(BIN)/python -m pytest $(PYTEST)
+
+test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
+	@$(BIN)/python -m pytest tests/unit $(PYTEST)
 
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)

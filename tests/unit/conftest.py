@@ -5,17 +5,8 @@ import os
 import pytest
 
 # What options, plans, caches and devices are read from.
-_PREFIXES = (
-    "OPTION_",
-    "SERVING_",
-    "SAGEMAKER_",
-    "HF_",
-    "VLLM_",
-    "CUDA_",
-    "NVIDIA_",
-    "OMPI_",
-    "AWS_",
-)
+_OF_LMI = ("OPTION_", "SERVING_", "SAGEMAKER_")
+_PREFIXES = (*_OF_LMI, "HF_", "VLLM_", "CUDA_", "NVIDIA_", "OMPI_", "AWS_")
 _NAMES = ("PYTHONPATH", "TENSOR_PARALLEL_DEGREE", "XDG_CACHE_HOME", "TMPDIR", "AIP_MODE")
 
 
