@@ -86,11 +86,15 @@ def install(environment: Environment) -> None:
         raise InstallError(message)
     python = folder / "bin" / "python"
     if not python.is_file():
-        _run([sys.executable, "-m", "venv", str(folder)], f"creating {environment.folder}")
+        _run(
+            [sys.executable, "-m", "venv", str(folder)],
+            f"creating {environment.folder}",
+            environment,
+        )
     _install_lock(python, environment)
     if environment.editable:
         own = [str(python), "-m", "pip", "install", "--no-deps", "-e", str(ROOT)]
-        _run(own, f"installing lmi-backend into {environment.folder}")
+        _run(own, f"installing lmi-backend into {environment.folder}", environment)
     stamp.write_text(digest, encoding="utf-8")
 
 
@@ -98,18 +102,18 @@ def _install_lock(python: Path, environment: Environment) -> None:
     lock = ROOT / environment.lock
     pip = [str(python), "-m", "pip", "install", *environment.pip_options]
     what = f"installing {environment.lock} into {environment.folder}"
-    _run([*pip, "-r", str(lock)], what)
+    _run([*pip, "-r", str(lock)], what, environment)
     text = lock.read_text(encoding="utf-8")
     if "torch==" not in text:
         return
     try:
-        _run([str(python), "-c", "import torch"], "checking torch")
+        _run([str(python), "-c", "import torch"], "checking torch", environment)
     except InstallError:
         # PyPI's torch is a CUDA build, and cannot be imported without its CUDA packages.
         cpu_lock = python.parent.parent / "lock.txt"
         cpu_lock.write_text(_cpu_lock(text), encoding="utf-8")
         more = ["--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
-        _run([*pip, *more], f"{what}, torch from {TORCH_CPU_INDEX}")
+        _run([*pip, *more], f"{what}, torch from {TORCH_CPU_INDEX}", environment)
 
 
 def _cpu_lock(text: str) -> str:
@@ -126,14 +130,15 @@ def _digest(environment: Environment) -> str:
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
-def _run(words: list[str], what: str) -> None:
+def _run(words: list[str], what: str, environment: Environment) -> None:
     """Run a command with its output in a file; show that it goes on, and the end if it fails."""
-    log = ROOT / ".cache" / "install.log"
+    # Of each environment one: both may be made at the same time.
+    log = ROOT / ".cache" / f"install{environment.folder}.log"
     log.parent.mkdir(exist_ok=True)
     began = time.monotonic()
-    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    variables = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
     with log.open("wb") as output:
-        process = subprocess.Popen(words, stdout=output, stderr=output, env=environment)
+        process = subprocess.Popen(words, stdout=output, stderr=output, env=variables)
         try:
             while _is_running(process, 0.5 if sys.stderr.isatty() else 10.0):
                 _show(f"{what}: {time.monotonic() - began:.0f} s", is_last=False)

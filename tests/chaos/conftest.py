@@ -1,7 +1,8 @@
 """Servers to break, and the page of what came of it."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,23 @@ def engine(
 
 
 @pytest.fixture
-def echo(tmp_path: Path) -> Iterator[Served]:
-    """`echo`, 50 tokens a second for each stream."""
+def serve_echo(tmp_path: Path) -> Callable[[str], AbstractContextManager[Served]]:
+    """Serve `echo`, 50 tokens a second for each stream, from a folder of some name."""
     properties = {
         "option.rolling_batch": "echo",
         "option.token_seconds": 0.02,
         "option.fail_on": "fail",
         "option.max_rolling_batch_size": 64,
     }
-    with serve([write_properties(tmp_path / "echo", properties)], tmp_path) as server:
+
+    def served(name: str) -> AbstractContextManager[Served]:
+        return serve([write_properties(tmp_path / name / "echo", properties)], tmp_path / name)
+
+    return served
+
+
+@pytest.fixture
+def echo(serve_echo: Callable[[str], AbstractContextManager[Served]]) -> Iterator[Served]:
+    """`echo`, served."""
+    with serve_echo("own") as server:
         yield server

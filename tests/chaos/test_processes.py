@@ -1,8 +1,11 @@
 """Each class of process killed, and made to stand still, under 32 streams."""
 
+import contextlib
 import signal
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import psutil
 import pytest
@@ -13,6 +16,7 @@ from tests.support.streams import Streams
 from tests.support.waiting import wait_for
 
 STREAMS = 32
+STUB = "triton_python_backend_stub"
 # Longer than any of these faults takes to be noticed.
 TOKENS = 900
 
@@ -88,35 +92,69 @@ def _break(
             signal.SIGSTOP,
             "made no step for",
         ),
-        ("a worker stands still", _worker, signal.SIGSTOP, "said nothing for 30 s"),
     ],
 )
 def test_an_engines_process(
     engine: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
 ) -> None:
-    deaths = engine.metric("lmi_worker_deaths_total", "tiny")
-    counted = engine.metric("lmi_requests_total", "tiny")
-    streams, probe = _break(engine, "tiny", fault, find, number, report)
-    assert not streams.outcomes["cut"], "the connection must not pay for the engine"
-    assert all(words in error for error in streams.errors), streams.errors
-    assert engine.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
-    wait_for(
-        lambda: engine.metric("lmi_requests_total", "tiny") == counted + STREAMS + probe.answers
-    )
+    _break_an_engine(engine, report, fault, find, number, words)
 
 
 @pytest.mark.parametrize(
-    ("fault", "name", "number"),
-    [
-        ("a stub is killed", "triton_python_backend_stub", signal.SIGKILL),
-        ("a stub stands still", "triton_python_backend_stub", signal.SIGSTOP),
-        ("tritonserver is killed", "tritonserver", signal.SIGKILL),
-        ("tritonserver stands still", "tritonserver", signal.SIGSTOP),
-    ],
+    ("fault", "name"),
+    [("a stub is killed", STUB), ("tritonserver is killed", "tritonserver")],
 )
-def test_a_servers_process(
-    echo: Served, report: Report, fault: str, name: str, number: signal.Signals
+def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) -> None:
+    _break_a_server(echo, report, fault, name, signal.SIGKILL)
+
+
+def test_what_stands_still(
+    engine: Served, serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
 ) -> None:
-    before = echo.family()
-    _break(echo, "echo", fault, _named(name), number, report)
+    """Each is noticed after half a minute of silence; the three wait side by side."""
+    with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
+        words = ("a worker stands still", _worker, signal.SIGSTOP, "said nothing for 30 s")
+        broken = [threads.submit(_break_an_engine, engine, report, *words)]
+        _wait_until_stopped(engine)
+        for name in (STUB, "tritonserver"):
+            server = stack.enter_context(serve_echo(name))
+            fault = f"{'a stub' if name == STUB else name} stands still"
+            broken.append(
+                threads.submit(_break_a_server, server, report, fault, name, signal.SIGSTOP)
+            )
+            _wait_until_stopped(server)
+        for each in broken:
+            each.result()
+
+
+def _wait_until_stopped(served: Served) -> None:
+    """Wait until one of a server's processes, and with it its streams, stands still."""
+
+    def is_stopped() -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return any(each.status() == psutil.STATUS_STOPPED for each in served.family())
+        return False
+
+    wait_for(is_stopped)
+
+
+def _break_an_engine(
+    served: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
+) -> None:
+    deaths = served.metric("lmi_worker_deaths_total", "tiny")
+    counted = served.metric("lmi_requests_total", "tiny")
+    streams, probe = _break(served, "tiny", fault, find, number, report)
+    assert not streams.outcomes["cut"], "the connection must not pay for the engine"
+    assert all(words in error for error in streams.errors), streams.errors
+    assert served.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
+    wait_for(
+        lambda: served.metric("lmi_requests_total", "tiny") == counted + STREAMS + probe.answers
+    )
+
+
+def _break_a_server(
+    served: Served, report: Report, fault: str, name: str, number: signal.Signals
+) -> None:
+    before = served.family()
+    _break(served, "echo", fault, _named(name), number, report)
     assert not [each for each in before if each.is_running()], "left over from before"
