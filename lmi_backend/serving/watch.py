@@ -64,7 +64,10 @@ class Watch(threading.Thread):
         for few in _chunks(sessions, self._asked_a_tick):
             began = time.monotonic()
             for session in few:
-                self._ask(session, began)
+                try:
+                    self._ask(session, began)
+                except Exception:  # noqa: BLE001  Triton raises its own; the others are watched on
+                    _log.exception("request %d: cannot be looked after", session.number)
             if self._is_stopping:
                 return
             time.sleep(_TICK_SECONDS)
@@ -73,16 +76,8 @@ class Watch(threading.Thread):
         if now > session.deadline:
             message = "the request took longer than its timeout or option.predict_timeout"
             self._end(session, DeadlineError(message))
-        elif _is_cancelled(session):
+        elif session.sink.is_cancelled():
             self._end(session, CancelledError("the client cancelled the request"))
-
-
-def _is_cancelled(session: Session) -> bool:
-    try:
-        return session.sink.is_cancelled()
-    except Exception:  # noqa: BLE001  Triton raises its own; the other sessions are still watched
-        _log.exception("request %d: its client cannot be asked about", session.number)
-        return False
 
 
 def _chunks(sessions: list[Session], size: int) -> Iterator[list[Session]]:

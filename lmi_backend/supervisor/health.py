@@ -15,11 +15,13 @@ import psutil
 from lmi_backend.errors import UnavailableError
 from lmi_backend.serving.knocking import ask_health, find_doors, is_door_of
 from lmi_backend.supervisor.processes import lives, stubs_of
-from lmi_backend.supervisor.triton_http import TritonHttp
+from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from lmi_backend.supervisor.triton_http import TritonHttp
 
 _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
@@ -60,7 +62,10 @@ class HealthWatch(threading.Thread):
     def run(self) -> None:
         """Look until something is wrong."""
         while not self.trouble and not self._stopped.wait(_LOOK_SECONDS):
-            self.trouble = self._look()
+            try:
+                self.trouble = self._look()
+            except Exception as error:  # noqa: BLE001  a server that nobody watches is given up
+                say(f"a look at the server failed: {error!r}")
 
     def _look(self) -> str:
         try:

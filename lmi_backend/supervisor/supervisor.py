@@ -67,7 +67,7 @@ class Supervisor:
             pause = backoff.pause()
             say(f"{trouble.text}: the server is started again in {pause:.0f} s")
             if self._stop.wait(pause):
-                return status
+                return 0
 
     def _serve(self, on_ready: Callable[[], None]) -> tuple[Trouble | None, int]:
         """Run one server until its end; return why it ended, if not by the user, and its status."""

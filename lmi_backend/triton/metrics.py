@@ -75,10 +75,13 @@ class MetricsPublisher:
     def _run(self) -> None:
         rounds = 0
         while not self._stopped.wait(_SECONDS):
-            now = self._snapshot()
-            self._publish(figures(self._model, now))
-            if rounds % _ROUNDS_A_HISTOGRAM == 0:
-                self._publish(histograms(self._model, now))
+            try:
+                now = self._snapshot()
+                self._publish(figures(self._model, now))
+                if rounds % _ROUNDS_A_HISTOGRAM == 0:
+                    self._publish(histograms(self._model, now))
+            except Exception:  # noqa: BLE001  else all would stand still for good
+                _log.exception("%s: its metrics cannot be published", self._model)
             rounds += 1
 
     def _publish(self, series: Series) -> None:

@@ -1,0 +1,40 @@
+"""The thread that looks at a server, and what makes it look away."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import UnavailableError
+from lmi_backend.supervisor import health
+from lmi_backend.supervisor.health import HealthWatch
+from tests.support.waiting import wait_for
+
+
+class Server:
+    """Says what it is told to, once each; then it is gone."""
+
+    def __init__(self, *said: Any) -> None:
+        self.said = list(said)
+
+    def index(self) -> Any:
+        if not self.said:
+            raise UnavailableError("no answer")
+        said = self.said.pop(0)
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def test_a_fault_of_its_own_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(health, "_LOOK_SECONDS", 0.01)
+    server = Server(TypeError("a bug"), [{"state": "READY"}], [])
+    # No process has this number, so nothing is killed.
+    watch = HealthWatch(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
+    watch.start()
+    wait_for(lambda: watch.trouble)
+    watch.join()
+    assert watch.trouble == "tritonserver does not answer"
+    assert capsys.readouterr().err.count("a look at the server failed") == 2
