@@ -39,6 +39,8 @@ class Served:
     metrics_port: int
     log_file: Path
     sagemaker_port: int = 0
+    greeting: str = ""
+    """What it said until it was ready."""
 
     @property
     def control_key(self) -> Path:
@@ -153,6 +155,7 @@ def _wait_until_ready(served: Served) -> None:
     for line in served.process.stdout:
         said.append(line)
         if line.startswith("  curl"):
+            served.greeting = "".join(said)
             return
     is_there = served.log_file.is_file()
     log = served.log_file.read_text("utf-8", "replace") if is_there else "no log of Triton"
