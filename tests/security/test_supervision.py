@@ -75,11 +75,11 @@ def test_a_server_that_does_not_come_up_at_first_is_the_users_to_mend(tmp_path: 
         pass
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
 def test_it_is_said_once_what_the_server_is_open_to(echo: Served) -> None:
     assert len(re.findall(r"^lmi-backend: Triton .+ \(\d+\.\d+\.\d+\)", echo.greeting, re.M)) == 1
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
 def test_each_signal_that_asks_for_an_end_leaves_nothing(echo: Served, number: int) -> None:
     family, run = echo.family(), _run_folder(echo)
     echo.process.send_signal(number)
