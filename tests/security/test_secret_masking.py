@@ -45,6 +45,12 @@ FORMS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is asked for the config.json of org/m, which is nowhere."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
 def leaks(text: str) -> list[str]:
     return [value for value in SECRETS.values() if value in text]
 
