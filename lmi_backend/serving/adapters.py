@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.generation import Chunk
+from lmi_backend.names import PATH_BYTES
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
@@ -162,6 +163,9 @@ class AdapterDesk:
     def _folder(self, src: str) -> Path:
         """Return where an adapter lies; links are followed first, so none leads out of a root."""
         shown = printable(src)
+        # To look for links in a path of a megabyte takes 17 s.
+        if len(src) > PATH_BYTES:
+            raise _error(400, f"src {shown}: accepted: at most {PATH_BYTES} bytes")
         path = Path(src.removeprefix("file://"))
         if "://" in str(src) and not src.startswith("file://"):
             raise _error(400, f"src {shown}: accepted: a folder of this machine")

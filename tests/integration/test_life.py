@@ -120,13 +120,6 @@ def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> Non
     assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
 
 
-def test_a_dead_engine_core_fails_its_streams_and_comes_back(served: Served) -> None:
-    core, streams = _held_streams(served)
-    core.kill()
-    _assert_cut(streams, "died")
-    wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
-
-
 def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path) as served:

@@ -15,3 +15,5 @@ def _no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name in _NAMES:
             monkeypatch.delenv(name)
+    # Nobody is asked for the config.json of a model that is only named.
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
