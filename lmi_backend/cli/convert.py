@@ -7,12 +7,17 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.doors import add_clients
+from lmi_backend.cli.clients_option import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.writer import render_config, write_backend, write_door, write_model
+from lmi_backend.repository.writer import (
+    render_config,
+    write_alias_model,
+    write_backend,
+    write_model,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -77,15 +82,15 @@ def _convert(arguments: argparse.Namespace) -> int:
             warmup=arguments.warmup,
         )
         _report(arguments.repository / model.name, changes)
-        for door in arguments.clients:
-            changes = write_door(
+        for entry in arguments.clients:
+            changes = write_alias_model(
                 arguments.repository,
                 model.name,
-                door.clients,
+                entry.clients,
                 options,
                 force=arguments.force,
             )
-            _report(arguments.repository / door.model_name(model.name), changes)
+            _report(arguments.repository / entry.model_name(model.name), changes)
     return 0
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from lmi_backend.endpoint.control import Draining
 from lmi_backend.errors import UnavailableError
-from lmi_backend.serving.knocking import Draining
 from lmi_backend.supervisor.local_server import LocalServer
 from lmi_backend.supervisor.progress import say
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from lmi_backend.serving.knocking import ask_health
+from lmi_backend.endpoint.control import ask_health
 from lmi_backend.supervisor.local_server import LocalServer
 
 if TYPE_CHECKING:

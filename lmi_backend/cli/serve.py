@@ -13,13 +13,13 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.doors import add_clients
+from lmi_backend.cli.clients_option import add_clients
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
 from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
-from lmi_backend.repository.writer import write_door, write_model
+from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
@@ -140,12 +140,12 @@ def _apis(text: str) -> list[str]:
     return names
 
 
-def _write(model: Model, repository: Path, doors: list[Entry]) -> list[str]:
+def _write(model: Model, repository: Path, entries: list[Entry]) -> list[str]:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
-    for door in doors:
-        write_door(repository, model.name, door.clients, options, force=True)
-    return [model.name, *(door.model_name(model.name) for door in doors)]
+    for entry in entries:
+        write_alias_model(repository, model.name, entry.clients, options, force=True)
+    return [model.name, *(entry.model_name(model.name) for entry in entries)]
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 Triton checks shapes and modes for each model, so one model cannot serve every client: a tensor has
 a batch dimension or not, answers stream or not. The first entry holds the workers. The others are
-doors to it: thin models that share its workers.
+alias models: thin ones that share its workers.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from lmi_backend.repository.tensors import (
 )
 
 SHARES: Final = "shares"
-"""Parameter of a door: the model whose workers it uses."""
+"""Parameter of an alias model: the model whose workers it uses."""
 CLIENTS: Final = "clients"
-"""Parameter of a door: for whose clients it is, a key of `ENTRIES`."""
+"""Parameter of an alias model: for whose clients it is, a key of `ENTRIES`."""
 
 
 @dataclass(frozen=True)

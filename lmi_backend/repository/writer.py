@@ -95,7 +95,7 @@ def _record_before(folder: Path) -> Record | None:
         return None
 
 
-def write_door(
+def write_alias_model(
     repository: Path, name: str, clients: str, options: LmiOptions, *, force: bool = False
 ) -> list[str]:
     """Write the thin model of other clients, which shares the workers of the model `name`.

@@ -31,7 +31,7 @@ _REMOVE, _SHOW, _LIST = "UNREGISTER_ADAPTER", "DESCRIBE_ADAPTER", "LIST_ADAPTERS
 _REQUESTS: Final = (_LIST, _SHOW, _REGISTER, _UPDATE, _REMOVE)
 _CONFIG: Final = "adapter_config.json"
 _MOST: Final = 10_000
-"""Adapters of a model: each is kept in the stub, in every worker and at every door."""
+"""Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
 Card = dict[str, Any]
 """What is said about an adapter: name, src, preload, pin."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Workers(Protocol):
-    """Who generates: a `Pool`, or a door to another model's."""
+    """Who generates: a `Pool`, or another model's, through its endpoint."""
 
     def start(self, listener: Listener) -> Capabilities:
         """Start; from now on the listener hears what workers say."""

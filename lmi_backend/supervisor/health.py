@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
 from lmi_backend.errors import UnavailableError
-from lmi_backend.serving.knocking import ask_health, find_doors, is_door_of
 from lmi_backend.supervisor.processes import lives, stubs_of
 from lmi_backend.supervisor.progress import say
 
@@ -36,7 +36,7 @@ class HealthWatch(threading.Thread):
         client: of its HTTP port; it may use the index of models.
         server: its process id.
         names: the models that are watched, as long as they are loaded.
-        base: the folder of their doors.
+        base: the folder of their endpoints.
     """
 
     def __init__(self, client: TritonHttp, server: int, names: Iterable[str], base: Path) -> None:
@@ -83,14 +83,14 @@ class HealthWatch(threading.Thread):
             # Twice: it may be on its way out or in.
             if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
-        for door in find_doors(self._server, self._base):
-            owner = next((name for name in ready if is_door_of(door, name)), "")
+        for endpoint in find_endpoints(self._server, self._base):
+            owner = next((name for name in ready if is_endpoint_of(endpoint, name)), "")
             if not owner:
                 continue
-            health = ask_health(door, _ANSWER_SECONDS)
+            health = ask_health(endpoint, _ANSWER_SECONDS)
             if health is not None and health.is_given_up:
                 self._given_up[owner] = health.trouble
-            if self._count(str(door), is_well=health is not None, most=_LOOKS):
+            if self._count(str(endpoint), is_well=health is not None, most=_LOOKS):
                 # Nor could it drain.
                 with contextlib.suppress(psutil.Error, KeyError):
                     self._stubs[owner].kill()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.repository.entries import SHARES
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
-from lmi_backend.serving.knocking import find_doors, is_door_of
 from lmi_backend.supervisor.processes import words_of
 from lmi_backend.supervisor.triton_http import TritonHttp
 from lmi_backend.workers.pool import RUN_DIR_VARIABLE
@@ -50,7 +50,7 @@ class LocalServer:
         hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
         headers = headers_for("model-repository", hidden + words_of(process))
         base = environment.get(RUN_DIR_VARIABLE) or environment.get("TMPDIR")
-        endpoints = find_doors(pid, Path(base or tempfile.gettempdir()))
+        endpoints = find_endpoints(pid, Path(base or tempfile.gettempdir()))
         return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
 
     def models(self) -> Iterator[tuple[str, str, Path | None]]:
@@ -61,7 +61,7 @@ class LocalServer:
         """
         for model in self.client.index():
             name, state = model["name"], model.get("state", "")
-            endpoint = next((each for each in self.endpoints if is_door_of(each, name)), None)
+            endpoint = next((each for each in self.endpoints if is_endpoint_of(each, name)), None)
             if endpoint or (state == "READY" and self._is_alias(name)):
                 yield name, state, endpoint
 

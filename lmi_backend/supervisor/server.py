@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psutil
 
+from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import UnavailableError
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
-from lmi_backend.serving.knocking import Draining, find_doors
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthWatch
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
@@ -162,7 +162,7 @@ class RunningServer:
 
         Returns how many did.
         """
-        draining = Draining(find_doors(self._process.pid, self._setup.traces.run), seconds)
+        draining = Draining(find_endpoints(self._process.pid, self._setup.traces.run), seconds)
         for name in self._setup.names:
             self.client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
         while not draining.is_over and not is_over() and self._process.poll() is None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lmi_backend.endpoint.client import AliasModel
+from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
@@ -17,8 +19,6 @@ from lmi_backend.repository.entries import SHARES
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.adapters import AdapterDesk
-from lmi_backend.serving.door import Door
-from lmi_backend.serving.guest import Guest
 from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
@@ -53,12 +53,12 @@ class Loaded(Protocol):
 
 @dataclass
 class _Model:
-    """A model with workers of its own, and a door through which others share them."""
+    """A model with workers of its own, and an endpoint through which others share them."""
 
     service: Service
     desk: AdapterDesk
     clients: Context
-    door: Door
+    endpoint: Endpoint
 
     def context(self) -> Context:
         return self.clients
@@ -67,7 +67,7 @@ class _Model:
         self.desk.handle(body, self.service, sink)
 
     def close(self) -> None:
-        self.door.close()
+        self.endpoint.close()
         self.service.close()
 
 
@@ -90,7 +90,7 @@ def load_model(
     refuse_copies(config)
     parameters = _parameters(config)
     if SHARES in parameters:
-        return Guest(parameters[SHARES])
+        return AliasModel(parameters[SHARES])
     folder = Path(args["model_repository"])
     name = args["model_name"]
     record = Record.read(folder)
@@ -136,9 +136,9 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         is_embedding=plan.is_embedding,
         normalize=plan.normalize,
     )
-    door = Door(name, service, desk, context)
-    door.open()
-    return _Model(service, desk, context, door)
+    endpoint = Endpoint(name, service, desk, context)
+    endpoint.open()
+    return _Model(service, desk, context, endpoint)
 
 
 def refuse_copies(config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""All that stub and worker say to each other, and a model with its door's guests.
+"""All that stub and worker say to each other, and a model with the clients of its endpoint.
 
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub says `Start`, the worker `Ready` or
@@ -93,7 +93,7 @@ class Stop(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """First word of a worker, and of a guest, whose last two fields are empty."""
+    """First word of a worker, and of an endpoint's client, whose last two fields are empty."""
 
     protocol: int
     pid: int
@@ -151,7 +151,7 @@ class Heartbeat(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """First word of a door to its guest, and again when something of it changes."""
+    """First word of an endpoint to its client, and again when something of it changes."""
 
     dialect: Literal["legacy", "async"]
     output_formatter: str
@@ -163,7 +163,7 @@ class Welcome(_Message, frozen=True):
 
 
 class Manage(_Message, frozen=True):
-    """A guest's management request. Answered by one `Part`."""
+    """A management request of an endpoint's client. Answered by one `Part`."""
 
     id: int
     body: dict[str, Any]
@@ -198,8 +198,8 @@ class Health(_Message, frozen=True):
 
 
 ToWorker = Challenge | Accepted | Start | Submit | Ask | Adapt | Abort | Stop
-FromGuest = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
-ToGuest = Welcome | Output | Part | Failure | Drained | Health
+FromClient = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
+ToClient = Welcome | Output | Part | Failure | Drained | Health
 FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | Call
 """What a client's request comes to."""

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from lmi_backend.endpoint.address import endpoint_address
+from lmi_backend.endpoint.control import find_endpoints
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, hub_file
 from lmi_backend.fetch.s3 import download_folder
@@ -24,8 +26,6 @@ from lmi_backend.private_folders import (
     secure_cache,
     secure_caches,
 )
-from lmi_backend.serving.address import door_address
-from lmi_backend.serving.knocking import find_doors
 from lmi_backend.workers.start import start_worker
 
 STRANGER = 65534
@@ -78,9 +78,9 @@ ATTACKS = [
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_folder_of_sockets(attack: Callable[[Path], None], everybodys: Path) -> None:
-    folder = everybodys / f"lmi-doors-{os.getuid()}"
+    folder = everybodys / f"lmi-endpoints-{os.getuid()}"
     attack(folder)
-    for use in (lambda: door_address("m"), lambda: find_doors(1, everybodys)):
+    for use in (lambda: endpoint_address("m"), lambda: find_endpoints(1, everybodys)):
         with pytest.raises(ConfigurationError, match=rf"{folder}: .*; accepted: a folder of this"):
             use()
 
@@ -88,12 +88,12 @@ def test_the_folder_of_sockets(attack: Callable[[Path], None], everybodys: Path)
 @as_root
 def test_drain_believes_no_socket_of_a_stranger(everybodys: Path) -> None:
     """One that answers "drained" would let a server be stopped under its requests."""
-    folder = everybodys / f"lmi-doors-{os.getuid()}"
+    folder = everybodys / f"lmi-endpoints-{os.getuid()}"
     by_mkdir(folder)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "4711-x.sock"))
         with pytest.raises(ConfigurationError, match=f"belongs to user {STRANGER}"):
-            find_doors(4711, everybodys)
+            find_endpoints(4711, everybodys)
 
 
 def _start(folder: Path) -> None:
@@ -199,10 +199,10 @@ def test_what_is_missing_is_made_for_this_user_alone(everybodys: Path) -> None:
 
 
 def test_a_folder_that_others_could_only_read_is_closed_to_them(everybodys: Path) -> None:
-    folder = everybodys / f"lmi-doors-{os.getuid()}"
+    folder = everybodys / f"lmi-endpoints-{os.getuid()}"
     folder.mkdir()
     folder.chmod(0o755)
-    assert door_address("m").parent == folder
+    assert endpoint_address("m").parent == folder
     assert mode(folder) == 0o700
 
 

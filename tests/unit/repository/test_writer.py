@@ -17,8 +17,8 @@ from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
 from lmi_backend.repository.writer import (
     MODEL_PY,
+    write_alias_model,
     write_backend,
-    write_door,
     write_model,
 )
 
@@ -71,7 +71,7 @@ def test_the_written_configuration_is_what_triton_reads(source: Path, tmp_path: 
     ]
 
 
-def test_the_folder_holds_the_properties_and_a_door(source: Path, tmp_path: Path) -> None:
+def test_the_folder_holds_the_properties_and_an_entry_file(source: Path, tmp_path: Path) -> None:
     folder = write(source, tmp_path / "models", "m")
     assert (folder / "serving.properties").read_text() == "option.rolling_batch=echo\n"
     assert (folder / "1" / "model.py").read_text() == MODEL_PY
@@ -282,7 +282,7 @@ def test_a_folder_that_cannot_be_written_is_named(source: Path, tmp_path: Path) 
         write(source, tmp_path / "file", "m")
 
 
-def test_the_backend_folder_is_only_the_door(tmp_path: Path) -> None:
+def test_the_backend_folder_is_only_the_entry_file(tmp_path: Path) -> None:
     for _ in range(2):
         folder = write_backend(tmp_path)
     assert folder == tmp_path / "lmi"
@@ -320,7 +320,7 @@ def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> Non
 def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Entry) -> None:
     if entry is MAIN:
         return
-    write_door(tmp_path, "m", entry.clients, load_options(source, {}))
+    write_alias_model(tmp_path, "m", entry.clients, load_options(source, {}))
     folder = tmp_path / f"m_{entry.clients}"
     config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
     assert config.name == folder.name
@@ -332,11 +332,11 @@ def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Entry)
         (tensor.name, tensor.shape) for tensor in entry.inputs
     ]
     # Once more changes nothing, and an edit by hand is kept.
-    assert write_door(tmp_path, "m", entry.clients, load_options(source, {})) == []
+    assert write_alias_model(tmp_path, "m", entry.clients, load_options(source, {})) == []
     with (folder / "config.pbtxt").open("a", encoding="utf-8") as file:
         file.write("# mine\nversion_policy: { latest: { num_versions: 1 } }\n")
     with pytest.raises(ConfigurationError, match="edited by hand"):
-        write_door(tmp_path, "m", entry.clients, load_options(source, {}))
+        write_alias_model(tmp_path, "m", entry.clients, load_options(source, {}))
 
 
 def test_adapters_are_written_for_tritons_openai_front_end(source: Path, tmp_path: Path) -> None:

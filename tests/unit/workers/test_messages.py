@@ -8,8 +8,8 @@ from lmi_backend.workers import messages as msg
 
 TO_WORKER = typing.get_args(msg.ToWorker)
 FROM_WORKER = typing.get_args(msg.FromWorker)
-FROM_GUEST = typing.get_args(msg.FromGuest)
-TO_GUEST = typing.get_args(msg.ToGuest)
+FROM_CLIENT = typing.get_args(msg.FromClient)
+TO_CLIENT = typing.get_args(msg.ToClient)
 
 
 def test_each_message_goes_one_way_and_none_is_forgotten() -> None:
@@ -18,7 +18,7 @@ def test_each_message_goes_one_way_and_none_is_forgotten() -> None:
         for name, kind in vars(msg).items()
         if isinstance(kind, type) and kind.__module__ == msg.__name__ and name[0] != "_"
     }
-    assert {*TO_WORKER, *FROM_WORKER, *FROM_GUEST, *TO_GUEST} == declared
+    assert {*TO_WORKER, *FROM_WORKER, *FROM_CLIENT, *TO_CLIENT} == declared
     assert not set(TO_WORKER) & set(FROM_WORKER)
 
 

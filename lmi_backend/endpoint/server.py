@@ -1,6 +1,6 @@
 """Let other Triton models of this server use a model's workers.
 
-A guest says what a stub says to a worker, and hears what a worker says. Its requests go through
+A client says what a stub says to a worker, and hears what a worker says. Its requests go through
 the same admission as the model's own, and end when it goes.
 """
 
@@ -13,9 +13,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.errors import LmiError, WorkerError
 from lmi_backend.generation import Delta
-from lmi_backend.serving.address import door_address, waiting_marks
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.failures import failure_of
 from lmi_backend.workers.frames import FrameDecoder, encode, receive
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FRAME_LIMIT: Final = (1 << 32) - 1
-# A guest looks for the door every 0.2 s; the load of a model must not wait for one that hangs.
+# An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
 _GREETING_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 
 
-class Door:
-    """Listens for guests of the model `name`."""
+class Endpoint:
+    """Listens for clients of the model `name`."""
 
     def __init__(self, name: str, service: Service, desk: AdapterDesk, context: Context) -> None:
         self._service, self._desk, self._context = service, desk, context
-        self._name, self._address = name, door_address(name)
+        self._name, self._address = name, endpoint_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._inode = 0
-        self._guests: set[_Guest] = set()
+        self._clients: set[_Client] = set()
         desk.on_change = self._greet_all
 
     def open(self) -> None:
@@ -52,13 +52,13 @@ class Door:
         self._socket.bind(str(self._address))
         self._inode = self._address.stat().st_ino
         self._socket.listen()
-        threading.Thread(target=self._accept, name="lmi-door", daemon=True).start()
+        threading.Thread(target=self._accept, name="lmi-endpoint", daemon=True).start()
         end = time.monotonic() + _GREETING_SECONDS
         while waiting_marks(self._name) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Send every guest away."""
+        """Close every connection."""
         # A stub that was unloaded ends late: the next one may listen at this address already.
         with contextlib.suppress(FileNotFoundError):
             if self._address.stat().st_ino == self._inode:
@@ -67,31 +67,31 @@ class Door:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
-        for guest in list(self._guests):
-            guest.close()
+        for client in list(self._clients):
+            client.close()
 
-    def handle(self, message: msg.FromGuest, guest: _Guest) -> None:
-        """Start what a guest asks for."""
+    def handle(self, message: msg.FromClient, client: _Client) -> None:
+        """Start what a client asks for."""
         match message:
             case msg.Hello():
-                guest.put(self._welcome())
+                client.put(self._welcome())
             case msg.AskHealth():
-                guest.put(self._service.health())
+                client.put(self._service.health())
             case msg.Abort(ids=numbers):
-                guest.abort(numbers)
+                client.abort(numbers)
             case msg.Drain(seconds=seconds):
-                guest.put(msg.Drained(self._service.drain(seconds)))
+                client.put(msg.Drained(self._service.drain(seconds)))
             case msg.Submit(id=number, requests=work, tenant=tenant):
-                self._try(guest, number, lambda s: self._service.submit(work, s, tenant=tenant))
+                self._try(client, number, lambda s: self._service.submit(work, s, tenant=tenant))
             case msg.Ask(id=number, call=call, tenant=tenant):
-                self._try(guest, number, lambda s: self._service.submit(call, s, tenant=tenant))
+                self._try(client, number, lambda s: self._service.submit(call, s, tenant=tenant))
             case msg.Manage(id=number, body=body):
-                self._try(guest, number, lambda sink: self._desk.handle(body, self._service, sink))
+                self._try(client, number, lambda sink: self._desk.handle(body, self._service, sink))
 
     def _greet_all(self) -> None:
-        """Tell every guest what has changed."""
-        for guest in list(self._guests):
-            guest.put(self._welcome())
+        """Tell every client what has changed."""
+        for client in list(self._clients):
+            client.put(self._welcome())
 
     def _welcome(self) -> msg.Welcome:
         context = self._context
@@ -105,8 +105,8 @@ class Door:
             list(context.adapters),
         )
 
-    def _try(self, guest: _Guest, number: int, start: Any) -> None:
-        sink = _GuestSink(guest, number)
+    def _try(self, client: _Client, number: int, start: Any) -> None:
+        sink = _ClientSink(client, number)
         try:
             start(sink)
         except LmiError as error:
@@ -119,36 +119,36 @@ class Door:
                 connection, _ = self._socket.accept()
             except OSError:
                 return
-            guest = _Guest(connection, self)
-            self._guests.add(guest)
-            guest.start()
+            client = _Client(connection, self)
+            self._clients.add(client)
+            client.start()
 
-    def forget(self, guest: _Guest) -> None:
-        """Take notice that a guest has gone."""
-        self._guests.discard(guest)
+    def forget(self, client: _Client) -> None:
+        """Take notice that a client has gone."""
+        self._clients.discard(client)
 
 
-class _Guest:
+class _Client:
     """One connection: a thread that reads, and one that writes all that has gathered."""
 
-    def __init__(self, connection: socket.socket, door: Door) -> None:
-        self._socket, self._door = connection, door
-        self._sinks: dict[int, _GuestSink] = {}
-        self._outgoing: list[msg.ToGuest] = []
+    def __init__(self, connection: socket.socket, endpoint: Endpoint) -> None:
+        self._socket, self._endpoint = connection, endpoint
+        self._sinks: dict[int, _ClientSink] = {}
+        self._outgoing: list[msg.ToClient] = []
         self._has_work = threading.Condition()
         self.is_gone = False
 
     def start(self) -> None:
         for target in (self._read, self._write):
-            threading.Thread(target=target, name="lmi-guest", daemon=True).start()
+            threading.Thread(target=target, name="lmi-client", daemon=True).start()
 
-    def put(self, *messages: msg.ToGuest) -> None:
+    def put(self, *messages: msg.ToClient) -> None:
         """Queue messages, in their order."""
         with self._has_work:
             self._outgoing += messages
             self._has_work.notify()
 
-    def enter(self, sink: _GuestSink, number: int) -> None:
+    def enter(self, sink: _ClientSink, number: int) -> None:
         self._sinks[number] = sink
 
     def leave(self, number: int) -> None:
@@ -170,17 +170,17 @@ class _Guest:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
-        decoder: FrameDecoder[msg.FromGuest] = FrameDecoder(msg.FromGuest, limit=FRAME_LIMIT)
+        decoder: FrameDecoder[msg.FromClient] = FrameDecoder(msg.FromClient, limit=FRAME_LIMIT)
         try:
             while True:
                 for message in receive(self._socket, decoder):
-                    self._door.handle(message, self)
+                    self._endpoint.handle(message, self)
         except (WorkerError, OSError) as error:
             # Also who only asks whether the stub lives, each second.
-            _log.debug("a door's guest has gone: %s", error)
+            _log.debug("a client of the endpoint has gone: %s", error)
         finally:
             self.close()
-            self._door.forget(self)
+            self._endpoint.forget(self)
 
     def _write(self) -> None:
         while True:
@@ -195,30 +195,30 @@ class _Guest:
                 self.close()
 
 
-class _GuestSink:
-    """Sends pieces to a guest. It leaves when the guest says so or goes."""
+class _ClientSink:
+    """Sends pieces to a client. It leaves when the client says so or goes."""
 
     request_id = ""
 
-    def __init__(self, guest: _Guest, number: int) -> None:
-        self._guest, self._number = guest, number
+    def __init__(self, client: _Client, number: int) -> None:
+        self._client, self._number = client, number
         self.is_gone = False
-        guest.enter(self, number)
+        client.enter(self, number)
 
     def send(self, pieces: list[Piece], *, is_last: bool) -> None:
         """See `Sink`."""
         if is_last:
-            self._guest.leave(self._number)
-        self._guest.put(*(self._message(piece) for piece in pieces))
+            self._client.leave(self._number)
+        self._client.put(*(self._message(piece) for piece in pieces))
 
     def fail(self, error: LmiError) -> None:
         """See `Sink`."""
-        self._guest.leave(self._number)
-        self._guest.put(failure_of(self._number, error))
+        self._client.leave(self._number)
+        self._client.put(failure_of(self._number, error))
 
     def is_cancelled(self) -> bool:
         """See `Sink`; costs nothing here."""
-        return self.is_gone or self._guest.is_gone
+        return self.is_gone or self._client.is_gone
 
     def _message(self, piece: Piece) -> msg.Output | msg.Part:
         if isinstance(piece, Delta):

@@ -17,8 +17,8 @@ LONG: dict[str, Any] = {"text_input": "a b c", "max_tokens": 3000, "stream": Tru
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("doors")
+def aliases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("aliases")
     slow = write_properties(
         folder / "slow",
         {
@@ -62,17 +62,17 @@ def stream(
     return found
 
 
-def test_rows_of_a_batch_are_answered_each_with_its_index(doors: Served) -> None:
+def test_rows_of_a_batch_are_answered_each_with_its_index(aliases: Served) -> None:
     inputs = [
         tensor("text_input", [[b"a b"], [b"c d"]], "BYTES", batch=False),
         tensor("max_tokens", [[1], [2]], "INT32", batch=False),
     ]
-    answers = stream(doors, "slow_trtllm", inputs)
+    answers = stream(aliases, "slow_trtllm", inputs)
     texts = {int(a["batch_index"][0][0]): a["text_output"][0][0] for a in answers}  # type: ignore[index, call-overload]
     assert texts == {0: b"a ba", 1: b"c dc d"}
 
 
-def test_the_form_of_tritons_openai_front_end_is_answered(doors: Served) -> None:
+def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> None:
     """What it sends to a model whose backend is not vllm."""
     inputs = [
         tensor("text_input", [b"a b"], "BYTES"),
@@ -87,67 +87,71 @@ def test_the_form_of_tritons_openai_front_end_is_answered(doors: Served) -> None
         tensor("return_num_input_tokens", [True], "BOOL"),
         tensor("return_num_output_tokens", [True], "BOOL"),
     ]
-    answers = [a for a in stream(doors, "slow_trtllm", inputs) if isinstance(a, dict)]
+    answers = [a for a in stream(aliases, "slow_trtllm", inputs) if isinstance(a, dict)]
     assert b"".join(a["text_output"][0][0] for a in answers) == b"a ba"
     assert sum(int(a["num_output_tokens"].sum()) for a in answers) == 3
     assert answers[-1]["num_input_tokens"].tolist() == [[2]]
 
 
-def test_a_client_that_leaves_a_door_frees_its_request(doors: Served) -> None:
-    with doors.events("slow_trtllm", LONG) as events:
+def test_a_client_that_leaves_an_alias_model_frees_its_request(aliases: Served) -> None:
+    with aliases.events("slow_trtllm", LONG) as events:
         next(events)
-        wait_for(lambda: doors.metric(RUNNING, "slow") == 1)
-    wait_for(lambda: doors.metric(RUNNING, "slow") == 0, seconds=5)
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
+    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0, seconds=5)
 
 
-def test_a_running_request_is_ended_by_its_id(doors: Served) -> None:
-    with doors.events("slow_trtllm", LONG | {"id": "7"}) as events:
+def test_a_running_request_is_ended_by_its_id(aliases: Served) -> None:
+    with aliases.events("slow_trtllm", LONG | {"id": "7"}) as events:
         next(events)
         stop = [tensor("stop", [True], "BOOL")]
-        assert stream(doors, "slow_trtllm", stop, request_id="7") == [{}]
+        assert stream(aliases, "slow_trtllm", stop, request_id="7") == [{}]
         last = list(events)[-1]
     assert "stopped the request" in last["error"]
-    wait_for(lambda: doors.metric(RUNNING, "slow") == 0, seconds=5)
+    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0, seconds=5)
 
 
-def test_the_limits_of_the_model_are_those_of_its_doors(doors: Served) -> None:
-    """Four run and one waits, by whichever door they came."""
+def test_the_limits_of_the_model_are_those_of_its_alias_models(aliases: Served) -> None:
+    """Four run and one waits, by whichever model they came."""
     body = {"inputs": ["a b"] * 6, "parameters": {"max_new_tokens": 2}}
     for model in ("slow", "slow_infer"):
-        status, said = doors.generate(model, body)
+        status, said = aliases.generate(model, body)
         assert status == 400
         assert "6 answers at once; accepted: at most 5" in said["error"]
     # Once the places of those who left are free, which their model learns within a tick.
-    wait_for(lambda: doors.generate("slow_infer", body | {"inputs": ["a b"] * 5})[0] == 200)
+    wait_for(lambda: aliases.generate("slow_infer", body | {"inputs": ["a b"] * 5})[0] == 200)
 
 
 @pytest.mark.parametrize("model", ["slow_infer", "slow_raw"])
-def test_a_stream_through_a_door_of_one_response_comes_whole(doors: Served, model: str) -> None:
+def test_a_stream_through_an_alias_model_of_one_response_comes_whole(
+    aliases: Served, model: str
+) -> None:
     body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 3}}
     data = [json.dumps(body)]
     text = {"name": "request", "shape": [1], "datatype": "BYTES", "data": data}
-    status, said = doors.post(f"/v2/models/{model}/infer", {"inputs": [text]})
+    status, said = aliases.post(f"/v2/models/{model}/infer", {"inputs": [text]})
     assert status == 200
     (output,) = said["outputs"]
     assert output["data"][0].count('"token"') == 3
 
 
-def test_a_dead_worker_is_an_error_at_the_door_too(doors: Served) -> None:
-    with doors.events("slow_trtllm", LONG) as events:
+def test_a_dead_worker_is_an_error_at_the_alias_model_too(aliases: Served) -> None:
+    with aliases.events("slow_trtllm", LONG) as events:
         next(events)
-        (worker,) = doors.workers("slow")
+        (worker,) = aliases.workers("slow")
         worker.kill()
         last = list(events)[-1]
     assert "worker slow/0" in last["error"]
-    wait_for(lambda: doors.generate("slow_trtllm", {"text_input": "a", "max_tokens": 1})[0] == 200)
+    wait_for(
+        lambda: aliases.generate("slow_trtllm", {"text_input": "a", "max_tokens": 1})[0] == 200
+    )
 
 
-def test_a_door_waits_for_its_model(doors: Served) -> None:
+def test_an_alias_model_waits_for_its_model(aliases: Served) -> None:
     body = {"text_input": "a b", "max_tokens": 1, "exclude_input_in_output": True}
-    doors.control("slow/unload")
-    wait_for(lambda: not doors.is_ready("slow"))
-    wait_for(lambda: doors.generate("slow_trtllm", body)[0] == 400)
-    _, said = doors.generate("slow_trtllm", body)
+    aliases.control("slow/unload")
+    wait_for(lambda: not aliases.is_ready("slow"))
+    wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 400)
+    _, said = aliases.generate("slow_trtllm", body)
     assert said["error"].startswith("model slow, whose workers this one shares: it was unloaded")
-    doors.control("slow/load")
-    wait_for(lambda: doors.generate("slow_trtllm", body)[0] == 200)
+    aliases.control("slow/load")
+    wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 200)

@@ -7,10 +7,10 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
+from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
+from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import WorkerError
 from lmi_backend.private_folders import private_folder
-from lmi_backend.serving.address import door_folder, door_name
-from lmi_backend.serving.door import FRAME_LIMIT
 from lmi_backend.workers import messages as msg
 from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS = 10.0
 
 
-def find_doors(server: int, base: Path) -> list[Path]:
-    """Return the doors of all models of a server, by its process id and its folder for such.
+def find_endpoints(server: int, base: Path) -> list[Path]:
+    """Return the endpoints of all models of a server, by its process id and its folder for such.
 
     Raises:
         ConfigurationError: somebody else has made that folder.
     """
-    folder = door_folder(base)
+    folder = endpoint_folder(base)
     if folder.is_symlink() or folder.exists():
         private_folder(folder)
     return sorted(folder.glob(f"{server}-*.sock"))
 
 
-def is_door_of(door: Path, model: str) -> bool:
-    """Tell whether a door is a model's."""
-    return door.stem.partition("-")[2] == door_name(model)
+def is_endpoint_of(endpoint: Path, model: str) -> bool:
+    """Tell whether an endpoint is a model's."""
+    return endpoint.stem.partition("-")[2] == endpoint_name(model)
 
 
 def ask_health(endpoint: Path, seconds: float) -> msg.Health | None:
     """Return how the model behind an endpoint is; None if its stub does not answer in time."""
-    answer = _knock(endpoint, msg.AskHealth(), seconds)
+    answer = _ask(endpoint, msg.AskHealth(), seconds)
     return answer if isinstance(answer, msg.Health) else None
 
 
@@ -49,15 +49,15 @@ class Draining:
     """Models that are being drained. The first thing that happens: they take no more requests.
 
     Args:
-        doors: theirs.
+        endpoints: theirs.
         seconds: time that running requests have to end.
     """
 
-    def __init__(self, doors: Iterable[Path], seconds: float) -> None:
+    def __init__(self, endpoints: Iterable[Path], seconds: float) -> None:
         self._seconds = seconds
         self._cut: list[int] = []
         self._threads = [
-            threading.Thread(target=self._drain, args=(door,), daemon=True) for door in doors
+            threading.Thread(target=self._drain, args=(each,), daemon=True) for each in endpoints
         ]
         for thread in self._threads:
             thread.start()
@@ -72,21 +72,21 @@ class Draining:
         """Requests that took too long and got an error."""
         return sum(self._cut)
 
-    def _drain(self, door: Path) -> None:
+    def _drain(self, endpoint: Path) -> None:
         # One that is not answered was unloaded, or died: nothing runs there either.
-        answer = _knock(door, msg.Drain(self._seconds), self._seconds + _ANSWER_SECONDS)
+        answer = _ask(endpoint, msg.Drain(self._seconds), self._seconds + _ANSWER_SECONDS)
         if isinstance(answer, msg.Drained):
             self._cut.append(answer.cut)
 
 
-def _knock(door: Path, word: msg.FromGuest, seconds: float) -> msg.ToGuest | None:
-    """Say a word at a door; return what is said back, or None."""
-    decoder: FrameDecoder[msg.ToGuest] = FrameDecoder(msg.ToGuest, limit=FRAME_LIMIT)
+def _ask(endpoint: Path, message: msg.FromClient, seconds: float) -> msg.ToClient | None:
+    """Send a message to an endpoint; return its answer, or None."""
+    decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)
         try:
-            connection.connect(os.fspath(door))
-            connection.sendall(encode([word]))
+            connection.connect(os.fspath(endpoint))
+            connection.sendall(encode([message]))
             while not (answers := receive(connection, decoder)):
                 pass
         except (WorkerError, OSError):

@@ -9,6 +9,8 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.endpoint.address import endpoint_address, waiting_mark
+from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.engines.protocol import Capabilities
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -17,8 +19,6 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.schema.context import Context
-from lmi_backend.serving.address import door_address, waiting_mark
-from lmi_backend.serving.door import FRAME_LIMIT
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.workers import messages as msg
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.2
-# The model that is shared has limits of its own; they count for its guests too.
+# The model that is shared has limits of its own; they count for its alias models too.
 _LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
 
 
@@ -45,7 +45,7 @@ class SharedWorkers:
         self.name = shares
         self.context: Context | None = None
         """How bodies are read; None while the model is not there."""
-        self._address = str(door_address(shares))
+        self._address = str(endpoint_address(shares))
         self._mark = waiting_mark(shares)
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
@@ -54,7 +54,7 @@ class SharedWorkers:
         self._losses = 0
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start to look for the model; it may be loaded later than its guests."""
+        """Start to look for the model; it may be loaded later than they are."""
         self._mark.touch()
         threading.Thread(target=self._run, args=(listener,), name="lmi-visit", daemon=True).start()
         return Capabilities("shared", "", 0)
@@ -134,7 +134,7 @@ class SharedWorkers:
 
     def _visit(self, connection: socket.socket, listener: Listener) -> None:
         self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
-        decoder: FrameDecoder[msg.ToGuest] = FrameDecoder(msg.ToGuest, limit=FRAME_LIMIT)
+        decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
         while True:
             messages = receive(connection, decoder)
             answers: list[msg.FromWorker] = []
@@ -172,7 +172,7 @@ class SharedWorkers:
         listener.on_death(0, EngineDeadError(f"model {self.name} {self._trouble}"))
 
 
-class Guest:
+class AliasModel:
     """A loaded thin model."""
 
     def __init__(self, shares: str) -> None:

@@ -15,7 +15,7 @@ def add_clients(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--clients",
-        type=_doors,
+        type=_entries,
         default=[],
         metavar="A,B",
         help=f"further models that share the workers of NAME, for other clients: {forms}. "
@@ -23,7 +23,7 @@ def add_clients(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _doors(text: str) -> list[Entry]:
+def _entries(text: str) -> list[Entry]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name not in ENTRIES:

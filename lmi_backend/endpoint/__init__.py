@@ -1,0 +1,1 @@
+"""The stub's own Unix socket, through which others of this machine use a model's pool."""
