@@ -14,7 +14,7 @@ import psutil
 
 from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
 from lmi_backend.errors import UnavailableError
-from lmi_backend.supervisor.processes import lives, stubs_of
+from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
 from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ class HealthWatch(threading.Thread):
             # Twice: it may be on its way out or in.
             if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
+        # Of a model that was being loaded again.
+        if self._count("stub", is_well=not has_dead_stub(self._server), most=_LOOKS):
+            return "a model's stub died while it was started"
         for endpoint in find_endpoints(self._server, self._base):
             owner = next((name for name in ready if is_endpoint_of(endpoint, name)), "")
             if not owner:

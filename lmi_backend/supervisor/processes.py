@@ -22,6 +22,18 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
     return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(STUB)}
 
 
+def has_dead_stub(server: int) -> bool:
+    """Tell whether a stub has died and its server has not taken notice.
+
+    24.10 goes on to wait for one that was killed at a bad moment of its start, for ever.
+    """
+    try:
+        children = psutil.Process(server).children()
+        return any(not lives(child) and STUB.startswith(child.name()) for child in children)
+    except psutil.Error:
+        return False
+
+
 def lives(process: psutil.Process | None) -> bool:
     """Tell whether a process is there and has not ended."""
     try:

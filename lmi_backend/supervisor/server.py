@@ -19,6 +19,7 @@ from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthWatch
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
+from lmi_backend.supervisor.processes import has_dead_stub
 from lmi_backend.supervisor.progress import say
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 2.0
+# In which tritonserver takes notice of a stub's death, if it does.
+_NOTICE_SECONDS: Final = 5.0
 # Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
 # grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
 _REGION_BYTES: Final = 1 << 24
@@ -104,12 +107,19 @@ class RunningServer:
         self._setup = setup
         self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
         self._process = _start(setup)
+        self._well_at = time.monotonic()
 
     def check(self) -> None:
-        """Raise UnavailableError if the server has ended."""
+        """Raise UnavailableError if the server, which is being started, will never be ready."""
         status = self._process.poll()
         if status is not None:
             message = f"tritonserver {describe_exit(status)}; its log says why"
+            raise UnavailableError(message)
+        now = time.monotonic()
+        if not has_dead_stub(self._process.pid):
+            self._well_at = now
+        elif now - self._well_at > _NOTICE_SECONDS:
+            message = "a model's stub died while it was started; the log may say why"
             raise UnavailableError(message)
 
     def make_room(self) -> None:
