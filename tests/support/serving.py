@@ -115,7 +115,7 @@ class Served:
     def family(self) -> list[psutil.Process]:
         """Return every process below `serve` but the one that waits for its end."""
         below = psutil.Process(self.process.pid).children(recursive=True)
-        return [each for each in below if each.name() != GUARD]
+        return [each for each in below if _name_of(each) not in ("", GUARD)]
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""
@@ -160,6 +160,15 @@ def _wait_until_ready(served: Served) -> None:
     is_there = served.log_file.is_file()
     log = served.log_file.read_text("utf-8", "replace") if is_there else "no log of Triton"
     raise AssertionError(f"serve ended:\n{''.join(said)}\n{log[-4000:]}")
+
+
+def _name_of(process: psutil.Process) -> str:
+    """Return its name; nothing if it has ended meanwhile."""
+    try:
+        name: str = process.name()
+    except psutil.NoSuchProcess:
+        return ""
+    return name
 
 
 def _listens(port: int) -> bool:
