@@ -151,9 +151,11 @@ def test_a_client_that_leaves_frees_the_engine(engine: Any) -> None:
         sink.is_gone = True
     errors = [sink.wait().error for sink in sinks]
     assert all(sink.endings == 1 for sink in sinks)
-    # The first may be at their end by then: the double of NeuronX makes no more than 186 tokens.
-    assert sum(isinstance(error, CancelledError) for error in errors) > len(sinks) // 2
+    whole = [sink for sink, error in zip(sinks, errors, strict=True) if error is None]
     assert all(error is None or isinstance(error, CancelledError) for error in errors)
+    # The double of NeuronX ends its answers at 186 tokens, and may be there by then.
+    assert not whole or engine.plan.engine == "neuronx"
+    assert len(whole) < len(sinks) // 2
     wait_for(lambda: engine.running() == 0)
     _assert_it_stands_still(engine)
 
