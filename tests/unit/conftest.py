@@ -1,6 +1,7 @@
 """Unit tests know nothing of the shell they are run from."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -15,5 +16,8 @@ def _no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name in _NAMES:
             monkeypatch.delenv(name)
+    # The Makefile names the engine's interpreter, which these tests do not need.
+    if not Path(os.environ.get("PYTHON_EXECUTABLE", "")).is_file():
+        monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
     # Nobody is asked for the config.json of a model that is only named.
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

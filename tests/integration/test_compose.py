@@ -12,7 +12,7 @@ import pytest
 
 from lmi_backend.cli import serve
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 # PyYAML is in the engine's environment only.
 ENGINE = os.environ.get("PYTHON_EXECUTABLE") or str(ROOT / ".venv-engine" / "bin" / "python")
