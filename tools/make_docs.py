@@ -22,8 +22,8 @@ from lmi_backend.options import OPTIONS
 from lmi_backend.options.option import Option
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.plan.signature import recorded_signature
-from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
 from lmi_backend.repository.tensors import Tensor
+from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent

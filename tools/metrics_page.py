@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_backend.serving.figures import FAMILIES
+from lmi_backend.serving.metrics import FAMILIES
 
 _HEAD = """# Metrics
 

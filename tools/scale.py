@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_backend.workers.pace import Pace
+from lmi_backend.ipc.flush_policy import Pace
 
 ROOT = Path(__file__).resolve().parent.parent
 COSTS = ROOT / "benchmarks" / "costs.json"

@@ -69,7 +69,7 @@ def _reading(costs: Costs) -> Iterator[str]:
     yield "## What follows\n"
     yield (
         f"- **The stub is the first limit.** Alone it could send {alone:,.0f} responses/s; the "
-        "pace asks it for at most 4,000, about half of that (`workers/pace.py`), and "
+        "pace asks it for at most 4,000, about half of that (`ipc/flush_policy.py`), and "
         "above that tokens share responses, up to 50 ms apart. Beyond, what waits in the stub is "
         "merged: delay grows, nothing is lost or queued without bound."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
+from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
 
 
 def add_clients(parser: argparse.ArgumentParser) -> None:

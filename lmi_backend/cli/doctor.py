@@ -10,9 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.doctor_machine import machine_checks
+from lmi_backend.cli.doctor_machine import Finding, machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
-from lmi_backend.cli.finding import Finding
 from lmi_backend.redaction import Redactor
 from lmi_backend.supervisor.ports import Ports
 

@@ -10,18 +10,18 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from lmi_backend import __version__
-from lmi_backend.cli.finding import Finding
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
 from lmi_backend.supervisor.triton_release import describe, installed_version
-from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,6 +38,18 @@ _FEW_FILES: Final = 4096
 # A Unix socket's path holds 107 bytes; ours is a folder, a process id and a hash below this one.
 _LONG_PATH: Final = 40
 _SECONDS: Final = 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    status: Literal["ok", "warning", "error"]
+    """An error keeps models from being served; a warning may, or costs something."""
+    found: str
+    advice: str = ""
+    """What to do; empty if nothing."""
 
 
 def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:

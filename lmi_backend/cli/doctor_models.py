@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.finding import Finding
+from lmi_backend.cli.doctor_machine import Finding
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.engines.registry import CUSTOM, refuse_unserved
 from lmi_backend.errors import LmiError

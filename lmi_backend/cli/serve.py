@@ -34,7 +34,7 @@ from lmi_backend.supervisor.triton_release import describe
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lmi_backend.repository.entries import Entry
+    from lmi_backend.repository.variants import Entry
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.private_folders import private_folder
-from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 
 def endpoint_address(model: str) -> Path:

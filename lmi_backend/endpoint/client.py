@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.endpoint.server import FRAME_LIMIT
-from lmi_backend.engines.protocol import Capabilities
 from lmi_backend.errors import (
     ConnectionLostError,
     EngineDeadError,
     UnavailableError,
     WorkerError,
 )
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.serving.session import Sink
-    from lmi_backend.workers.figures import WorkerFigures
-    from lmi_backend.workers.pool import Listener
+    from lmi_backend.pool.pool import Listener
+    from lmi_backend.pool.rank_group import WorkerFigures
+    from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
 from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import WorkerError
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 from lmi_backend.private_folders import private_folder
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.errors import LmiError, WorkerError
 from lmi_backend.generation import Delta
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.failures import failure_of
-from lmi_backend.workers.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Piece
     from lmi_backend.schema.context import Context
-    from lmi_backend.serving.adapters import AdapterDesk
+    from lmi_backend.serving.lora import AdapterDesk
     from lmi_backend.serving.service import Service
 
 _log = logging.getLogger(__name__)

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lmi_backend import __version__
-from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest, Token
+from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lmi_backend import __version__
-from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 
 
 class Follower:

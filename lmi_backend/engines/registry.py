@@ -16,18 +16,18 @@ if TYPE_CHECKING:
         BodyEngine,
         DirectEngine,
         Engine,
-        EngineConfig,
         Rank,
         Taker,
     )
     from lmi_backend.generation import GenerateRequest
+    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
 """A model whose own handler replaces the engine."""
 ENGINES = {
     "echo": "lmi_backend.engines.echo:EchoEngine",
-    "neuronx": "lmi_backend.engines.neuronx.engine:NeuronxEngine",
+    "neuronx": "lmi_backend.engines.transformers.neuronx:NeuronxEngine",
     "transformers": "lmi_backend.engines.transformers.engine:TransformersEngine",
     "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmEngine",
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",

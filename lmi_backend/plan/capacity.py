@@ -9,7 +9,7 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lmi_dist, trtllm, vllm
 from lmi_backend.options.table import server as srv
 from lmi_backend.plan.hardware import MIB
-from lmi_backend.plan.memory import GIB, MemoryEstimate, estimate_memory, human_bytes, kv_blocks
+from lmi_backend.sizing.memory import GIB, MemoryEstimate, estimate_memory, human_bytes, kv_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.option import Option
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_facts import ModelFacts
+    from lmi_backend.sizing.model_facts import ModelFacts
 
 VLLM_UTILIZATION = 0.92
 """vLLM 0.32's default of gpu_memory_utilization."""

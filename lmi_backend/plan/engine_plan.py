@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.options.engine_choice import Mode
-    from lmi_backend.plan.memory import MemoryEstimate
+    from lmi_backend.sizing.memory import MemoryEstimate
 
 Dialect = Literal["legacy", "async"]
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_facts import ModelFacts
+    from lmi_backend.sizing.model_facts import ModelFacts
 
 _DEEPSPEED_SLOTS = 4
 _T5 = frozenset(f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5"))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.config_fields import MissingFieldError
 from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.plan.model_facts import read_model_facts
 from lmi_backend.plan.model_source import S3, find_model
 from lmi_backend.plan.planner import find_interpreter, make_plan
+from lmi_backend.sizing.config_fields import MissingFieldError
+from lmi_backend.sizing.model_facts import read_model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_facts import ModelFacts
+    from lmi_backend.sizing.model_facts import ModelFacts
 
 _CONFIG = "config.json"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.errors import PlanError
 from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.capacity import Capacity
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_facts import ModelFacts
+    from lmi_backend.sizing.model_facts import ModelFacts
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.entries import MAIN
+from lmi_backend.repository.variants import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.repository.entries import Entry
     from lmi_backend.repository.tensors import Tensor
+    from lmi_backend.repository.variants import Entry
 
 WARMUP_FILE: str = "prompt"
 """File in the model's warmup folder."""

@@ -11,11 +11,11 @@ from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.plan.model_source import find_adapters
-from lmi_backend.repository.entries import CLIENTS, ENTRIES, SHARES
 from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import DIGEST, RECORD, Record, new_salt
+from lmi_backend.repository.variants import CLIENTS, ENTRIES, SHARES
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions

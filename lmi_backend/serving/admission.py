@@ -18,7 +18,7 @@ from lmi_backend.errors import UnavailableError
 
 if TYPE_CHECKING:
     from lmi_backend.serving.limits import Limits
-    from lmi_backend.serving.session import Session
+    from lmi_backend.serving.request_state import Session
 
 _LONGEST_NAME: Final = 64
 # From the end of an answer until the next request reaches the engine takes a few milliseconds, in

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import LmiError
     from lmi_backend.serving.limits import Limits
-    from lmi_backend.serving.session import Session
+    from lmi_backend.serving.request_state import Session
     from lmi_backend.serving.workers import SendsFrames, Workers
 
 _DISPLACED: Final = (

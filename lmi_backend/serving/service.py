@@ -4,7 +4,7 @@ A request goes to a worker, at once or, where all are busy, in its tenant's turn
 and comes back as deltas on a watcher thread of the pool. That thread only stores them and marks
 the request ready; sender threads do the sending, which waits on Triton. Whatever arrives while a
 request is being sent joins its next response; when many streams run, the worker has already let
-tokens wait for each other (`workers/pace.py`).
+tokens wait for each other (`ipc/flush_policy.py`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from lmi_backend.errors import (
     StoppingError,
 )
 from lmi_backend.generation import Call, Delta
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
+from lmi_backend.serving.cancellation import Watch
 from lmi_backend.serving.dispatch import Dispatch
-from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.session import Session, Sink
-from lmi_backend.serving.watch import Watch
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.failures import error_of
-from lmi_backend.workers.frames import encode
+from lmi_backend.serving.request_state import Session, Sink
+from lmi_backend.serving.stats import Journal
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Capabilities
     from lmi_backend.generation import Piece
-    from lmi_backend.serving.snapshot import Snapshot
+    from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.serving.stats import Snapshot
     from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Capabilities
-    from lmi_backend.workers import messages as msg
-    from lmi_backend.workers.figures import WorkerFigures
-    from lmi_backend.workers.pool import Listener
+    from lmi_backend.ipc import messages as msg
+    from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.pool.pool import Listener
+    from lmi_backend.pool.rank_group import WorkerFigures
 
 
 class Workers(Protocol):

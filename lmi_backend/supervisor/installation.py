@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
-from lmi_backend.workers.command import LIBRARY_PATH_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,11 +12,11 @@ import psutil
 
 from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of
 from lmi_backend.errors import ConfigurationError, UnavailableError
-from lmi_backend.repository.entries import SHARES
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
+from lmi_backend.repository.variants import SHARES
 from lmi_backend.supervisor.processes import words_of
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.workers.pool import RUN_DIR_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,6 +15,8 @@ import psutil
 
 from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import UnavailableError
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.pool.process import describe_exit
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthWatch
@@ -25,8 +27,6 @@ from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
 from lmi_backend.supervisor.traces import kill
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.workers.pool import RUN_DIR_VARIABLE
-from lmi_backend.workers.process import describe_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable

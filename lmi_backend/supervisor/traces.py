@@ -16,7 +16,7 @@ from lmi_backend.supervisor.processes import running, with_children
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_WORKER_MODULE: Final = "lmi_backend.workers.main"
+_WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
 _SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
 _SECONDS: Final = 5

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.entries import CLIENTS, ENTRIES, MAIN
+from lmi_backend.repository.variants import CLIENTS, ENTRIES, MAIN
 
 if TYPE_CHECKING:
-    from lmi_backend.repository.entries import Entry
     from lmi_backend.repository.tensors import Tensor
+    from lmi_backend.repository.variants import Entry
 
 
 def complete(config: Any) -> Any:

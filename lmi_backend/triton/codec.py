@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.errors import LmiError, RequestError
 
 if TYPE_CHECKING:
-    from lmi_backend.repository.entries import Entry
+    from lmi_backend.repository.variants import Entry
     from lmi_backend.schema.reply import Output, Response
 
 _NUMPY: Final = {

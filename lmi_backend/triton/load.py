@@ -15,20 +15,20 @@ from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
-from lmi_backend.repository.entries import SHARES
+from lmi_backend.pool.pool import Pool
 from lmi_backend.repository.record import Record, base_folder, option_changes
+from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import Context
-from lmi_backend.serving.adapters import AdapterDesk
-from lmi_backend.serving.journal import Journal
 from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.lora import AdapterDesk
 from lmi_backend.serving.service import Service
-from lmi_backend.workers.pool import Pool
+from lmi_backend.serving.stats import Journal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.plan import EnginePlan
-    from lmi_backend.serving.session import Sink
+    from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import triton_python_backend_utils as pb_utils
 
-from lmi_backend.serving.figures import FAMILIES, GAUGE, figures, histograms, series_names
+from lmi_backend.serving.metrics import FAMILIES, GAUGE, figures, histograms, series_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.serving.figures import Labels, Series
-    from lmi_backend.serving.snapshot import Snapshot
+    from lmi_backend.serving.metrics import Labels, Series
+    from lmi_backend.serving.stats import Snapshot
 
 _log = logging.getLogger(__name__)
 

@@ -295,7 +295,7 @@ def _traces() -> set[str]:
     workers = {
         f"process {each.pid}"
         for each in psutil.process_iter()
-        if "lmi_backend.workers.main" in _words(each)
+        if "lmi_backend.worker.main" in _words(each)
     }
     return shared | files | workers
 

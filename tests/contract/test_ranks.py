@@ -28,7 +28,7 @@ ECHO = {
 def _rank(process: psutil.Process) -> int | None:
     """Return the rank of a process that is one; engines' own children are none."""
     try:
-        is_main = "lmi_backend.workers.main" in process.cmdline()
+        is_main = "lmi_backend.worker.main" in process.cmdline()
         rank = process.environ().get("OMPI_COMM_WORLD_RANK")
     except psutil.Error:
         return None
@@ -87,7 +87,7 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
 
 
 def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_backend.workers.ranks.SILENCE_SECONDS", 3)
+    monkeypatch.setattr("lmi_backend.pool.rank_group.SILENCE_SECONDS", 3)
     with start(ECHO) as group:
         stream = group.start("a b c", max_tokens=4000).wait_first()
         _, ranks, _ = _members()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from debian_package import PackageError, unpacked
 
-from lmi_backend.serving.figures import FAMILIES, series_names
+from lmi_backend.serving.metrics import FAMILIES, series_names
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

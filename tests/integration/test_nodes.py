@@ -110,6 +110,6 @@ def _is_rank(process: psutil.Process) -> bool:
         words = process.cmdline()
     except psutil.Error:
         return False
-    return "lmi_backend.workers.main" in words and (
+    return "lmi_backend.worker.main" in words and (
         words[-1].startswith(f"{ADDRESSES[0]}:") and "--host" not in words
     )

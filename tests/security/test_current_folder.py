@@ -14,7 +14,7 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     marker = tmp_path / "ran"
-    for name in ("lmi_backend/workers/main.py", "msgspec.py", "numpy.py", "sitecustomize.py"):
+    for name in ("lmi_backend/worker/main.py", "msgspec.py", "numpy.py", "sitecustomize.py"):
         file = tmp_path / "open" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(CODE, encoding="utf-8")

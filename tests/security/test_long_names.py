@@ -10,14 +10,14 @@ import pytest
 
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest
-from lmi_backend.handlers.openai.reading import adapter_of, read_completion
 from lmi_backend.names import HEADERS_BYTES, NAME_BYTES
 from lmi_backend.schema.context import Context
+from lmi_backend.schema.openai.reading import adapter_of, read_completion
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace
-from lmi_backend.serving.adapters import AdapterDesk
-from lmi_backend.serving.journal import Journal
-from lmi_backend.serving.session import Session
+from lmi_backend.serving.lora import AdapterDesk
+from lmi_backend.serving.request_state import Session
+from lmi_backend.serving.stats import Journal
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -196,7 +196,7 @@ def test_adapters_cannot_be_registered_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    monkeypatch.setattr("lmi_backend.serving.adapters._MOST", 50)
+    monkeypatch.setattr("lmi_backend.serving.lora._MOST", 50)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "adapter_config.json").write_text("{}")
     desk = AdapterDesk({}, (str(tmp_path),), is_enabled=True)

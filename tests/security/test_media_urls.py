@@ -22,9 +22,9 @@ import pytest
 
 from lmi_backend.engines.vllm.media_rules import MediaRules
 from lmi_backend.errors import OptionError, RequestError
-from lmi_backend.handlers.openai.reading import read_chat
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
+from lmi_backend.schema.openai.reading import read_chat
 from tests.support.places import ENGINE_PYTHON, ROOT, TESTS, TINY
 
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400

@@ -12,8 +12,8 @@ import pytest
 import tritonclient.grpc
 
 from lmi_backend.options import load_options
-from lmi_backend.repository.entries import ENTRIES
 from lmi_backend.repository.record import Record
+from lmi_backend.repository.variants import ENTRIES
 from lmi_backend.repository.writer import write_model
 from tests.support.serving import Served, serve, tritonserver
 

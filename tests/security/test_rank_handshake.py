@@ -18,12 +18,12 @@ import psutil
 import pytest
 
 from lmi_backend.errors import WorkerStartError
+from lmi_backend.ipc.frames import encode
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import plan_model
-from lmi_backend.workers.command import link_package
-from lmi_backend.workers.frames import encode
-from lmi_backend.workers.start import start_worker
+from lmi_backend.pool.command import link_package
+from lmi_backend.pool.launcher import start_worker
 
 SILENT = 200
 # Ranks begin when the test says so, so that strangers surely come first.

@@ -17,9 +17,9 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.signature import signature
+from lmi_backend.pool.command import Place, WorkerCommand, worker_command
+from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
-from lmi_backend.workers.command import Place, WorkerCommand, worker_command
-from lmi_backend.workers.process import WorkerProcess
 from tests.support.serving import serve
 from tests.support.waiting import wait_for
 
@@ -273,7 +273,7 @@ def test_a_served_model_shows_none(tmp_path: Path) -> None:
     (folder / "model.py").write_text(handler, encoding="utf-8")
     with serve([folder], tmp_path) as served:
         lines = [" ".join(each.cmdline()) for each in served.family()]
-        assert any("lmi_backend.workers.main" in line for line in lines)
+        assert any("lmi_backend.worker.main" in line for line in lines)
         assert not leaks("\n".join(lines))
         status, answer = served.generate("secretive", {"inputs": "x"})
         assert status != 200

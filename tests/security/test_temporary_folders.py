@@ -19,6 +19,7 @@ from lmi_backend.fetch.s3 import download_folder
 from lmi_backend.options import load_options
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.pool.launcher import start_worker
 from lmi_backend.private_folders import (
     check_owner,
     kernel_cache,
@@ -26,7 +27,6 @@ from lmi_backend.private_folders import (
     secure_cache,
     secure_caches,
 )
-from lmi_backend.workers.start import start_worker
 
 STRANGER = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
@@ -134,7 +134,7 @@ def test_no_rank_of_another_machine_starts_on_one_either(
 ) -> None:
     attack(everybodys / "cache")
     done = subprocess.run(
-        [sys.executable, "-m", "lmi_backend.workers.main", "--connect", "127.0.0.1:9"],
+        [sys.executable, "-m", "lmi_backend.worker.main", "--connect", "127.0.0.1:9"],
         env={**os.environ, "HF_HOME": str(everybodys / "cache")},
         capture_output=True,
         text=True,

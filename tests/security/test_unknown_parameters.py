@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.handlers.openai.reading import read_completion
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.dropped import DroppedParameters
+from lmi_backend.schema.openai.reading import read_completion
 from lmi_backend.schema.request import read_request
 from tests.support.serving import Served, serve, write_properties
 

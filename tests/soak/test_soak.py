@@ -123,4 +123,4 @@ def _name(process: psutil.Process) -> str:
     words = process.cmdline()
     if "stub" in process.name():
         return f"stub of {words[1].split('/')[-3]}"
-    return "worker" if "lmi_backend.workers.main" in words else words[0].rpartition("/")[2]
+    return "worker" if "lmi_backend.worker.main" in words else words[0].rpartition("/")[2]

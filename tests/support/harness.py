@@ -14,9 +14,9 @@ from lmi_backend.generation import Call, GenerateRequest, Sampling
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.pool.pool import Pool
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
-from lmi_backend.workers.pool import Pool
 
 
 class RecordingSink:

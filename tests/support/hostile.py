@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from lmi_backend.repository.entries import ENTRIES
+from lmi_backend.repository.variants import ENTRIES
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.fields import FIELDS
 

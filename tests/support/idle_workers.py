@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmi_backend.workers import messages as msg
+from lmi_backend.ipc import messages as msg
 
 
 class IdleWorkers:

@@ -4,8 +4,8 @@ from typing import Any
 
 from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
 from lmi_backend.generation import Delta
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder
 
 
 class ScriptedWorkers:

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.repository.entries import MAIN
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.repository.variants import MAIN
 from lmi_backend.schema.vllm import VllmReply
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode
-from lmi_backend.workers.outbox import Outbox
-from lmi_backend.workers.pace import Pace
+from lmi_backend.worker.coalescer import Outbox
 from tests.support.idle_workers import IdleWorkers
 
 STREAMS = 64

@@ -13,7 +13,7 @@ ELSEWHERE = (
     "lmi_backend.triton",
     "lmi_backend.engines.vllm",
     "lmi_backend.engines.hf.",
-    "lmi_backend.engines.neuronx.engine",
+    "lmi_backend.engines.transformers.neuronx",
     "lmi_backend.engines.transformers.",
     "lmi_backend.engines.trtllm.",
 )

@@ -21,7 +21,7 @@ _STOP_SECONDS = 30
 _LMI_KINDS = {
     "tritonserver": "tritonserver",
     "triton_python_backend_stub": "stub",
-    "lmi_backend.workers.main": "worker front end",
+    "lmi_backend.worker.main": "worker front end",
 }
 _VLLM = {
     "option.rolling_batch": "vllm",

@@ -6,7 +6,7 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.engines.hf.loaded import NoAdapters
+from lmi_backend.engines.transformers.loaded import NoAdapters
 from lmi_backend.errors import RequestError
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from lmi_backend.engines.hf.steps import Step
+from lmi_backend.engines.transformers.steps import Step
 from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.hf.loaded import Loaded
+    from lmi_backend.engines.transformers.loaded import Loaded
 
 _log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import transformers
 
-from lmi_backend.engines.hf.engine import GenerateEngine
-from lmi_backend.engines.hf.loaded import Loaded
 from lmi_backend.engines.transformers.adapters import PeftAdapters
 from lmi_backend.engines.transformers.batched import ContinuousBatch
+from lmi_backend.engines.transformers.generate_engine import GenerateEngine
+from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.engines.transformers.loading import load, ranks
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest

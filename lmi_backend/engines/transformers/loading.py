@@ -17,11 +17,11 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
-from lmi_backend.engines.hf.loaded import Loaded
+from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import EngineConfig
+    from lmi_backend.ipc.engine import EngineConfig
 
 _DTYPES: Final = {
     "float32": torch.float32,

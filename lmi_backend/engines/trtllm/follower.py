@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 from lmi_backend.engines.follower import Follower
-from lmi_backend.engines.protocol import Capabilities
 from lmi_backend.engines.trtllm import compat
+from lmi_backend.ipc.engine import Capabilities
 
 
 class TrtllmFollower(Follower):

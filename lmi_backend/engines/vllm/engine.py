@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
-from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
@@ -31,6 +30,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from lmi_backend.engines.shared_memory import GROUP_VARIABLE
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.broadcast import Broadcast
+from lmi_backend.ipc.environment import GROUP_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

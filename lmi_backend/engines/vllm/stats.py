@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.engines.vllm import compat
+from lmi_backend.ipc.engine import EngineStats
 
 
 class LastStats:

@@ -14,8 +14,8 @@ from lmi_backend.options import LmiOptions, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrating-from-lmi.md"
 EIGHT = Hardware(devices=tuple("01234567"), device_memory=80 << 30)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.hf.steps import Answer, Detokenizer, Step, StopStrings
+from lmi_backend.engines.transformers.steps import Answer, Detokenizer, Step, StopStrings
 from lmi_backend.generation import GenerateRequest, Sampling
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmi_backend.engines.neuronx.compiler import compiler_environment
+from lmi_backend.engines.transformers.neuronx_compiler import compiler_environment
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from dataclasses import replace
 import pytest
 
 from lmi_backend.engines.echo import EchoEngine
-from lmi_backend.engines.protocol import EngineConfig
 from lmi_backend.engines.registry import ENGINES, FOLLOWERS, create_engine, refuse_unserved
 from lmi_backend.errors import ConfigurationError, OptionError
+from lmi_backend.ipc.engine import EngineConfig
 from lmi_backend.plan import EnginePlan
 
 CONFIG = EngineConfig(model="")

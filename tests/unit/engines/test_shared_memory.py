@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.engines import shared_memory
+from lmi_backend.ipc import shared_memory
 
 
 def test_what_a_group_left_is_removed_and_nothing_else(

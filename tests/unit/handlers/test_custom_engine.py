@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.engines.echo import EchoEngine
-from lmi_backend.engines.protocol import EngineConfig
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Call, Chunk, GenerateRequest
-from lmi_backend.handlers.engine import CustomEngine
+from lmi_backend.ipc.engine import EngineConfig
+from lmi_backend.worker.handlers.engine import CustomEngine
 
 FORMATTERS = """
     import json

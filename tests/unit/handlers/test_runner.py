@@ -9,8 +9,8 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import Call, Chunk
-from lmi_backend.handlers.custom_code import load_custom_code
-from lmi_backend.handlers.runner import HandlerRunner
+from lmi_backend.worker.handlers.custom_code import load_custom_code
+from lmi_backend.worker.handlers.runner import HandlerRunner
 
 BODY = json.dumps({"inputs": "you"}).encode()
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
+from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
 LLAMA_3_8B = {
     "architectures": ["LlamaForCausalLM"],

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.plan.memory import (
+from lmi_backend.sizing.memory import (
     GIB,
     GPU_OVERHEAD,
     MemoryEstimate,
@@ -14,7 +14,7 @@ from lmi_backend.plan.memory import (
     kv_bytes_per_token,
     valid_tensor_degrees,
 )
-from lmi_backend.plan.model_facts import ModelFacts
+from lmi_backend.sizing.model_facts import ModelFacts
 
 LLAMA_3_8B = ModelFacts(
     architecture="LlamaForCausalLM",

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.plan.config_fields import ConfigFields
-from lmi_backend.plan.memory import kv_bytes_per_token
-from lmi_backend.plan.model_facts import ModelFacts, read_model_facts
-from lmi_backend.plan.parameters import count_parameters
+from lmi_backend.sizing.config_fields import ConfigFields
+from lmi_backend.sizing.memory import kv_bytes_per_token
+from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from lmi_backend.sizing.parameters import count_parameters
 
 
 def decoder(architecture: str, model_type: str, *sizes: int, **more: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.model_facts import ModelFacts
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.sizing.model_facts import ModelFacts
 
 GIB = 1 << 30
 LLAMA_70B = ModelFacts(

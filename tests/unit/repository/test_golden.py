@@ -23,10 +23,10 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.model_facts import read_model_facts
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.pool.command import Place, worker_command
 from lmi_backend.repository.writer import render_config
-from lmi_backend.workers.command import Place, worker_command
+from lmi_backend.sizing.model_facts import read_model_facts
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 CONFIG = GOLDEN.parent / "data" / "config.pbtxt"

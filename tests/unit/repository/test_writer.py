@@ -12,9 +12,9 @@ from tritonclient.grpc import model_config_pb2
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
-from lmi_backend.repository.entries import ENTRIES, MAIN, Entry
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
+from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
 from lmi_backend.repository.writer import (
     MODEL_PY,
     write_alias_model,

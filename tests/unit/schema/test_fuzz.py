@@ -4,10 +4,10 @@ import random
 
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Call, Chunk, Delta, Piece, Token
+from lmi_backend.ipc.frames import encode
+from lmi_backend.ipc.messages import Ask, Manage, Submit
 from lmi_backend.schema.reply import AdapterChange, Taken
 from lmi_backend.schema.request import read_request
-from lmi_backend.workers.frames import encode
-from lmi_backend.workers.messages import Ask, Manage, Submit
 from tests.support.hostile import CONTEXTS, hostile
 
 COUNT = 100_000

@@ -8,7 +8,7 @@ import pytest
 
 from lmi_backend.errors import HttpError, LmiError, RequestError
 from lmi_backend.generation import Chunk, Piece
-from lmi_backend.serving.adapters import AdapterDesk
+from lmi_backend.serving.lora import AdapterDesk
 
 
 class Sink:

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.session import Session
+from lmi_backend.serving.request_state import Session
 
 NO_PLACE = 0
 

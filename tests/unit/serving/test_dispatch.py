@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import Call, GenerateRequest, Piece
-from lmi_backend.serving.figures import figures
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.pool.rank_group import WorkerFigures
 from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.metrics import figures
 from lmi_backend.serving.service import Service
-from lmi_backend.workers.figures import WorkerFigures
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.waiting import wait_for
 

@@ -6,9 +6,8 @@ import pytest
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta
-from lmi_backend.serving.histogram import Histogram
-from lmi_backend.serving.journal import Journal
-from lmi_backend.serving.session import Session
+from lmi_backend.serving.request_state import Session
+from lmi_backend.serving.stats import Histogram, Journal
 
 
 class Sink:

@@ -7,9 +7,9 @@ import pytest
 
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta, GenerateRequest, Piece
+from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
-from lmi_backend.workers import messages as msg
 from tests.support.idle_workers import IdleWorkers
 from tests.support.waiting import wait_for
 

@@ -18,7 +18,7 @@ from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.traces import Traces
 run, prefix = pathlib.Path(sys.argv[1]), sys.argv[2]
 with guarded(Traces(run, prefix)):
-    argv = ["lmi_backend.workers.main", "-c", "sleep 600; :", str(run)]
+    argv = ["lmi_backend.worker.main", "-c", "sleep 600; :", str(run)]
     worker = subprocess.Popen(argv, executable="/bin/sh", stdout=subprocess.DEVNULL)
     print(worker.pid, flush=True)
     if len(sys.argv) == 4:

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from lmi_backend.options.table import KEYS
-from lmi_backend.workers import causes
+from lmi_backend.pool import diagnosis as causes
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 
 import lmi_backend
 from lmi_backend.plan import EnginePlan
-from lmi_backend.workers.command import CORES_VARIABLE, Place, link_package, worker_command
-from lmi_backend.workers.mpi import readable
+from lmi_backend.pool.command import CORES_VARIABLE, Place, link_package, worker_command
+from lmi_backend.pool.mpirun import readable
 
 SOCKET = Path("/run/x/0.sock")
 
@@ -19,7 +19,7 @@ def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) 
     assert command.argv == (
         "/e/bin/python",
         "-m",
-        "lmi_backend.workers.main",
+        "lmi_backend.worker.main",
         "--connect",
         "/run/x/0.sock",
     )

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.engines.protocol import Capabilities, EngineConfig, EngineStats
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Call, Delta, GenerateRequest, Sampling
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 TO_WORKER: list[msg.ToWorker] = [
     msg.Challenge(b"nonce"),

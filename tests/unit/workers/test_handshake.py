@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from lmi_backend.errors import WorkerError
-from lmi_backend.workers import handshake
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder, encode
-from lmi_backend.workers.handshake import FIRST_FRAME_BYTES, STRANGERS, Handshakes, join
+from lmi_backend.ipc import handshake
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, STRANGERS, Handshakes, join
 
 TOKEN = "5f" * 16
 RANKS = 2

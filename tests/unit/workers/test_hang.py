@@ -2,9 +2,9 @@
 
 import pytest
 
-from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.errors import EngineDeadError
-from lmi_backend.workers.hang import HangWatch
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.worker.hang import HangWatch
 
 
 def _look(watch: HangWatch, stats: EngineStats, seconds: range) -> None:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from lmi_backend.generation import Delta
-from lmi_backend.workers import messages as msg
+from lmi_backend.ipc import messages as msg
 
 TO_WORKER = typing.get_args(msg.ToWorker)
 FROM_WORKER = typing.get_args(msg.FromWorker)

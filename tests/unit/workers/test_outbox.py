@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.generation import Chunk, Delta
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.frames import FrameDecoder
-from lmi_backend.workers.outbox import Outbox
-from lmi_backend.workers.pace import Pace
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.worker.coalescer import Outbox
 
 NEVER = 3600.0
 SOON = 0.02

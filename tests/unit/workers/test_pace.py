@@ -2,7 +2,7 @@
 
 import pytest
 
-from lmi_backend.workers.pace import Pace
+from lmi_backend.ipc.flush_policy import Pace
 
 
 def test_few_streams_do_not_wait_and_none_waits_long() -> None:

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from lmi_backend.workers.command import WorkerCommand
-from lmi_backend.workers.process import WorkerProcess
+from lmi_backend.pool.command import WorkerCommand
+from lmi_backend.pool.process import WorkerProcess
 
 
 @pytest.mark.parametrize(

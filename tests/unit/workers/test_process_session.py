@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from lmi_backend.workers.process_session import kill_session
+from lmi_backend.pool.process import kill_session
 
 # Makes shared memory, says its name, and starts a child that outlives it.
 PROGRAM = """

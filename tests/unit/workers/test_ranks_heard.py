@@ -7,12 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 
-from lmi_backend.engines.protocol import EngineStats
 from lmi_backend.errors import WorkerError
-from lmi_backend.workers import messages as msg
-from lmi_backend.workers.connection import Connection
-from lmi_backend.workers.frames import encode
-from lmi_backend.workers.ranks import Ranks
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.frames import encode
+from lmi_backend.pool.connection import Connection
+from lmi_backend.pool.rank_group import Ranks
 
 BEAT = encode([msg.Heartbeat(EngineStats())])
 TOKEN = encode([msg.Failure(1, "engine", "said by rank 0")])

@@ -1,1 +1,0 @@
-"""What the engines share that generate through Hugging Face's `generate`."""

@@ -1,0 +1,90 @@
+"""The NeuronX adapter: optimum-neuron's model, one request at a time.
+
+Source: optimum-neuron 0.4.5, models/inference/modeling_utils.py. One process drives all cores.
+Its continuous batch is vLLM's, of which Neuron has a build of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from lmi_backend.engines.transformers.generate_engine import GenerateEngine
+from lmi_backend.engines.transformers.loaded import Loaded
+from lmi_backend.engines.transformers.neuronx_compiler import compiler_environment
+from lmi_backend.errors import ConfigurationError, RequestError
+from lmi_backend.generation import GenerateRequest
+
+_COMPILED = "neuron_config.json"
+"""What a folder of compiled graphs has."""
+_KNOWN: Final = (
+    "batch_size",
+    "compile_cache_url",
+    "compiler",
+    "dtype",
+    "low_cpu_mem_usage",
+    "pipeline_parallel_size",
+    "sequence_length",
+    "tensor_parallel_size",
+    "trust_remote_code",
+)
+
+
+class NeuronxEngine(GenerateEngine):
+    """One compiled model."""
+
+    NAME = "neuronx"
+
+    def load(self) -> Loaded:
+        """See `GenerateEngine`. Compiles first, which takes minutes, unless the folder is compiled.
+
+        Raises:
+            ConfigurationError: the library refuses the model or an argument.
+        """
+        asked = self._config.arguments
+        compiler_environment(asked, os.environ)
+        # After the environment: the library reads it when it is imported.
+        from optimum.neuron import NeuronModelForCausalLM  # noqa: PLC0415
+        from transformers import AutoTokenizer  # noqa: PLC0415
+
+        self.VERSION = version("optimum-neuron")
+        model_id = self._config.model
+        trust: dict[str, Any] = {"trust_remote_code": asked.get("trust_remote_code", False)}
+        try:
+            if Path(model_id, _COMPILED).is_file():
+                model = NeuronModelForCausalLM.from_pretrained(model_id, **trust)
+            else:
+                config = self._neuron_config(NeuronModelForCausalLM)
+                model = NeuronModelForCausalLM.export(model_id, config, load_weights=True, **trust)
+            tokenizer = AutoTokenizer.from_pretrained(model_id, **trust)
+        except (OSError, ValueError, TypeError, KeyError, SystemError) as error:
+            message = f"optimum-neuron cannot load {model_id}: {error}"
+            raise ConfigurationError(message) from error
+        return Loaded(model, tokenizer, model.neuron_config.sequence_length)
+
+    def refuse_alone(self, request: GenerateRequest) -> None:
+        """See `GenerateEngine`: a compiled model gives the logits of its last place only."""
+        if request.prompt_logprobs is not None:
+            raise RequestError("are not served by this engine", field="prompt_logprobs")
+
+    def _neuron_config(self, cls: Any) -> Any:
+        asked = self._config.arguments
+        config = cls.get_neuron_config(
+            self._config.model,
+            # `generate` is stateless: one request fills the model.
+            batch_size=1,
+            sequence_length=asked.get("sequence_length"),
+            tensor_parallel_size=asked.get("tensor_parallel_size"),
+        )
+        for name, value in asked.items():
+            if name in _KNOWN:
+                continue
+            if not hasattr(config, name):
+                message = f"optimum-neuron has nothing like {name}={value!r}; leave the option out"
+                raise ConfigurationError(message)
+            setattr(config, name, value)
+        if (dtype := asked.get("dtype", "auto")) != "auto":
+            config.torch_dtype = dtype
+        return config

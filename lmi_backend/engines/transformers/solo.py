@@ -1,0 +1,224 @@
+"""Requests that the continuous batch cannot take: one after the other, through `generate`.
+
+While a batch runs beside it, both take turns: one token here, one step there.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
+
+from lmi_backend.engines.transformers.loaded import paused
+from lmi_backend.engines.transformers.steps import Step
+from lmi_backend.errors import EngineError, LmiError
+from lmi_backend.generation import Token
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from lmi_backend.engines.transformers.loaded import Batch, Loaded, NoAdapters
+    from lmi_backend.generation import GenerateRequest
+
+
+class Solo:
+    """Generates for one request at a time, in a thread."""
+
+    def __init__(self, loaded: Loaded, batch: Batch | None, adapters: NoAdapters) -> None:
+        self._loaded, self._batch, self._adapters = loaded, batch, adapters
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lmi-solo")
+
+    def submit(
+        self,
+        ids: list[int],
+        request: GenerateRequest,
+        config: Any,
+        on_step: Callable[[Step], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> Callable[[], None]:
+        """Start a request; return what cancels it.
+
+        Args:
+            config: its GenerationConfig.
+            on_step: called inside the event loop.
+        """
+        cancelled = threading.Event()
+
+        def say(step: Step) -> None:
+            if not cancelled.is_set():
+                loop.call_soon_threadsafe(on_step, step)
+
+        def work() -> None:
+            if cancelled.is_set():
+                return
+            try:
+                self._generate(ids, request, config, say, cancelled)
+            except LmiError as error:
+                say(Step(error=error))
+            except Exception as error:  # noqa: BLE001  one request must not end the others
+                message = f"Transformers failed on this request: {type(error).__name__}: {error}"
+                say(Step(error=EngineError(message)))
+
+        self._thread.submit(work)
+        return cancelled.set
+
+    def between(self, change: Callable[[], None]) -> None:
+        """Change the model while nobody uses it; blocks until it is done."""
+
+        def work() -> None:
+            with paused(self._batch):
+                change()
+
+        self._thread.submit(work).result()
+
+    def close(self) -> None:
+        """Take no more requests."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _generate(
+        self,
+        ids: list[int],
+        request: GenerateRequest,
+        config: Any,
+        say: Callable[[Step], None],
+        cancelled: threading.Event,
+    ) -> None:
+        turns = _Turns(self._batch, self._adapters, request.adapter)
+        inputs = torch.tensor([ids], device=self._loaded.device)
+        with turns, torch.inference_mode():
+            if request.sampling.seed is not None:
+                torch.manual_seed(request.sampling.seed)
+            tokens = _Tokens(self._loaded.tokenizer, request)
+            if request.prompt_logprobs is not None and not self._loaded.is_seq2seq:
+                say(Step(prompt_tokens=tokens.of_prompt(self._loaded.model(inputs).logits[0], ids)))
+            prefix = 1 if self._loaded.is_seq2seq else len(ids)
+            watch = _Watch(tokens, turns, say, cancelled)
+            made = self._loaded.model.generate(
+                inputs,
+                attention_mask=torch.ones_like(inputs),
+                generation_config=config,
+                logits_processor=LogitsProcessorList([_Penalties(request, prefix), tokens]),
+                stopping_criteria=[watch],
+            )
+        rest = made[0, prefix + watch.count :].tolist()
+        say(Step(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
+
+
+class _Turns:
+    """Holds the model, and lends it to the batch after each token."""
+
+    def __init__(self, batch: Batch | None, adapters: NoAdapters, adapter: str) -> None:
+        self._batch, self._adapters, self._adapter = batch, adapters, adapter
+        self._pause: Any = None
+
+    def __enter__(self) -> None:
+        self._pause = paused(self._batch)
+        self._pause.__enter__()
+        self._adapters.use(self._adapter)
+
+    def __exit__(self, *error: object) -> None:
+        self._adapters.use("")
+        self._pause.__exit__(*error)
+
+    def lend(self) -> None:
+        """Let the batch make a step; random numbers drawn there do not count here."""
+        if self._batch is None:
+            return
+        state = torch.get_rng_state()
+        self.__exit__(None, None, None)
+        self.__enter__()
+        torch.set_rng_state(state)
+
+
+class _Tokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Remembers the probabilities a token is chosen from, before they are cut and scaled."""
+
+    def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
+        self._tokenizer = tokenizer
+        self.is_wanted = request.logprobs is not None
+        self._alternatives = request.logprobs or 0
+        self._prompt_alternatives = request.prompt_logprobs or 0
+        self._special = frozenset(tokenizer.all_special_ids)
+        self._logprobs: Any = None
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if self.is_wanted:
+            self._logprobs = torch.log_softmax(scores[0].float(), dim=-1)
+        return scores
+
+    def of_answer(self, number: int) -> Token:
+        """Return the token that has just been chosen."""
+        return self._token(number, self._logprobs, self._alternatives)
+
+    def of_prompt(self, logits: Any, ids: list[int]) -> tuple[Token, ...]:
+        """Return the tokens of a prompt, from the logits at each place."""
+        logprobs = torch.log_softmax(logits.float(), dim=-1)
+        first = Token(ids[0], self._text(ids[0]), is_special=ids[0] in self._special)
+        pairs = zip(ids[1:], logprobs, strict=False)
+        return (first, *(self._token(each, row, self._prompt_alternatives) for each, row in pairs))
+
+    def _token(self, number: int, logprobs: Any, alternatives: int) -> Token:
+        own = logprobs[number]
+        best = torch.topk(logprobs, alternatives) if alternatives else None
+        top = zip(best.indices.tolist(), best.values.tolist(), strict=True) if best else ()
+        return Token(
+            number,
+            self._text(number),
+            own.item(),
+            int((logprobs > own).sum().item()) + 1,
+            is_special=number in self._special,
+            top=tuple(
+                Token(each, self._text(each), value, rank, is_special=each in self._special)
+                for rank, (each, value) in enumerate(top, start=1)
+            ),
+        )
+
+    def _text(self, number: int) -> str:
+        text: str = self._tokenizer.decode([number])
+        return text
+
+
+class _Penalties(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """OpenAI's presence and frequency penalty, over the tokens of the answer."""
+
+    def __init__(self, request: GenerateRequest, prefix: int) -> None:
+        self._presence = request.sampling.presence_penalty or 0.0
+        self._frequency = request.sampling.frequency_penalty or 0.0
+        self._prefix = prefix
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if not self._presence and not self._frequency:
+            return scores
+        counts = torch.zeros_like(scores)
+        answer = input_ids[:, self._prefix :]
+        counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=scores.dtype))
+        return scores - self._frequency * counts - self._presence * (counts > 0)
+
+
+class _Watch(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Called after each token: hands it on, and ends a request that nobody waits for."""
+
+    def __init__(
+        self,
+        tokens: _Tokens,
+        turns: _Turns,
+        say: Callable[[Step], None],
+        cancelled: threading.Event,
+    ) -> None:
+        self._tokens, self._turns, self._say = tokens, turns, say
+        self._cancelled = cancelled
+        self.count = 0
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        # Beams change their minds; only their end counts.
+        if input_ids.shape[0] == 1:
+            number = int(input_ids[0, -1])
+            tokens = (self._tokens.of_answer(number),) if self._tokens.is_wanted else ()
+            self._say(Step((number,), tokens))
+            self.count += 1
+        self._turns.lend()
+        return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)

@@ -1,0 +1,48 @@
+"""Errors to messages and back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import (
+    CancelledError,
+    DeadlineError,
+    EngineDeadError,
+    EngineError,
+    HttpError,
+    LmiError,
+    RequestError,
+    StoppingError,
+    UnavailableError,
+)
+from lmi_backend.ipc.messages import Failure
+
+if TYPE_CHECKING:
+    from lmi_backend.ipc.messages import FailureKind
+
+_KINDS: Final[dict[type[LmiError], FailureKind]] = {
+    EngineDeadError: "dead",
+    StoppingError: "stopping",
+    UnavailableError: "unavailable",
+    CancelledError: "cancelled",
+    DeadlineError: "deadline",
+}
+_ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KINDS.items()}
+
+
+def failure_of(number: int, error: LmiError) -> Failure:
+    """Return the message of an error that ended request `number`."""
+    if isinstance(error, RequestError):
+        return Failure(number, "request", error.detail, error.field)
+    if isinstance(error, HttpError):
+        return Failure(number, "http", str(error), status=error.status)
+    return Failure(number, _KINDS.get(type(error), "engine"), str(error))
+
+
+def error_of(failure: Failure) -> LmiError:
+    """Return the error a message speaks of."""
+    if failure.kind == "request":
+        return RequestError(failure.message, field=failure.field)
+    if failure.kind == "http":
+        return HttpError(failure.status, failure.message)
+    return _ERRORS.get(failure.kind, EngineError)(failure.message)

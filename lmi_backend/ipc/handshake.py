@@ -1,0 +1,268 @@
+"""Both ends of a worker's socket prove that they know the token of this start.
+
+The stub says `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
+each end sends an HMAC over what the other has just drawn at random. So neither a recorded
+conversation nor somebody who listens in the stub's place gets anything of use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import secrets
+import selectors
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import msgspec
+
+from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
+
+if TYPE_CHECKING:
+    import socket
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+HANDSHAKE_SECONDS: Final = 1.0
+"""In which a connection must have proved itself; a worker that was too slow tries again."""
+FIRST_FRAME_BYTES: Final = 4096
+"""Of the largest frame before the proof."""
+STRANGERS: Final = 64
+"""Connections without a proof at one time, besides one for each rank; more end the oldest."""
+BACKLOG: Final = 128
+
+_NONCE_BYTES = 16
+# In one turn, so that a flood of connections does not keep anybody from the clock.
+_ACCEPTS = 32
+_TRIES = 20
+_PAUSE_SECONDS = 0.5
+# A stub answers at once; its machine may stand still for a while.
+_ANSWER_SECONDS = 10.0
+
+
+class Handshakes:
+    """The stub's side: lets the ranks of one worker in, all at the same time.
+
+    A stranger costs a socket and at most 4 KiB, for a second.
+
+    Args:
+        listener: where they connect; it is made non-blocking.
+        ranks: how many are awaited; each is let in once.
+    """
+
+    def __init__(self, listener: socket.socket, token: str, ranks: int) -> None:
+        listener.setblocking(False)
+        self._listener, self._key = listener, token.encode()
+        self._ranks, self._missing = ranks, set(range(ranks))
+        self._strangers: list[_Stranger] = []
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._refused = 0
+        self._last = ""
+
+    def __enter__(self) -> Handshakes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stranger in self._strangers:
+            stranger.socket.close()
+        self._selector.close()
+
+    @property
+    def refusals(self) -> str:
+        """How many connections were refused, and why the last one was; empty if none."""
+        many = "connection was" if self._refused == 1 else "connections were"
+        return f"{self._refused} {many} refused, the last {self._last}" if self._refused else ""
+
+    def turn(self, seconds: float) -> list[tuple[int, socket.socket]]:
+        """Wait at most some seconds for something to happen; return the ranks that came in."""
+        arrived: list[tuple[int, socket.socket]] = []
+        for key, _ in self._selector.select(seconds):
+            stranger: _Stranger | None = key.data
+            if stranger is None:
+                self._accept()
+            # It may just have been ended to make room.
+            elif stranger in self._strangers and (hello := self._hear(stranger)):
+                arrived.append((hello.rank, stranger.socket))
+        # After the reading: when this process stood still, what was said meanwhile counts.
+        now = time.monotonic()
+        for stranger in [each for each in self._strangers if each.end <= now]:
+            self._refuse(stranger, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
+        return arrived
+
+    def _accept(self) -> None:
+        for _ in range(_ACCEPTS):
+            try:
+                sock, address = self._listener.accept()
+            except OSError:
+                # Nobody is left, or who came has gone again.
+                return
+            if len(self._strangers) >= STRANGERS + self._ranks:
+                self._refuse(self._strangers[0], "it had to make room for others")
+            sock.setblocking(False)
+            where = f"from {address[0]}" if address else ""
+            stranger = _Stranger(sock, where, time.monotonic() + HANDSHAKE_SECONDS)
+            self._strangers.append(stranger)
+            self._selector.register(sock, selectors.EVENT_READ, stranger)
+            try:
+                stranger.say(msg.Challenge(stranger.nonce))
+            except (OSError, WorkerError) as error:
+                self._refuse(stranger, str(error))
+
+    def _hear(self, stranger: _Stranger) -> msg.Hello | None:
+        """Read what there is; let the stranger in if that is all and proves it."""
+        try:
+            if (hello := stranger.read()) is not None:
+                self._judge(hello, stranger.nonce)
+                stranger.say(msg.Accepted(_proof(self._key, "stub", stranger.nonce, hello)))
+        except BlockingIOError:
+            return None
+        except (OSError, WorkerError) as error:
+            self._refuse(stranger, str(error))
+            return None
+        if hello is not None:
+            self._forget(stranger)
+            self._missing.remove(hello.rank)
+        return hello
+
+    def _judge(self, hello: msg.Hello, nonce: bytes) -> None:
+        """Raise WorkerError unless it comes from a rank that is awaited."""
+        proof = _proof(self._key, "worker", nonce, hello)
+        if hello.protocol != msg.PROTOCOL:
+            problem = f"it speaks protocol {hello.protocol}, not {msg.PROTOCOL}"
+        elif not hmac.compare_digest(hello.proof, proof):
+            problem = "it does not know the token"
+        elif not 0 <= hello.rank < self._ranks:
+            problem = f"it is rank {hello.rank} of {self._ranks}"
+        elif hello.rank not in self._missing:
+            problem = f"rank {hello.rank} has connected before"
+        else:
+            return
+        raise WorkerError(problem)
+
+    def _refuse(self, stranger: _Stranger, why: str) -> None:
+        self._forget(stranger)
+        stranger.socket.close()
+        self._refused += 1
+        self._last = f"{stranger.where}: {why}".removeprefix(": ")
+
+    def _forget(self, stranger: _Stranger) -> None:
+        self._strangers.remove(stranger)
+        self._selector.unregister(stranger.socket)
+
+
+@dataclass(frozen=True, eq=False)
+class _Stranger:
+    """A connection that has proved nothing yet."""
+
+    socket: socket.socket
+    where: str
+    end: float
+    """By which time it must have."""
+    nonce: bytes = field(default_factory=lambda: secrets.token_bytes(_NONCE_BYTES))
+    _decoder: FrameDecoder[msg.Hello] = field(
+        default_factory=lambda: FrameDecoder(msg.Hello, limit=FIRST_FRAME_BYTES)
+    )
+
+    def say(self, message: msg.Challenge | msg.Accepted) -> None:
+        """Send without waiting: the buffer of a new socket has room for it."""
+        frame = encode([message])
+        if self.socket.send(frame) != len(frame):
+            problem = "it does not read"
+            raise WorkerError(problem)
+
+    def read(self) -> msg.Hello | None:
+        """Return its Hello once all of it is here.
+
+        Raises:
+            WorkerError: it is gone, or says anything else.
+        """
+        data = self.socket.recv(FIRST_FRAME_BYTES)
+        try:
+            said = self._decoder.feed(data)
+        except ConnectionLostError as error:
+            problem = "it hung up"
+            raise WorkerError(problem) from error
+        except WorkerError as error:
+            # Its own words stay out of the log.
+            problem = "what it sent is no Hello"
+            raise WorkerError(problem) from error
+        if not said and self._decoder.rest:
+            return None
+        if len(said) != 1 or self._decoder.rest:
+            problem = "it sent something beside one Hello"
+            raise WorkerError(problem)
+        return said[0]
+
+
+async def join(
+    address: str, token: str, rank: int
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect a worker to its stub: a Unix socket or host:port.
+
+    Raises:
+        OSError: nobody listens there.
+        WorkerError: whoever listens does not know the token, or does not let the worker in.
+    """
+    for _ in range(_TRIES):
+        reader, writer = await _connect(address)
+        try:
+            await asyncio.wait_for(_introduce(reader, writer, token, rank), _ANSWER_SECONDS)
+        except (OSError, EOFError, asyncio.TimeoutError) as error:
+            # Strangers may have crowded it out, or this machine was too slow.
+            _log.info("%s did not let rank %d in: %s", address, rank, error or "it said nothing")
+            writer.close()
+            await asyncio.sleep(_PAUSE_SECONDS)
+        except WorkerError as error:
+            writer.close()
+            message = f"who listens at {address} is not the stub of this worker: {error}"
+            raise WorkerError(message) from error
+        else:
+            return reader, writer
+    message = f"who listens at {address} did not let rank {rank} in, {_TRIES} times"
+    raise WorkerError(message)
+
+
+async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if address.startswith("/"):
+        return await asyncio.open_unix_connection(address)
+    host, _, port = address.rpartition(":")
+    return await asyncio.open_connection(host, int(port))
+
+
+async def _introduce(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, rank: int
+) -> None:
+    key = token.encode()
+    challenge = await _read(reader, msg.Challenge)
+    hello = msg.Hello(msg.PROTOCOL, os.getpid(), rank, secrets.token_bytes(_NONCE_BYTES))
+    proof = _proof(key, "worker", challenge.nonce, hello)
+    writer.write(encode([msgspec.structs.replace(hello, proof=proof)]))
+    accepted = await _read(reader, msg.Accepted)
+    if not hmac.compare_digest(accepted.proof, _proof(key, "stub", challenge.nonce, hello)):
+        message = "it does not know the token"
+        raise WorkerError(message)
+
+
+async def _read(reader: asyncio.StreamReader, kind: type[T]) -> T:
+    """Read one frame of one message, and no byte after it: that is the session's."""
+    decoder: FrameDecoder[T] = FrameDecoder(kind, limit=FIRST_FRAME_BYTES)
+    while True:
+        if said := decoder.feed(await reader.readexactly(1)):
+            return said[0]
+
+
+def _proof(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.Hello) -> bytes:
+    """Return what shows that one end knows the key.
+
+    Named by its end, so that it cannot be sent back; over the rank, so that none takes another's.
+    """
+    words = encode([by, nonce, hello.nonce, hello.rank])
+    return hmac.digest(key, words, "sha256")

@@ -1,0 +1,205 @@
+"""All that stub and worker say to each other, and a model with the clients of its endpoint.
+
+A conversation: the worker connects, and both prove that they know the token of this start:
+`Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub says `Start`, the worker `Ready` or
+`StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
+`Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or the
+end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all but
+rank 0 only beat.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.flush_policy import Pace
+
+PROTOCOL: Final = 5
+HEARTBEAT_SECONDS: Final = 1.0
+
+FailureKind = Literal[
+    "request", "engine", "dead", "stopping", "unavailable", "cancelled", "deadline", "http"
+]
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    pass
+
+
+class Challenge(_Message, frozen=True):
+    """First word to whoever connects as a worker: bytes that nobody has seen before."""
+
+    nonce: bytes
+
+
+class Accepted(_Message, frozen=True):
+    """The answer to a `Hello`, which proves that it comes from the stub."""
+
+    proof: bytes
+
+
+class Start(_Message, frozen=True):
+    """Load this engine."""
+
+    engine: str
+    config: EngineConfig
+    pace: Pace = Pace()
+    hang_seconds: float = 0.0
+    """Without a step of an engine that has requests, after which it is dead; 0: never."""
+
+
+class Submit(_Message, frozen=True):
+    """Generate for every prompt of one client request; `id` is the stub's number of it."""
+
+    id: int
+    requests: tuple[GenerateRequest, ...]
+    tenant: str = ""
+    """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
+
+
+class Ask(_Message, frozen=True):
+    """Answer a whole body."""
+
+    id: int
+    call: Call
+    tenant: str = ""
+    """See `Submit`."""
+
+
+class Adapt(_Message, frozen=True):
+    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `Part`."""
+
+    id: int
+    name: str
+    folder: str
+    preload: bool = True
+    """Put its weights beside the model now, not with its first request."""
+    pin: bool = False
+    """Keep them there."""
+
+
+class Abort(_Message, frozen=True):
+    """Nobody waits for these requests any more."""
+
+    ids: list[int]
+
+
+class Stop(_Message, frozen=True):
+    """End; whatever still runs is failed."""
+
+
+class Hello(_Message, frozen=True):
+    """First word of a worker, and of an endpoint's client, whose last two fields are empty."""
+
+    protocol: int
+    pid: int
+    rank: int = 0
+    """Its place in a group of MPI ranks, all of which connect."""
+    nonce: bytes = b""
+    """What the stub's own proof must be made of."""
+    proof: bytes = b""
+    """That the stub started it."""
+
+
+class Ready(_Message, frozen=True):
+    """The engine takes requests."""
+
+    capabilities: Capabilities
+
+
+class StartFailed(_Message, frozen=True):
+    """The engine cannot start. `option` is the key of a refused option, else empty."""
+
+    message: str
+    option: str = ""
+
+
+class Output(_Message, frozen=True):
+    """A piece of an answer."""
+
+    id: int
+    piece: Delta
+
+
+class Part(_Message, frozen=True):
+    """A piece of the answer to an `Ask`."""
+
+    id: int
+    piece: Chunk
+
+
+class Failure(_Message, frozen=True):
+    """A request ended without an answer."""
+
+    id: int
+    kind: FailureKind
+    message: str
+    field: str = ""
+    """For kind "request": what the message speaks of, such as "prompt"."""
+    status: int = 0
+    """For kind "http": the status; the message is the body."""
+
+
+class Heartbeat(_Message, frozen=True):
+    """The worker's event loop turns; also sent whenever the figures change."""
+
+    stats: EngineStats
+
+
+class Welcome(_Message, frozen=True):
+    """First word of an endpoint to its client, and again when something of it changes."""
+
+    dialect: Literal["legacy", "async"]
+    output_formatter: str
+    tgi_compat: bool
+    is_custom: bool
+    is_embedding: bool
+    normalize: bool
+    adapters: list[str]
+
+
+class Manage(_Message, frozen=True):
+    """A management request of an endpoint's client. Answered by one `Part`."""
+
+    id: int
+    body: dict[str, Any]
+
+
+class Drain(_Message, frozen=True):
+    """Take no more requests, and let those that run end, within some seconds."""
+
+    seconds: float
+
+
+class Drained(_Message, frozen=True):
+    """The answer to a `Drain`: nothing runs any more."""
+
+    cut: int
+    """Requests that took longer and were ended with an error."""
+
+
+class AskHealth(_Message, frozen=True):
+    """Does the model take requests?"""
+
+
+class Health(_Message, frozen=True):
+    """The answer to `AskHealth`."""
+
+    is_ready: bool
+    """Whether a request would be taken."""
+    is_given_up: bool = False
+    """Whether no worker is left, and none is started again (retry_threshold)."""
+    trouble: str = ""
+    """What is wrong with each worker that is not ready."""
+
+
+ToWorker = Challenge | Accepted | Start | Submit | Ask | Adapt | Abort | Stop
+FromClient = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
+ToClient = Welcome | Output | Part | Failure | Drained | Health
+FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
+Work = tuple[GenerateRequest, ...] | Call
+"""What a client's request comes to."""

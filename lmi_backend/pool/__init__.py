@@ -1,0 +1,1 @@
+"""The workers of one model, in the stub: launched, watched, chosen, restarted."""

@@ -1,0 +1,180 @@
+"""Command line and environment of a worker, as pure functions of the plan and its place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import lmi_backend
+from lmi_backend.ipc.environment import (
+    GROUP_VARIABLE,
+    LIBRARY_PATH_VARIABLE,
+    SAFE_PATH_VARIABLE,
+    TOKEN_VARIABLE,
+)
+from lmi_backend.pool.mpirun import is_job_variable, meeting_place, mpirun
+from lmi_backend.private_folders import kernel_cache
+from lmi_backend.repository.restricted_apis import KEY_VARIABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.plan import EnginePlan
+
+CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
+"""Cores of vLLM's ranks on the CPU."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker is started."""
+
+    index: int
+    """Its number among the workers of the plan."""
+    folder: Path
+    """Private folder; the worker imports lmi_backend from there."""
+    address: str
+    """Where its ranks connect to: a Unix socket, or host:port."""
+    token: str
+    master_port: int = 0
+    """Where its ranks meet, if it has several."""
+
+    @property
+    def group(self) -> str:
+        """Name of it that no other worker on this machine has."""
+        return f"{self.folder.name}-{self.index}"
+
+
+@dataclass(frozen=True)
+class WorkerCommand:
+    """What to start."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    secrets: tuple[tuple[str, str], ...] = ()
+    """Names and values that its lines must not show, beside those its environment names so."""
+
+
+def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str]) -> WorkerCommand:
+    """Return how to start a worker.
+
+    `environment` is the stub's; the worker's is a changed copy.
+    """
+    argv: tuple[str, ...] = (
+        plan.python,
+        "-m",
+        "lmi_backend.worker.main",
+        "--connect",
+        place.address,
+    )
+    own = _own_environment(plan, place, environment)
+    if plan.mode == "mpi":
+        argv = (*mpirun(plan, sorted(own.keys() - {"TMPDIR"})), *argv)
+    return WorkerCommand(argv, _inherited(environment) | own, tuple(plan.secrets()))
+
+
+def link_package(folder: Path) -> None:
+    """Make this copy of lmi_backend importable from `folder`, and nothing that lies beside it.
+
+    So the worker's interpreter needs no installed lmi-backend, both ends are the same version,
+    and the stub's site-packages stay out of the engine's.
+    """
+    (folder / "lmi_backend").symlink_to(Path(lmi_backend.__file__).resolve().parent)
+
+
+def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: value for name, value in environment.items() if not is_job_variable(name)}
+    for name in (LIBRARY_PATH_VARIABLE, *KEY_VARIABLES):
+        kept.pop(name, None)
+    return kept
+
+
+def _own_environment(
+    plan: EnginePlan, place: Place, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what differs from the stub's environment; ranks on other nodes get it too."""
+    library_path = inherited.get("LD_LIBRARY_PATH", "")
+    defaults = {
+        # The stub's locale is C; libraries read their own sources as UTF-8.
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUTF8": "1",
+        "PYTHONUNBUFFERED": "1",
+        # A forked child would share CUDA and threads with the worker.
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "VLLM_NO_USAGE_STATS": "1",
+        # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
+        "TORCHINDUCTOR_CACHE_DIR": str(kernel_cache()),
+    }
+    return (
+        {name: inherited.get(name, value) for name, value in defaults.items()}
+        | _cores(plan, place.index, inherited)
+        | {
+            "PATH": _join(str(Path(plan.python).parent), inherited.get("PATH", "")),
+            # `-m` would look for lmi_backend in the current folder first, whoever may write there.
+            SAFE_PATH_VARIABLE: "1",
+            "PYTHONPATH": _join(str(place.folder), inherited.get("PYTHONPATH", "")),
+            "LD_LIBRARY_PATH": inherited.get(LIBRARY_PATH_VARIABLE, library_path),
+            # vLLM leaves sockets there when it is killed; the folder goes with the pool.
+            "TMPDIR": str(place.folder),
+            # Empty for a worker on the CPU: the devices of the server are not its own.
+            "CUDA_VISIBLE_DEVICES": ",".join(plan.device_groups[place.index]),
+            TOKEN_VARIABLE: place.token,
+        }
+        | _open_mpi(plan, place)
+        | (_rank_environment(plan, place) if plan.mode == "mpi" else {})
+        | _neuron_cores(plan, place.index)
+        | dict(plan.environment)
+    )
+
+
+def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the cores of each rank on the CPU; several would otherwise fight for all.
+
+    vLLM binds the threads of each of its ranks to a list of cores; lists are divided by "|".
+    """
+    ranks = plan.workers * plan.world_size
+    cores = sorted(os.sched_getaffinity(0))
+    if CORES_VARIABLE in inherited:
+        return {CORES_VARIABLE: inherited[CORES_VARIABLE]}
+    if ranks == 1 or plan.hosts or any(plan.device_groups) or len(cores) < ranks:
+        return {}
+    each = len(cores) // ranks
+    first = index * plan.world_size
+    lists = (
+        cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
+    )
+    return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
+
+
+def _rank_environment(plan: EnginePlan, place: Place) -> dict[str, str]:
+    return meeting_place(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+
+
+def _open_mpi(plan: EnginePlan, place: Place) -> dict[str, str]:
+    """Keep what Open MPI shares in the worker's folder: killed processes leave it behind.
+
+    In Python mode too: TensorRT-LLM uses MPI by itself. The names are those of 5 and 4.
+    """
+    if plan.hosts:
+        # The folder is on this machine only.
+        return {}
+    names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
+    return dict.fromkeys(names, str(place.folder))
+
+
+def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:
+    """Return the Neuron cores of a worker, and two threads for each, as LMI has it."""
+    if plan.engine != "neuronx":
+        return {}
+    cores = plan.tensor_parallel_degree
+    first = index * cores
+    return {
+        "NEURON_RT_VISIBLE_CORES": f"{first}-{first + cores - 1}",
+        "OMP_NUM_THREADS": str(2 * cores),
+    }
+
+
+def _join(first: str, rest: str) -> str:
+    return os.pathsep.join(part for part in (first, rest) if part)

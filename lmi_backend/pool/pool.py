@@ -1,0 +1,295 @@
+"""All workers of one model: start, choose, watch, restart, stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from lmi_backend.errors import (
+    ConnectionLostError,
+    EngineDeadError,
+    LmiError,
+    UnavailableError,
+    WorkerError,
+)
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.pool.command import link_package
+from lmi_backend.pool.launcher import start_worker
+from lmi_backend.pool.rank_group import WorkerFigures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.rank_group import Worker
+
+_log = logging.getLogger(__name__)
+
+_STOP_SECONDS = 15.0
+_LONGEST_PAUSE = 30.0
+# A worker that has served so long did not die of how it is configured: it is started again at once.
+_FORGIVEN_SECONDS = 600.0
+
+
+class Listener(Protocol):
+    """Who hears what workers say; called from the pool's threads."""
+
+    def on_messages(self, messages: list[msg.FromWorker]) -> None:
+        """Take what one engine step, or several, brought."""
+
+    def on_death(self, index: int, error: EngineDeadError) -> None:
+        """Learn that every request of a worker is lost."""
+
+
+@dataclass(eq=False)
+class _Slot:
+    index: int
+    name: str
+    worker: Worker | None = None
+    outstanding: int = 0
+    taken: int = 0
+    deaths: int = 0
+    failures: int = 0
+    """Deaths and failed starts that are not forgiven."""
+    ready_since: float = 0.0
+    is_dying: bool = False
+    """Whether its worker said that its engine died; nobody else knows that worker any more."""
+    trouble: str = "it is not started"
+    is_given_up: bool = False
+    stats: EngineStats = field(default_factory=EngineStats)
+
+    def __str__(self) -> str:
+        return f"worker {self.name}: {self.trouble}"
+
+
+class Pool:
+    """The workers of a plan.
+
+    Args:
+        name: the model's name; workers are `<name>/0`, `<name>/1` ….
+        on_line: gets a worker's name and each line it prints.
+    """
+
+    def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
+        self._plan, self._on_line = plan, on_line
+        self.adapters: Mapping[str, str] = plan.adapters
+        """What a worker that starts from now on knows; adapter name to folder."""
+        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.workers)]
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
+        link_package(self._folder)
+        self._watchers: list[threading.Thread] = []
+
+    def start(self, listener: Listener) -> Capabilities:
+        """Start every worker, whose words `listener` hears.
+
+        Raises:
+            ConfigurationError: an engine refuses an option.
+            WorkerStartError: a worker did not become ready.
+        """
+        at_once = len(self._slots) if self._plan.parallel_loading else 1
+        try:
+            with ThreadPoolExecutor(at_once) as executor:
+                list(executor.map(self._start_slot, self._slots))
+        except BaseException:
+            self.close()
+            raise
+        for slot in self._slots:
+            watcher = threading.Thread(
+                target=self._watch, args=(slot, listener), name=f"lmi-{slot.name}", daemon=True
+            )
+            watcher.start()
+            self._watchers.append(watcher)
+        first = self._slots[0].worker
+        if first is None:
+            message = "the pool was closed while it started"
+            raise UnavailableError(message)
+        return first.capabilities
+
+    def claim(self, width: int = 1) -> tuple[int, Worker]:
+        """Choose the worker with the least to do and count `width` more answers as its own.
+
+        Returns its index and itself; the caller sends it the request, and calls `done` at the end.
+
+        Raises:
+            UnavailableError: no worker is ready.
+        """
+        with self._lock:
+            ready = [
+                # Of two with as much to do, the one that has had less: also a client that asks one
+                # after the other uses all workers.
+                (slot.outstanding, slot.taken, slot.index, slot.worker)
+                for slot in self._slots
+                if slot.worker is not None
+            ]
+            if not ready:
+                raise UnavailableError("; ".join(map(str, self._slots)))
+            *_, index, worker = min(ready, key=lambda item: item[:3])
+            self._slots[index].outstanding += width
+            self._slots[index].taken += width
+            return index, worker
+
+    def capacity(self) -> int:
+        """Return how many answers the workers that are ready generate at once."""
+        ready = sum(slot.worker is not None for slot in self._slots)
+        return self._plan.worker_requests * ready
+
+    def abort(self, index: int, numbers: list[int]) -> None:
+        """Tell a worker that nobody waits for some requests."""
+        worker = self._slots[index].worker
+        try:
+            if worker is not None:
+                worker.send(msg.Abort(numbers))
+        except ConnectionLostError as error:
+            # It is dying, and its watcher deals with that.
+            _log.warning("worker %s: %s", worker.name if worker else index, error)
+
+    def done(self, index: int, width: int = 1) -> None:
+        """Count a request as ended."""
+        with self._lock:
+            self._slots[index].outstanding -= width
+
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and what is wrong with each worker that is not."""
+        with self._lock:
+            return msg.Health(
+                is_ready=any(slot.worker is not None for slot in self._slots),
+                is_given_up=all(slot.is_given_up for slot in self._slots),
+                trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
+            )
+
+    def figures(self) -> list[WorkerFigures]:
+        """Return the figures of each worker."""
+        return [
+            WorkerFigures(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            for slot in self._slots
+        ]
+
+    def close(self) -> None:
+        """Stop every worker and remove all traces; may be called twice."""
+        self._closing.set()
+        with self._lock:
+            workers = [slot.worker for slot in self._slots if slot.worker is not None]
+            for slot in self._slots:
+                slot.worker, slot.trouble = None, "the server is stopping"
+        if workers:
+            with ThreadPoolExecutor(len(workers)) as executor:
+                list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
+        for watcher in self._watchers:
+            watcher.join(_STOP_SECONDS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def kill(self) -> None:
+        """End every worker at once."""
+        self._closing.set()
+        for slot in self._slots:
+            if slot.worker is not None:
+                slot.worker.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_slot(self, slot: _Slot) -> None:
+        began = time.monotonic()
+        _log.info("worker %s starts: %s", slot.name, self._plan.what)
+        worker = start_worker(
+            replace(self._plan, adapters=dict(self.adapters)),
+            slot.index,
+            name=slot.name,
+            folder=self._folder,
+            on_line=lambda line: self._on_line(slot.name, line),
+            is_cancelled=self._closing.is_set,
+        )
+        with self._lock:
+            if not self._closing.is_set():
+                slot.worker, slot.trouble, slot.ready_since = worker, "", time.monotonic()
+                slot.is_dying = False
+        if slot.worker is None:
+            worker.kill()
+            return
+        seconds = time.monotonic() - began
+        _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
+
+    def _watch(self, slot: _Slot, listener: Listener) -> None:
+        """Read a worker until it dies; then tell, and start another; until the pool closes."""
+        while not self._closing.is_set():
+            worker = slot.worker
+            if worker is not None:
+                try:
+                    self._read(slot, worker, listener)
+                except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody
+                    _log.exception("worker %s: what it said could not be handled", slot.name)
+                    worker.kill()
+                    how = f"was ended: {type(error).__name__} in the stub"
+                    listener.on_death(slot.index, self._bury(slot, worker, how))
+            if self._closing.is_set() or not self._restart(slot):
+                return
+
+    def _read(self, slot: _Slot, worker: Worker, listener: Listener) -> None:
+        try:
+            while True:
+                messages = worker.read()
+                for message in messages:
+                    self._note(slot, message)
+                listener.on_messages(messages)
+        except WorkerError as error:
+            if self._closing.is_set():
+                if slot.is_dying:
+                    worker.kill()
+                # The requests of a worker that was told to stop have been failed by itself.
+                listener.on_death(slot.index, self._bury(slot, worker, "was stopped"))
+                return
+            listener.on_death(slot.index, self._bury(slot, worker, worker.bury(error)))
+
+    def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
+        """Take what a message says about the worker itself."""
+        if isinstance(message, msg.Heartbeat):
+            slot.stats = message.stats
+        elif isinstance(message, msg.Failure) and message.kind == "dead":
+            # No more requests for it; its process ends soon.
+            with self._lock:
+                slot.worker, slot.trouble = None, "its engine died and it is being restarted"
+                slot.is_dying = True
+
+    def _bury(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
+        """Forget a worker; return what its requests are told."""
+        with self._lock:
+            slot.worker, slot.stats = None, EngineStats()
+            if not self._closing.is_set():
+                slot.deaths += 1
+                has_proved = time.monotonic() - slot.ready_since > _FORGIVEN_SECONDS
+                slot.failures = 1 if has_proved else slot.failures + 1
+            slot.trouble = f"it {how} and is being restarted"
+        text = f"worker {worker.name} {how}"
+        if not self._closing.is_set():
+            _log.error("%s; its requests are failed", text)
+        return EngineDeadError(text)
+
+    def _restart(self, slot: _Slot) -> bool:
+        """Start a slot again, with pauses; return False if it is given up."""
+        while slot.failures <= self._plan.restart_limit:
+            pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)
+            if self._closing.wait(pause):
+                return False
+            try:
+                self._start_slot(slot)
+            except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
+                slot.failures += 1
+                words = str(error) if isinstance(error, LmiError) else repr(error)
+                slot.trouble = f"it could not be restarted: {words.partition(chr(10))[0]}"
+                _log.exception("worker %s", slot.name)
+            else:
+                return True
+        slot.trouble = f"it failed {slot.failures} times and is given up (retry_threshold)"
+        slot.is_given_up = True
+        _log.error("worker %s: %s", slot.name, slot.trouble)
+        return False

@@ -1,0 +1,152 @@
+"""A worker's operating-system process: its session, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.ipc.environment import GROUP_VARIABLE
+from lmi_backend.ipc.shared_memory import remove_shared_memory
+from lmi_backend.pool.mpirun import readable
+from lmi_backend.printable import printable
+from lmi_backend.redaction import Redactor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.pool.command import WorkerCommand
+
+_TAIL_LINES = 30
+# Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
+_LINE_LENGTH = 8192
+_READ_BYTES = 1 << 16
+# A resource tracker needs milliseconds; one that hangs is not waited for.
+_TRACKER_SECONDS = 2.0
+_POLL_SECONDS = 0.02
+
+
+class WorkerProcess:
+    """Runs a command as leader of its own session, and hands each line it prints to `on_line`.
+
+    Its own session, because the stub shares tritonserver's process group: a signal to that group
+    must not reach the engine before the stub has dealt with its requests.
+    """
+
+    def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._on_line = on_line
+        self.redact = Redactor(command.environment, command.secrets)
+        self._group = command.environment.get(GROUP_VARIABLE, "")
+        self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
+            command.argv,
+            env=dict(command.environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._pump = threading.Thread(target=self._copy_output, name="lmi-output", daemon=True)
+        self._pump.start()
+
+    def poll(self) -> int | None:
+        """Return the exit status, negative for a signal, or None while it runs."""
+        return self._process.poll()
+
+    def wait(self, seconds: float) -> int | None:
+        """Return the exit status, or None if it still runs after some seconds."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """End the process and everything the engine started, at once."""
+        kill_session(self.pid)
+        self._process.wait()
+        remove_shared_memory(self._group)
+
+    def last_lines(self) -> str:
+        """Return the end of what it printed."""
+        # After its death the rest is in the pipe; a grandchild may hold the pipe open for longer.
+        self._pump.join(timeout=0.5)
+        return "\n".join(self._tail)
+
+    def _copy_output(self) -> None:
+        pipe = self._process.stdout
+        if pipe is None:
+            return
+        with pipe:
+            for raw in pipe:
+                # A progress bar draws over its line; only the last drawing counts.
+                text = raw.rstrip().rpartition(b"\r")[2][:_READ_BYTES].decode("utf-8", "replace")
+                # Cut last: a secret that is cut is not found.
+                line = printable(self.redact(readable(text)), _LINE_LENGTH)
+                if line:
+                    self._tail.append(line)
+                    self._on_line(line)
+
+
+def describe_exit(status: int | None) -> str:
+    """Say how a process ended."""
+    if status is None:
+        return "closed its socket"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}"
+
+
+def kill_session(leader: int) -> None:
+    """End every process of a session, and let their shared memory be freed.
+
+    The session, not the process group: mpirun gives each rank a group of its own.
+    Python's resource trackers are left for last: one removes the shared memory of the processes it
+    serves as soon as they are gone, and then ends by itself. Killed with them, it would leave it.
+    """
+    end = time.monotonic() + _TRACKER_SECONDS
+    while (members := _members(leader)) and time.monotonic() < end:
+        for pid in members:
+            if not _is_tracker(pid):
+                _kill(pid)
+        time.sleep(_POLL_SECONDS)
+    for pid in _members(leader):
+        _kill(pid)
+
+
+def _members(leader: int) -> list[int]:
+    """Return the living processes of a session."""
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and _is_alive_in(entry, leader)
+    ]
+
+
+def _is_alive_in(entry: Path, leader: int) -> bool:
+    try:
+        # The name, in parentheses, may hold blanks: fields count from the last one.
+        state, _, _, session = (
+            (entry / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()[:4]
+        )
+    except (OSError, ValueError):
+        return False
+    return int(session) == leader and state not in "ZX"
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)

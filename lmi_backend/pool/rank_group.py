@@ -1,0 +1,217 @@
+"""A worker that is ready, as the stub sees it: a process, and ranks of which the leader answers."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import encode
+from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, Connection
+from lmi_backend.pool.process import WorkerProcess, describe_exit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.ipc.engine import Capabilities, EngineStats
+
+# Rank 0 may miss a killed rank before its socket is seen to close.
+_CAUSE_SECONDS: Final = 0.3
+_ERROR: Final = 400  # the first HTTP status that is one
+
+
+@dataclass(frozen=True)
+class WorkerFigures:
+    """Figures of a worker since the start of its model."""
+
+    stats: EngineStats
+    """What its engine last said; sums start anew when it is restarted."""
+    taken: int
+    """Answers it was asked for."""
+    deaths: int
+    is_ready: bool
+
+
+class Worker:
+    """A worker that is ready. `start_worker` makes one."""
+
+    def __init__(
+        self, name: str, process: WorkerProcess, ranks: Ranks, capabilities: Capabilities
+    ) -> None:
+        self.name = name
+        self.capabilities = capabilities
+        self._process, self._ranks = process, ranks
+
+    @property
+    def pid(self) -> int:
+        """Process id, mpirun's for a group of ranks; its session has the same."""
+        return self._process.pid
+
+    def send(self, *messages: msg.ToWorker) -> None:
+        """Send from any thread.
+
+        Raises:
+            ConnectionLostError: the worker is gone or does not read.
+        """
+        self._ranks.send(encode(messages))
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send messages that `encode` has packed; otherwise like `send`."""
+        self._ranks.send(frame)
+
+    def read(self) -> list[msg.FromWorker]:
+        """Block for the next messages.
+
+        Raises:
+            WorkerError: the worker is gone, silent, or cannot be understood.
+        """
+        return [self._redacted(message) for message in self._ranks.read()]
+
+    def stop(self, seconds: float) -> None:
+        """Ask it to end, and make it after some seconds."""
+        try:
+            self._ranks.send_all(encode([msg.Stop()]))
+            self._process.wait(seconds)
+        except ConnectionLostError:
+            pass
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it and all it started, at once."""
+        self._process.kill()
+        self._ranks.close()
+
+    def bury(self, error: WorkerError) -> str:
+        """End what is left of a dead worker; return how it died, which began with `error`."""
+        status = self._process.wait(POLL_SECONDS)
+        self.kill()
+        if isinstance(error, ConnectionLostError):
+            return describe_exit(status)
+        return f"was ended: {error}" if status is None else f"{describe_exit(status)}: {error}"
+
+    def _redacted(self, message: msg.FromWorker) -> msg.FromWorker:
+        """Return a message as a client may read it: an error may quote an address with its key."""
+        redact = self._process.redact
+        match message:
+            case msg.Failure(message=text):
+                return msgspec.structs.replace(message, message=redact(text))
+            case msg.Part(piece=piece) if piece.status >= _ERROR:
+                body = redact(piece.data.decode("utf-8", "surrogateescape"))
+                data = body.encode("utf-8", "surrogateescape")
+                return msgspec.structs.replace(
+                    message, piece=msgspec.structs.replace(piece, data=data)
+                )
+            case _:
+                return message
+
+
+class Ranks:
+    """The connections of a worker that is ready; rank 0 gets requests and gives answers.
+
+    Args:
+        connections: by rank.
+        launcher: process id of what started the ranks.
+        shares_all: whether every rank gets every request, and only the answers of rank 0 count.
+    """
+
+    def __init__(
+        self, connections: Sequence[Connection], launcher: int, *, shares_all: bool = False
+    ) -> None:
+        self._connections = connections
+        self._leader = connections[0]
+        self._shares_all = shares_all
+        self._order = threading.Lock()
+        self._by_file = {each.fileno(): rank for rank, each in enumerate(connections)}
+        now = time.monotonic()
+        self._heard = dict.fromkeys(range(len(connections)), now)
+        for connection in connections:
+            connection.expect_beats()
+        self._poll, self._followers = select.poll(), select.poll()
+        self._launcher = -1
+        if len(connections) > 1:
+            self._launcher = os.pidfd_open(launcher)
+            for file in (*self._by_file, self._launcher):
+                self._poll.register(file, select.POLLIN)
+            for follower in connections[1:]:
+                self._followers.register(follower, select.POLLIN)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame of requests, to whom they concern."""
+        if self._shares_all:
+            self.send_all(frame)
+        else:
+            self._leader.send(frame)
+
+    def send_all(self, frame: bytes) -> None:
+        """Send a frame to every rank; all get all frames in the same order."""
+        with self._order:
+            for connection in self._connections:
+                connection.send(frame)
+
+    def read(self) -> list[msg.FromWorker]:
+        """Block for the next messages of rank 0.
+
+        Raises:
+            WorkerError: a rank is gone, silent, or cannot be understood.
+        """
+        if len(self._connections) == 1:
+            return self._leader.read()
+        while True:
+            ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
+            messages = self._hear(ready)
+            if self._launcher in ready:
+                message = "its launcher, mpirun, ended"
+                raise WorkerError(message)
+            if any(isinstance(each, msg.Failure) and each.kind == "dead" for each in messages):
+                self._look_for_the_cause()
+            if messages:
+                return messages
+
+    def close(self) -> None:
+        """Close every connection; the ranks end."""
+        for connection in self._connections:
+            connection.close()
+        if self._launcher >= 0:
+            os.close(self._launcher)
+            self._launcher = -1
+
+    def _look_for_the_cause(self) -> None:
+        """Rank 0 says that its engine died: raise WorkerError if that was for want of a rank."""
+        end = time.monotonic() + _CAUSE_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            self._hear([file for file, _ in self._followers.poll(left * 1000)])
+
+    def _hear(self, ready: list[int]) -> list[msg.FromWorker]:
+        """Read from the ranks that are ready; return what rank 0 said."""
+        lost: list[int] = []
+        said: list[msg.FromWorker] = []
+        now = time.monotonic()
+        for rank in (self._by_file[file] for file in ready if file in self._by_file):
+            try:
+                messages = self._connections[rank].read()
+            except ConnectionLostError:
+                lost.append(rank)
+            else:
+                self._heard[rank] = now
+                said += messages if rank == 0 else []
+        if lost:
+            message = f"lost {_names(lost)}"
+            raise WorkerError(message)
+        silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
+        if silent:
+            message = f"{_names(silent)} said nothing for {SILENCE_SECONDS} s"
+            raise WorkerError(message)
+        return said
+
+
+def _names(ranks: Sequence[int]) -> str:
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"

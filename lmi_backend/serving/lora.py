@@ -1,0 +1,238 @@
+"""LoRA adapters of a running model: load, unload, list.
+
+The words are those of LMI's management API, whose arguments stand in a body here. The answers are
+its bodies, and so are the errors.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.generation import Chunk
+from lmi_backend.names import PATH_BYTES
+from lmi_backend.printable import listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lmi_backend.generation import Piece
+    from lmi_backend.serving.request_state import Sink
+    from lmi_backend.serving.service import Service
+
+_log = logging.getLogger(__name__)
+
+_REGISTER, _UPDATE = "REGISTER_ADAPTER", "UPDATE_ADAPTER"
+_REMOVE, _SHOW, _LIST = "UNREGISTER_ADAPTER", "DESCRIBE_ADAPTER", "LIST_ADAPTERS"
+_REQUESTS: Final = (_LIST, _SHOW, _REGISTER, _UPDATE, _REMOVE)
+_CONFIG: Final = "adapter_config.json"
+_MOST: Final = 10_000
+"""Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
+
+Card = dict[str, Any]
+"""What is said about an adapter: name, src, preload, pin."""
+
+
+class AdapterDesk:
+    """The adapters of one model.
+
+    Args:
+        folders: those known at the start, name to folder.
+        roots: folders in which an adapter may lie; empty where adapters are not served.
+        is_enabled: whether `option.enable_lora` is set.
+    """
+
+    def __init__(
+        self, folders: Mapping[str, str], roots: tuple[str, ...], *, is_enabled: bool
+    ) -> None:
+        self.folders: dict[str, str] = dict(folders)
+        """Adapter name to folder, now; a new worker starts with them."""
+        self._cards: dict[str, Card] = {
+            name: {"name": name, "src": folder, "preload": True, "pin": False}
+            for name, folder in folders.items()
+        }
+        self._roots = tuple(Path(root).resolve() for root in roots)
+        self._is_enabled = is_enabled
+        self._changing: set[str] = set()
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when the adapters are others."""
+        self._lock = threading.Lock()
+
+    def handle(self, body: Mapping[str, Any], service: Service, sink: Sink) -> None:
+        """Answer a management request through its sink.
+
+        Raises:
+            LmiError: it is wrong; the sink is not used.
+        """
+        kind = body["requestType"]
+        if kind not in _REQUESTS:
+            shown = ", ".join(_REQUESTS)
+            raise _error(424, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}")
+        if not self._is_enabled:
+            raise _error(400, "LoRA is not enabled: set option.enable_lora=true")
+        if kind == _LIST:
+            _answer(sink, self._page(body))
+            return
+        name = body.get("name")
+        if not isinstance(name, str) or not name:
+            raise _error(400, "name is missing; accepted: the name of an adapter")
+        if kind == _SHOW:
+            _answer(sink, self._card(name))
+            return
+        self._change(kind, name, body, service, sink)
+
+    def _page(self, body: Mapping[str, Any]) -> Card:
+        try:
+            limit = int(body.get("limit", 100))
+            start = int(body.get("next_page_token", 0))
+        except (OverflowError, TypeError, ValueError):
+            raise _error(400, "limit and next_page_token are whole numbers") from None
+        if limit < 1 or start < 0:
+            raise _error(400, "limit is at least 1 and next_page_token at least 0")
+        cards = list(self._cards.values())
+        page: Card = {"adapters": cards[start : start + limit]}
+        if start + limit < len(cards):
+            page["nextPageToken"] = str(start + limit)
+        return page
+
+    def _card(self, name: str) -> Card:
+        if name not in self._cards:
+            known = listed(self._cards)
+            raise _error(404, f"adapter {printable(name)} is not registered; known: {known}")
+        return self._cards[name]
+
+    def _change(
+        self, kind: str, name: str, body: Mapping[str, Any], service: Service, sink: Sink
+    ) -> None:
+        with self._lock:
+            if name in self._changing:
+                raise _error(409, f"adapter {name} is being changed")
+            card = self._next_card(kind, name, body)
+            self._changing.add(name)
+
+        def finish(*, is_done: bool) -> None:
+            with self._lock:
+                self._changing.discard(name)
+                if is_done:
+                    self._set(name, None if kind == _REMOVE else card)
+            if is_done:
+                self.on_change()
+
+        words = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
+        answer = {"status": f"Adapter {name} {words[kind]}"}
+        folder = "" if kind == _REMOVE else card["src"]
+        waiting = _ChangeSink(sink, answer, finish)
+        try:
+            service.adapt(name, folder, waiting, preload=card["preload"], pin=card["pin"])
+        except BaseException:
+            finish(is_done=False)
+            raise
+
+    def _next_card(self, kind: str, name: str, body: Mapping[str, Any]) -> Card:
+        """Return what the adapter will be; the change must be possible."""
+        if kind == _REMOVE:
+            return self._card(name)
+        if kind == _UPDATE:
+            before = self._card(name)
+            card = before | {"preload": True, "pin": _flag(body, "pin", default=before["pin"])}
+            if str(body.get("src", before["src"])) != before["src"]:
+                raise _error(424, f"adapter {name}: src cannot change; unregister it first")
+            if before["pin"] and not card["pin"]:
+                raise _error(424, f"adapter {name}: a pinned adapter stays pinned")
+            return card
+        if name in self._cards:
+            raise _error(409, f"adapter {name} is registered already")
+        if len(self._cards) >= _MOST:
+            raise _error(424, f"{_MOST} adapters are registered: unregister one first")
+        if "src" not in body:
+            raise _error(400, "src is missing; accepted: the adapter's folder")
+        card = {
+            "name": name,
+            "src": str(self._folder(str(body["src"]))),
+            "preload": _flag(body, "preload", default=True),
+            "pin": _flag(body, "pin", default=False),
+        }
+        if card["pin"] and not card["preload"]:
+            raise _error(424, "pin=true needs preload=true")
+        return card
+
+    def _folder(self, src: str) -> Path:
+        """Return where an adapter lies; links are followed first, so none leads out of a root."""
+        shown = printable(src)
+        # To look for links in a path of a megabyte takes 17 s.
+        if len(src) > PATH_BYTES:
+            raise _error(400, f"src {shown}: accepted: at most {PATH_BYTES} bytes")
+        path = Path(src.removeprefix("file://"))
+        if "://" in str(src) and not src.startswith("file://"):
+            raise _error(400, f"src {shown}: accepted: a folder of this machine")
+        folder = (self._roots[0] / path).resolve()
+        if not any(folder.is_relative_to(root) for root in self._roots):
+            roots = ", ".join(map(str, self._roots))
+            raise _error(400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)")
+        if not _is_file(folder / _CONFIG):
+            raise _error(424, f"src {shown}: has no {_CONFIG}")
+        return folder
+
+    def _set(self, name: str, card: Card | None) -> None:
+        if card is None:
+            self._cards.pop(name, None)
+            self.folders.pop(name, None)
+        else:
+            self._cards[name] = card
+            self.folders[name] = card["src"]
+
+
+class _ChangeSink:
+    """Waits for the engine, then notes the change and answers."""
+
+    def __init__(self, sink: Sink, answer: Card, finish: Callable[..., None]) -> None:
+        self._sink, self._answer, self._finish = sink, answer, finish
+        self.request_id = sink.request_id
+
+    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+        """See `Sink`."""
+        self._finish(is_done=True)
+        _log.info("%s", printable(self._answer["status"]))
+        _answer(self._sink, self._answer)
+
+    def fail(self, error: LmiError) -> None:
+        """See `Sink`."""
+        self._finish(is_done=False)
+        self._sink.fail(_error(424, str(error)) if error.code == "INVALID_ARG" else error)
+
+    def is_cancelled(self) -> bool:
+        """See `Sink`. What has begun is finished, whoever waits for it."""
+        return False
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        # A name in it is longer than a name may be.
+        return False
+
+
+def _answer(sink: Sink, body: Card) -> None:
+    data = json.dumps(body).encode()
+    headers = {"content-type": "application/json"}
+    sink.send([Chunk(data, is_last=True, headers=headers)], is_last=True)
+
+
+def _flag(body: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = body.get(name, default)
+    # LMI's clients write them into a query string.
+    value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+    if not isinstance(value, bool):
+        raise _error(400, f"{name} {value!r}: accepted: true or false")
+    return value
+
+
+def _error(status: int, message: str) -> HttpError:
+    types = {400: "BadRequestException", 404: "AdapterNotFoundException", 409: "ConflictException"}
+    body = {"code": status, "type": types.get(status, "ModelException"), "message": message}
+    return HttpError(status, json.dumps(body))

@@ -1,0 +1,113 @@
+"""Every metric, and its value, from what a service has counted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lmi_backend.pool.rank_group import WorkerFigures
+    from lmi_backend.serving.stats import Histogram, Snapshot
+
+GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
+
+FAMILIES: Final = {
+    "lmi_requests_open": (GAUGE, "Requests taken and not answered to the end"),
+    "lmi_requests_total": (COUNTER, "Requests ended, by outcome"),
+    "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
+    "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
+    "lmi_generation_tokens_total": (COUNTER, "Tokens generated and sent"),
+    "lmi_time_to_first_token_seconds": (HISTOGRAM, "From a request to its first response"),
+    "lmi_inter_token_seconds": (
+        HISTOGRAM,
+        "From a token of a stream to the next; those of one response share its time",
+    ),
+    "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
+    "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
+    "lmi_engine_requests_waiting": (
+        GAUGE,
+        "Requests held back: by the engine, and its share of those that wait for any worker",
+    ),
+    "lmi_engine_kv_cache_usage_ratio": (GAUGE, "Share of KV-cache blocks in use, 0 to 1"),
+    "lmi_engine_prompt_tokens_looked_up_total": (
+        COUNTER,
+        "Prompt tokens looked for in the prefix cache",
+    ),
+    "lmi_engine_prompt_tokens_cached_total": (COUNTER, "Prompt tokens found in the prefix cache"),
+    "lmi_engine_tokens_drafted_total": (COUNTER, "Tokens that speculation proposed"),
+    "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
+    "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
+    "lmi_worker_requests_total": (COUNTER, "Answers a worker was asked for"),
+    "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
+}
+"""Name to kind and help of every metric."""
+
+Labels = tuple[tuple[str, str], ...]
+Series = dict[tuple[str, Labels], float]
+
+
+def series_names(name: str) -> list[str]:
+    """Return the names under which a family's values appear: a histogram has three."""
+    kind, _ = FAMILIES[name]
+    return [f"{name}_{part}" for part in _PARTS] if kind == HISTOGRAM else [name]
+
+
+_PARTS: Final = ("bucket", "sum", "count")
+
+
+def figures(model: str, now: Snapshot) -> Series:
+    """Return all series of a model but its histograms'."""
+    own: Labels = (("model", model),)
+    series: Series = {
+        ("lmi_requests_open", own): now.open,
+        ("lmi_responses_total", own): now.responses,
+        ("lmi_prompt_tokens_total", own): now.prompt_tokens,
+        ("lmi_generation_tokens_total", own): now.generation_tokens,
+    }
+    for outcome, count in now.ended.items():
+        series["lmi_requests_total", (*own, ("outcome", outcome))] = count
+    for index, worker in enumerate(now.workers):
+        labels = (*own, ("worker", str(index)))
+        series.update({(name, labels): value for name, value in _of_worker(worker)})
+        # So their sum counts each request once, and a worker's value can be compared as before.
+        share, rest = divmod(now.waiting, len(now.workers))
+        series["lmi_engine_requests_waiting", labels] += share + (index < rest)
+    return series
+
+
+def _of_worker(worker: WorkerFigures) -> Iterator[tuple[str, float]]:
+    stats = worker.stats
+    yield "lmi_engine_requests_running", stats.running
+    yield "lmi_engine_requests_waiting", stats.waiting
+    yield "lmi_engine_kv_cache_usage_ratio", stats.kv_cache_usage
+    yield "lmi_engine_prompt_tokens_looked_up_total", stats.prompt_tokens_looked_up
+    yield "lmi_engine_prompt_tokens_cached_total", stats.prompt_tokens_cached
+    yield "lmi_engine_tokens_drafted_total", stats.tokens_drafted
+    yield "lmi_engine_tokens_accepted_total", stats.tokens_accepted
+    yield "lmi_worker_ready", worker.is_ready
+    yield "lmi_worker_requests_total", worker.taken
+    yield "lmi_worker_deaths_total", worker.deaths
+
+
+def histograms(model: str, now: Snapshot) -> Series:
+    """Return the series of a model's histograms."""
+    own: Labels = (("model", model),)
+    series: Series = {}
+    for name, histogram in (
+        ("lmi_time_to_first_token_seconds", now.first_seconds),
+        ("lmi_inter_token_seconds", now.token_seconds),
+        ("lmi_request_seconds", now.request_seconds),
+    ):
+        series.update(_of_histogram(name, own, histogram))
+    return series
+
+
+def _of_histogram(name: str, own: Labels, histogram: Histogram) -> Series:
+    buckets: Series = {
+        (f"{name}_bucket", (*own, ("le", edge))): count for edge, count in histogram.buckets()
+    }
+    return buckets | {
+        (f"{name}_sum", own): histogram.total,
+        (f"{name}_count", own): histogram.count,
+    }

@@ -1,0 +1,185 @@
+"""Count what a service sends, and say how requests end. Guarded by the service's lock."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import EngineError
+from lmi_backend.printable import cut, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.generation import Piece
+    from lmi_backend.pool.rank_group import WorkerFigures
+    from lmi_backend.serving.request_state import Session
+
+_log = logging.getLogger(__name__)
+
+_SHOWN: Final = 200
+"""Characters of a value in the log."""
+_PLAIN: Final = re.compile(rf"[\w./:@+-]{{1,{_SHOWN}}}", re.ASCII)
+_FIRST_EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_TOKEN_EDGES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
+_REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+
+
+class Histogram:
+    """Counts of values up to each of some edges, and above the last.
+
+    Args:
+        edges: ascending; a value that equals one counts below it.
+    """
+
+    __slots__ = ("_counts", "edges", "total")
+
+    def __init__(self, edges: Sequence[float]) -> None:
+        self.edges = tuple(edges)
+        self._counts = [0] * (len(self.edges) + 1)
+        self.total = 0.0
+        """Sum of all values."""
+
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count a value that was seen so many times."""
+        self._counts[bisect_left(self.edges, value)] += times
+        self.total += value * times
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self._counts)
+
+    def buckets(self) -> Iterator[tuple[str, int]]:
+        """Yield each edge, as Prometheus writes it, and how many values are not above it."""
+        names = [*map(str, self.edges), "+Inf"]
+        yield from zip(names, accumulate(self._counts), strict=True)
+
+    def copy(self) -> Histogram:
+        """Return it as it is now."""
+        other = Histogram(self.edges)
+        other._counts, other.total = self._counts.copy(), self.total
+        return other
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Figures of a service since its start."""
+
+    open: int
+    waiting: int
+    """Answers of the requests that no worker was asked for yet."""
+    ended: dict[str, int]
+    """Requests by how they ended: a finish reason, or an error's code in lower case."""
+    responses: int
+    prompt_tokens: int
+    generation_tokens: int
+    first_seconds: Histogram
+    """From a request to its first response."""
+    token_seconds: Histogram
+    """From one token of a stream to the next; tokens that share a response share its time."""
+    request_seconds: Histogram
+    """From a request to its last response."""
+    workers: list[WorkerFigures]
+
+
+class Journal:
+    """Figures and log of one model's requests.
+
+    Args:
+        model: its name in the log.
+        says_all: whether each request gets a line; if not, those do whose engine failed.
+    """
+
+    def __init__(self, model: str = "", *, says_all: bool = False) -> None:
+        self._model, self._says_all = model, says_all
+        self._ended: dict[str, int] = {}
+        self._responses = self._prompt_tokens = self._generation_tokens = 0
+        self._first = Histogram(_FIRST_EDGES)
+        self._token = Histogram(_TOKEN_EDGES)
+        self._request = Histogram(_REQUEST_EDGES)
+
+    def sent(self, session: Session, pieces: Sequence[Piece]) -> None:
+        """Note a response."""
+        now = time.monotonic()
+        self._responses += 1
+        num_tokens = 0
+        for piece in pieces:
+            num_tokens += piece.num_tokens
+            if piece.is_last and piece.index % session.n == 0:
+                self._prompt_tokens += piece.num_prompt_tokens
+                session.num_prompt_tokens += piece.num_prompt_tokens
+        self._generation_tokens += num_tokens
+        if pieces and not session.num_sent:
+            self._first.observe(now - session.began)
+            session.first_at = now
+        elif num_tokens:
+            self._token.observe((now - session.sent_at) / num_tokens, num_tokens)
+        session.sent_at = now
+        session.num_sent += bool(pieces)
+        session.num_tokens += num_tokens
+
+    def refused(self, error: LmiError) -> None:
+        """Note a request that never started."""
+        self._count(error.code.lower())
+
+    def _count(self, outcome: str) -> None:
+        self._ended[outcome] = self._ended.get(outcome, 0) + 1
+
+    def ended(self, session: Session, outcome: str) -> None:
+        """Note how a request ended."""
+        self._count(outcome)
+        self._request.observe(session.sent_at - session.began)
+        if self._says_all or isinstance(session.error, EngineError):
+            level = logging.WARNING if session.error is not None else logging.INFO
+            _log.log(level, "%s", self._line(session, outcome))
+
+    def snapshot(
+        self, num_open: int, workers: list[WorkerFigures], num_waiting: int = 0
+    ) -> Snapshot:
+        """Return the figures now."""
+        return Snapshot(
+            open=num_open,
+            waiting=num_waiting,
+            ended=dict(self._ended),
+            responses=self._responses,
+            prompt_tokens=self._prompt_tokens,
+            generation_tokens=self._generation_tokens,
+            first_seconds=self._first.copy(),
+            token_seconds=self._token.copy(),
+            request_seconds=self._request.copy(),
+            workers=workers,
+        )
+
+    def _line(self, session: Session, outcome: str) -> str:
+        """Return what a request was, in logfmt; never its text."""
+        said: dict[str, object] = {
+            "model": self._model,
+            "request_id": session.sink.request_id,
+            "outcome": outcome,
+            "worker": "-" if session.worker is None else session.worker,
+            "prompt_tokens": session.num_prompt_tokens,
+            "generation_tokens": session.num_tokens,
+            "responses": session.num_sent,
+            "first_ms": round((session.first_at - session.began) * 1e3, 1),
+            "total_ms": round((session.sent_at - session.began) * 1e3, 1),
+        }
+        if isinstance(session.error, EngineError):
+            said["error"] = str(session.error)
+        return " ".join(["request", *(f"{name}={_word(value)}" for name, value in said.items())])
+
+
+def _word(value: object) -> str:
+    """Return a value as one word; a client chooses its request's id freely."""
+    text = str(value)
+    if _PLAIN.fullmatch(text):
+        return text
+    # JSON leaves characters that begin a line elsewhere, or turn the reading direction around.
+    return printable(json.dumps(cut(text, _SHOWN), ensure_ascii=False), 10 * _SHOWN)

@@ -1,0 +1,1 @@
+"""What a model takes: facts of its config.json, parameters, weights, KV cache, memory."""

@@ -1,0 +1,271 @@
+"""The worker's end of the conversation: requests in, deltas out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, cast
+
+from lmi_backend.engines.registry import (
+    CUSTOM,
+    adapts,
+    calls,
+    create_engine,
+    create_follower,
+    generate,
+)
+from lmi_backend.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    EngineDeadError,
+    LmiError,
+    OptionError,
+    WorkerError,
+)
+from lmi_backend.generation import Chunk
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.worker.coalescer import Outbox
+from lmi_backend.worker.hang import HangWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable
+
+    from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank, TemplateEngine
+    from lmi_backend.generation import GenerateRequest
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 18
+# The stub's side sends prompts; it has checked their size.
+_FRAME_LIMIT = (1 << 32) - 1
+_STATS_SECONDS = 0.05
+
+
+class WorkerSession:
+    """Serves one connection with one engine."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int = 0
+    ) -> None:
+        self._reader, self._writer, self._rank = reader, writer, rank
+        self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
+        self._own: Rank | None = None
+        self._engine: Engine | None = None
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._beats: asyncio.Task[None] | None = None
+        self._outbox = Outbox(writer.write, is_mute=rank > 0)
+        self._stopping = asyncio.Event()
+        self._status = 0
+        self._death = "the engine died"
+
+    async def run(self) -> int:
+        """Serve until stopped; return the process's exit status."""
+        incoming = asyncio.create_task(self._receive())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({incoming, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        self._fail_open_requests()
+        for task in (incoming, stopping):
+            task.cancel()
+        await self._drain()
+        return self._status
+
+    def stop(self, status: int = 0) -> None:
+        """End `run` soon; every open request is failed."""
+        self._status = self._status or status
+        self._stopping.set()
+
+    async def close(self) -> None:
+        """Free the engine and the socket."""
+        if self._own is not None:
+            await self._own.close()
+        self._writer.close()
+
+    async def _receive(self) -> None:
+        try:
+            while True:
+                for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
+                    self._hear(message)
+        except ConnectionLostError:
+            _log.info("the stub is gone; stopping")
+            self.stop()
+        except (WorkerError, OSError):
+            _log.exception("the stub cannot be understood; stopping")
+            self.stop(1)
+        finally:
+            if self._beats is not None:
+                self._beats.cancel()
+
+    def _hear(self, message: msg.ToWorker) -> None:
+        match message:
+            case msg.Start():
+                self._beats = asyncio.create_task(self._start(message))
+            case msg.Submit() | msg.Ask() | msg.Adapt():
+                task = asyncio.create_task(self._answer(message))
+                self._outbox.open(message.id)
+                self._tasks[message.id] = task
+            case msg.Abort():
+                self._abort(message)
+            case msg.Stop():
+                self.stop()
+
+    async def _start(self, start: msg.Start) -> None:
+        """Load the engine, say so, then beat."""
+        self._outbox.set_pace(start.pace)
+        try:
+            if self._rank and start.engine != CUSTOM:
+                self._own = create_follower(start.engine, start.config)
+            else:
+                self._own = self._engine = _make_engine(start)
+            capabilities = await self._own.start()
+        except OptionError as error:
+            self._refuse(error.problem, error.option)
+        except ConfigurationError as error:
+            self._refuse(str(error))
+        except Exception as error:  # noqa: BLE001  engines raise anything while loading
+            _log.exception("engine %s failed to start", start.engine)
+            self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
+        else:
+            # A model's library is a million objects that live as long as the process: a full
+            # collection would stop every stream to look at all of them.
+            gc.collect()
+            gc.freeze()
+            self._outbox.send(msg.Ready(capabilities))
+            await self._beat(self._own, HangWatch(start.hang_seconds))
+
+    def _refuse(self, message: str, option: str = "") -> None:
+        self._outbox.send(msg.StartFailed(message, option))
+        self.stop(1)
+
+    async def _beat(self, engine: Rank, watch: HangWatch) -> None:
+        """Say that the loop turns each second, and what changed at most every 50 ms."""
+        said, quiet = EngineStats(), 0.0
+        while True:
+            stats = engine.stats()
+            if stats != said or quiet >= msg.HEARTBEAT_SECONDS:
+                self._outbox.send(msg.Heartbeat(stats))
+                said, quiet = stats, 0.0
+                try:
+                    watch.check(stats, time.monotonic())
+                    await engine.check_health()
+                except EngineDeadError as error:
+                    _log.error("%s", error)
+                    self._die(str(error))
+            await asyncio.sleep(_STATS_SECONDS)
+            quiet += _STATS_SECONDS
+
+    def _abort(self, abort: msg.Abort) -> None:
+        for number in abort.ids:
+            task = self._tasks.pop(number, None)
+            if task is not None:
+                task.cancel()
+            # A task that never ran does not do it.
+            self._outbox.close(number)
+
+    async def _answer(self, message: msg.Submit | msg.Ask | msg.Adapt) -> None:
+        """Answer one request; whatever goes wrong ends this one only."""
+        number = message.id
+        if self._engine is None:
+            self._fail(number, "engine", "the engine is not started")
+            return
+        try:
+            await self._work(message, self._engine)
+        except LmiError as error:
+            self._outbox.fail(failure_of(number, error))
+            if isinstance(error, EngineDeadError):
+                self._die(str(error))
+        except Exception as error:  # noqa: BLE001  one request must not end the others
+            _log.exception("request %s failed", number)
+            self._fail(number, "engine", f"{type(error).__name__}: {error}")
+        finally:
+            self._tasks.pop(number, None)
+            self._outbox.close(number)
+
+    async def _work(self, message: msg.Submit | msg.Ask | msg.Adapt, engine: Engine) -> None:
+        match message:
+            case msg.Submit(requests=(request,)):
+                await self._generate(engine, message.id, request, 0)
+            case msg.Submit():
+                await _all(
+                    self._generate(engine, message.id, request, place * request.n)
+                    for place, request in enumerate(message.requests)
+                )
+            case msg.Ask():
+                async with aclosing(calls(engine).call(message.call)) as chunks:
+                    async for chunk in chunks:
+                        self._outbox.add(message.id, chunk)
+            case msg.Adapt():
+                await _adapt(message, adapts(engine))
+                self._outbox.add(message.id, Chunk(is_last=True))
+
+    async def _generate(
+        self, engine: Engine, number: int, request: GenerateRequest, first: int
+    ) -> None:
+        """Say the deltas of one prompt, whose answers count from `first`."""
+        await generate(engine, request, self._outbox.taker(number, first))
+
+    def _die(self, why: str) -> None:
+        """End after the other requests had their turn to hear it from the engine."""
+        self._death = why
+        asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
+
+    def _fail_open_requests(self) -> None:
+        for number, task in list(self._tasks.items()):
+            if self._status:
+                self._fail(number, "dead", self._death)
+            else:
+                self._fail(number, "stopping", "the server is stopping")
+            task.cancel()
+        self._tasks.clear()
+
+    def _fail(self, number: int, kind: msg.FailureKind, text: str) -> None:
+        self._outbox.fail(msg.Failure(number, kind, text))
+
+    async def _drain(self) -> None:
+        """Let the last messages reach the stub, if it still reads."""
+        self._outbox.flush()
+        draining = asyncio.create_task(self._writer.drain())
+        await asyncio.wait({draining}, timeout=1.0)
+        if draining.done() and draining.exception() is not None:
+            _log.info("the stub did not hear the end: %s", draining.exception())
+
+
+async def _all(prompts: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run side by side; the first that fails ends the others."""
+    tasks = [asyncio.ensure_future(prompt) for prompt in prompts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _adapt(message: msg.Adapt, engine: AdapterEngine) -> None:
+    if message.folder:
+        await engine.load_adapter(
+            message.name, message.folder, preload=message.preload, pin=message.pin
+        )
+    else:
+        await engine.unload_adapter(message.name)
+
+
+def _make_engine(start: msg.Start) -> Engine:
+    """Build the engine, and the user's code around it."""
+    inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
+    if hasattr(inner, "chat_prompt"):
+        # vLLM brings a server of its own.
+        from lmi_backend.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
+
+        inner = OpenAiEngine(start.config, cast("TemplateEngine", inner))
+    if inner is not None and not start.config.custom_file:
+        return inner
+    # Few models have code of their own.
+    from lmi_backend.worker.handlers.engine import CustomEngine  # noqa: PLC0415
+
+    return CustomEngine(start.config, inner)

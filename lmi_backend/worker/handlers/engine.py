@@ -1,0 +1,249 @@
+"""An engine with the user's code around it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend import __version__
+from lmi_backend.engines.registry import adapts, calls
+from lmi_backend.errors import HttpError, RequestError
+from lmi_backend.generation import Call, Chunk, Delta
+from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.schema.body import read_body
+from lmi_backend.schema.context import Context
+from lmi_backend.worker.handlers import formatters
+from lmi_backend.worker.handlers.completion import Response, completion_call
+from lmi_backend.worker.handlers.custom_code import CustomCode, load_custom_code
+from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Mapping
+
+    from lmi_backend.engines.protocol import Engine
+    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.schema.reply import Taken
+    from lmi_backend.worker.handlers.custom_code import Function
+
+_log = logging.getLogger(__name__)
+
+_INVOCATIONS: Final = "/invocations"
+
+
+class CustomEngine:
+    """See `Engine` and `BodyEngine`.
+
+    Args:
+        inner: what generates, unless the handler does; None where a handler replaces everything.
+    """
+
+    def __init__(self, config: EngineConfig, inner: Engine | None) -> None:
+        self._config, self._inner = config, inner
+        self._code = CustomCode()
+        self._of_adapters: dict[str, CustomCode] = {}
+        self._runner: HandlerRunner | None = None
+        self._context = Context(
+            dialect=config.dialect,
+            output_formatter=config.output_formatter,
+            tgi_compat=config.tgi_compat,
+            adapters=config.adapters.keys(),
+        )
+
+    async def start(self) -> Capabilities:
+        """See `Engine`. The user's code comes first: its mistakes show at once."""
+        file = Path(self._config.custom_file)
+        _install(file.parent / "requirements.txt")
+        self._code = load_custom_code(file, self._config.custom_handler)
+        for name, folder in self._config.adapters.items():
+            if (own := Path(folder) / "model.py").is_file():
+                self._of_adapters[name] = load_custom_code(own)
+        capabilities = Capabilities("custom", __version__, 0)
+        if self._inner is not None:
+            capabilities = await self._inner.start()
+        if self._code.handler is not None:
+            self._runner = HandlerRunner(self._code.handler, self._config.properties)
+            await self._runner.start()
+        return Capabilities(
+            capabilities.engine,
+            capabilities.version,
+            capabilities.max_model_len,
+            calls=True,
+            adapters=capabilities.adapters,
+        )
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """See `Engine`."""
+        return self._generator().generate(request)
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """See `BodyEngine`."""
+        if call.path != _INVOCATIONS:
+            answer = calls(self._generator()).call(call)
+        else:
+            answer = self._invoke(call)
+        async with aclosing(answer) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _invoke(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        is_left = False
+        async with aclosing(self._runner.call(call) if self._runner else _leave()) as chunks:
+            async for chunk in chunks:
+                is_left = chunk is None
+                if chunk is not None:
+                    yield chunk
+        if not is_left:
+            return
+        try:
+            async with aclosing(self._built_in(call)) as answers:
+                async for answer in answers:
+                    yield answer
+        except HttpError as error:
+            yield Chunk(str(error).encode(), is_last=True, status=error.status)
+
+    async def _built_in(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """Let the engine answer, and the user's formatters read and write."""
+        body, code = self._read(call)
+        taken = read_body({"request": [json.dumps(body)]}, self._context)
+        write = code.output_formatter
+        if write is None:
+            answer = self._answer(taken)
+        elif isinstance(taken.work, Call):
+            answer = self._format(taken.work, write)
+        elif formatters.is_older(write):
+            answer = self._format_steps(taken, body, write)
+        else:
+            answer = self._format(completion_call(body), write)
+        async with aclosing(answer) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    def _read(self, call: Call) -> tuple[dict[str, Any], CustomCode]:
+        from djl_python.encode_decode import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+            decode,
+        )
+
+        inputs = make_inputs(call)
+        try:
+            body = decode(inputs)
+        except (ValueError, KeyError) as error:
+            raise formatters.failed("Input parsing", error) from error
+        name = body.get("adapters") if isinstance(body, dict) else None
+        own = self._of_adapters.get(name) if isinstance(name, str) else None
+        read = (own and own.input_formatter) or self._code.input_formatter
+        if read is not None:
+            body = formatters.read_body(read, body, inputs, properties=self._config.properties)
+        write = (own and own.output_formatter) or self._code.output_formatter
+        return body, CustomCode(output_formatter=write)
+
+    async def _answer(self, taken: Taken) -> AsyncGenerator[Chunk, None]:
+        """Answer in LMI's own form."""
+        if isinstance(taken.work, Call):
+            async with aclosing(calls(self._generator()).call(taken.work)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+            return
+        left = sum(request.n for request in taken.work) if isinstance(taken.work, tuple) else 0
+        async for delta in self._deltas(taken):
+            left -= delta.is_last
+            for response in taken.reply.responses([delta], is_last=left == 0):
+                text = str(response["response"])
+                yield Chunk(text.encode(), is_last=left == 0, num_tokens=delta.num_tokens)
+
+    async def _format_steps(
+        self, taken: Taken, body: Mapping[str, Any], write: Function
+    ) -> AsyncGenerator[Chunk, None]:
+        """Let a formatter of the older form write each step."""
+        older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
+        async for delta in self._deltas(taken):
+            text = older.write([delta])
+            yield Chunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
+
+    async def _deltas(self, taken: Taken) -> AsyncGenerator[Delta, None]:
+        if not isinstance(taken.work, tuple):
+            problem = "is no request for text"
+            raise RequestError(problem, field="the request")
+        place = 0
+        for request in taken.work:
+            async with aclosing(
+                self._generator().generate(
+                    msgspec.structs.replace(request, logprobs=request.logprobs or 0)
+                )
+            ) as deltas:
+                async for delta in deltas:
+                    delta.index += place
+                    yield delta
+            place += request.n
+
+    async def _format(self, call: Call, write: Function) -> AsyncGenerator[Chunk, None]:
+        """Let a formatter of the current form write a response, or each piece of it."""
+        held: list[bytes] = []
+        async with aclosing(calls(self._generator()).call(call)) as chunks:
+            async for chunk in chunks:
+                if chunk.headers.get("content-type", "").startswith("text/event-stream"):
+                    events = chunk.data.decode().split("\n\n")
+                    texts = [formatters.write_answer(write, event) for event in events if event]
+                    yield Chunk("".join(texts).encode(), is_last=chunk.is_last)
+                    continue
+                held.append(chunk.data)
+                if not chunk.is_last:
+                    continue
+                if chunk.status != 200:
+                    raise HttpError(chunk.status, b"".join(held).decode())
+                response = Response(json.loads(b"".join(held)))
+                yield Chunk(formatters.write_answer(write, response).encode(), is_last=True)
+
+    def _generator(self) -> Engine:
+        if self._inner is None:
+            problem = "is not for this model, whose own handler reads LMI bodies"
+            raise RequestError(problem, field="the request", accepted="inputs, or request")
+        return self._inner
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """See `AdapterEngine`."""
+        engine = adapts(self._generator())
+        await engine.load_adapter(name, folder, preload=preload, pin=pin)
+        if (own := Path(folder) / "model.py").is_file():
+            self._of_adapters[name] = load_custom_code(own)
+
+    async def unload_adapter(self, name: str) -> None:
+        """See `AdapterEngine`."""
+        await adapts(self._generator()).unload_adapter(name)
+        self._of_adapters.pop(name, None)
+
+    def stats(self) -> EngineStats:
+        """See `Engine`."""
+        return self._inner.stats() if self._inner is not None else EngineStats()
+
+    async def check_health(self) -> None:
+        """See `Engine`."""
+        if self._inner is not None:
+            await self._inner.check_health()
+
+    async def close(self) -> None:
+        """See `Engine`."""
+        if self._inner is not None:
+            await self._inner.close()
+
+
+async def _leave() -> AsyncGenerator[Chunk | None, None]:
+    """Leave a request to the engine, as a handler does."""
+    yield None
+
+
+def _install(requirements: Path) -> None:
+    """Install what the user's code needs; as in LMI a failure is only said."""
+    if not requirements.is_file():
+        return
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "-r", str(requirements)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        _log.warning("%s: cannot be installed: %s", requirements, done.stderr.strip()[-500:])

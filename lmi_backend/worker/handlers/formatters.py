@@ -1,0 +1,159 @@
+"""Call users' formatters, of LMI's current and of its older form."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import HttpError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lmi_backend.generation import Delta
+    from lmi_backend.worker.handlers.custom_code import Function
+
+_OLD_NAMES: Final = ("token", "first_token", "last_token", "details", "generated_text")
+_FINISH: Final = {"stop": "eos_token"}
+
+
+def failed(what: str, error: Exception) -> HttpError:
+    """Return LMI's answer to a formatter that raises."""
+    text = f"{what} failed: {type(error).__name__}: {error}"
+    return HttpError(424, json.dumps({"error": text, "code": 424}))
+
+
+def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[str, Any]:
+    """Let a formatter read a body, and return the body to go on with.
+
+    Args:
+        body: the decoded body, which the current form is given.
+        call: LMI's `Input`, which the older form is given.
+        known: further arguments, such as the tokenizer; those it does not name are left out.
+
+    Raises:
+        HttpError: it raised, or did not return a body.
+    """
+    is_older = _annotation(formatter).endswith("Input")
+    try:
+        read = formatter(call if is_older else body, **_named(formatter, known))
+    except Exception as error:
+        raise failed("Input parsing", error) from error
+    if isinstance(read, dict):
+        return read
+    members = {"inputs": getattr(read, "input_text", None)}
+    members |= {"parameters": getattr(read, "parameters", {})}
+    if adapters := getattr(read, "adapters", None):
+        members["adapters"] = adapters
+    return members
+
+
+def is_older(formatter: Function) -> bool:
+    """Tell whether an output formatter is of the form that is called with each token."""
+    return _annotation(formatter).endswith("TextGenerationOutput") or _takes_tokens(formatter)
+
+
+def write_answer(formatter: Function, response: Any) -> str:
+    """Let a formatter of the current form write a response, or a piece of one.
+
+    Raises:
+        HttpError: it raised.
+    """
+    try:
+        written = formatter(response)
+        return written if isinstance(written, str) else json.dumps(plain(written)) + "\n"
+    except Exception as error:
+        raise failed("Custom formatter", error) from error
+
+
+def plain(value: Any) -> Any:
+    """Return what a model object holds."""
+    return value.model_dump() if hasattr(value, "model_dump") else value
+
+
+class OlderFormatter:
+    """Calls a formatter of the older form with what one request has generated so far."""
+
+    def __init__(self, formatter: Function, text: str, parameters: Mapping[str, Any]) -> None:
+        from djl_python.request_io import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+            Sequence,
+            TextGenerationOutput,
+            TextInput,
+            Token,
+        )
+
+        self._formatter, self._token_class = formatter, Token
+        self._sequence = Sequence()
+        asked = TextInput(input_text=text, parameters=dict(parameters))
+        self._output = TextGenerationOutput(input=asked, sequences={0: self._sequence})
+        self._texts: list[str] = []
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        """Return what it writes for the next pieces.
+
+        Raises:
+            HttpError: it raised.
+        """
+        return "".join(self._write(delta) for delta in deltas)
+
+    def _write(self, delta: Delta) -> str:
+        self._add(delta)
+        try:
+            if _takes_tokens(self._formatter):
+                return "".join(self._call_old(delta))
+            return str(self._formatter(self._output) or "")
+        except Exception as error:
+            raise failed("Custom formatter", error) from error
+
+    def _add(self, delta: Delta) -> None:
+        texts = [token.text for token in delta.tokens]
+        if len(texts) == 1 or "".join(texts) != delta.text:
+            texts = [""] * (len(texts) - 1) + [delta.text] if texts else []
+        self._texts.append(delta.text)
+        self._sequence.tokens += [
+            self._token_class(token.id, text, token.logprob, token.is_special or None)
+            for token, text in zip(delta.tokens, texts, strict=True)
+        ]
+        if delta.finish_reason:
+            word = _FINISH.get(delta.finish_reason, delta.finish_reason)
+            self._sequence.finish_reason = word
+            self._sequence.stop_reason = delta.stop_reason
+            self._output.finished = True
+        if delta.cumulative_logprob is not None:
+            self._sequence.cumulative_log_prob = delta.cumulative_logprob
+
+    def _call_old(self, delta: Delta) -> list[str]:
+        """Call the oldest form, which gets one token at a time."""
+        written = []
+        sequence = self._sequence
+        while sequence.has_next_token():
+            token, _, is_first, is_last = sequence.get_next_token()
+            details = {"finish_reason": sequence.finish_reason} if is_last else None
+            text = "".join(self._texts) if is_last else None
+            arguments = {"request_id": 0, "generated_text": text, "details": details}
+            arguments |= {"token": token, "first_token": is_first, "last_token": is_last}
+            written.append(str(self._formatter(**_named(self._formatter, arguments))))
+        return written
+
+
+def _takes_tokens(formatter: Function) -> bool:
+    names = list(inspect.signature(formatter).parameters)
+    return tuple(names[: len(_OLD_NAMES)]) == _OLD_NAMES
+
+
+def _annotation(formatter: Function) -> str:
+    """Return the name of the first parameter's type; empty where it says none."""
+    parameters = list(inspect.signature(formatter).parameters.values())
+    if not parameters or parameters[0].annotation is inspect.Parameter.empty:
+        return ""
+    annotation = parameters[0].annotation
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+
+
+def _named(function: Function, known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that a function takes."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict(known)
+    return {p.name: known[p.name] for p in parameters if p.name in known}

@@ -1,0 +1,166 @@
+"""Run a user's handler: a call in, pieces of its answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.generation import Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+
+    from lmi_backend.generation import Call
+    from lmi_backend.worker.handlers.custom_code import Function
+
+_log = logging.getLogger(__name__)
+
+_FAILED: Final = 300
+_NO_MEMORY: Final = 507
+_END: Final = object()
+
+
+class HandlerRunner:
+    """Calls a handler, as LMI does: first to load the model, then for each request.
+
+    A plain function runs in a thread, one call at a time; a coroutine function or an asynchronous
+    generator on the event loop, any number at once.
+    """
+
+    def __init__(self, handler: Function, properties: Mapping[str, str]) -> None:
+        self._handler, self._properties = handler, properties
+        self._thread = ThreadPoolExecutor(1, "lmi-handler")
+
+    async def start(self) -> None:
+        """Let the handler load its model.
+
+        Raises:
+            ConfigurationError: it raised, or answered with an error.
+        """
+        from djl_python.inputs import Input  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+        inputs = Input()
+        inputs.properties.update(self._properties)
+        try:
+            async for output in self._outputs(inputs):
+                _check_loaded(output)
+        except ConfigurationError:
+            raise
+        except Exception as error:
+            _log.exception("the handler failed to load its model")
+            message = f"the handler failed to load its model: {type(error).__name__}: {error}"
+            raise ConfigurationError(message) from error
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk | None, None]:
+        """Answer; a single None means that the handler leaves the request to the engine."""
+        has_answered = False
+        output: Any = None
+        try:
+            async for output in self._outputs(make_inputs(call)):
+                if output is None:
+                    continue
+                async for chunk in self._chunks(output):
+                    has_answered = True
+                    yield chunk
+        except Exception as error:  # noqa: BLE001  it is the user's code
+            _log.exception("the handler failed")
+            yield _failure(error)
+            return
+        finally:
+            _finalize(output)
+        if not has_answered and output is None and inspect.iscoroutinefunction(self._handler):
+            yield None
+        else:
+            yield Chunk(is_last=True, status=200 if has_answered else 204)
+
+    async def _outputs(self, inputs: Any) -> AsyncIterator[Any]:
+        """Yield what the handler returns or yields."""
+        if inspect.isasyncgenfunction(self._handler):
+            async for output in self._handler(inputs):
+                yield output
+            return
+        if inspect.iscoroutinefunction(self._handler):
+            result = await self._handler(inputs)
+        else:
+            result = await self._in_thread(self._handler, inputs)
+        if inspect.isasyncgen(result):
+            async for output in result:
+                yield output
+        else:
+            yield result
+
+    async def _chunks(self, output: Any) -> AsyncIterator[Chunk]:
+        """Yield an output's contents, or its stream as it comes."""
+        headers = {name.lower(): value for name, value in output.properties.items()}
+        head = {"status": output.code, "headers": headers}
+        if output.stream_content is None:
+            yield Chunk(b"".join(data for _, data in output.content), **head)
+            return
+        write = output.stream_formatter or _line
+        async for item in self._items(output.stream_content):
+            written = write(item)
+            yield Chunk(written if isinstance(written, bytes) else str(written).encode(), **head)
+
+    async def _items(self, stream: Any) -> AsyncIterator[Any]:
+        if hasattr(stream, "__aiter__"):
+            async for item in stream:
+                yield item
+            return
+        iterator = iter(stream)
+        while (item := await self._in_thread(next, iterator, _END)) is not _END:
+            yield item
+
+    async def _in_thread(self, function: Function, *arguments: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, function, *arguments)
+
+
+def make_inputs(call: Call) -> Any:
+    """Return LMI's `Input` of a call."""
+    from djl_python.inputs import Input  # noqa: PLC0415
+
+    inputs = Input()
+    inputs.function_name = "handle"
+    inputs.properties.update({"Content-Type": "application/json"} | call.headers)
+    inputs.content["data"] = call.body
+    return inputs
+
+
+def _check_loaded(output: Any) -> None:
+    if output is None or output.code < _FAILED:
+        return
+    reason = b"".join(data for _, data in output.content).decode("utf-8", "replace")
+    what = "out of memory" if output.code == _NO_MEMORY else f"code {output.code}"
+    message = f"the handler failed to load its model: {what}: {reason or output.message}"
+    raise ConfigurationError(message)
+
+
+def _failure(error: Exception) -> Chunk:
+    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    status = _NO_MEMORY if is_memory else 424
+    body = {
+        "code": status,
+        "message": "invoke handler failure",
+        "error": f"{type(error).__name__}: {error}",
+    }
+    return Chunk(json.dumps(body).encode(), is_last=True, status=status)
+
+
+def _finalize(output: Any) -> None:
+    finalizer = getattr(output, "finalizer", None)
+    if finalizer is None:
+        return
+    function, arguments = finalizer
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001  the answer has been sent
+        _log.exception("the handler's finalizer failed")
+
+
+def _line(item: Any) -> str:
+    return json.dumps({"outputs": item if isinstance(item, list) else [item]}) + "\n"

@@ -1,0 +1,104 @@
+"""The worker process: one engine, or one rank of it, spoken to over a socket.
+
+Started as `python -m lmi_backend.worker.main --connect SOCKET` by the stub, or by mpirun for the
+stub. Its log is its standard error, which the stub copies into Triton's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+
+from lmi_backend.errors import ConfigurationError, WorkerError
+from lmi_backend.ipc.environment import GROUP_VARIABLE, SAFE_PATH_VARIABLE, TOKEN_VARIABLE
+from lmi_backend.ipc.handshake import join
+from lmi_backend.ipc.shared_memory import remove_shared_memory
+from lmi_backend.private_folders import secure_caches
+from lmi_backend.worker.conversation import WorkerSession
+from lmi_backend.worker.rank_environment import network_variables, torch_variables
+
+_log = logging.getLogger(__name__)
+
+# Engines may hang in their own shutdown; the worker must be gone soon all the same.
+_CLOSE_SECONDS = 8.0
+
+
+def main() -> None:
+    """Serve until told to stop or until the stub is gone."""
+    parser = argparse.ArgumentParser(description="Worker process of lmi-backend.")
+    parser.add_argument(
+        "--connect", required=True, metavar="ADDRESS", help="the stub's: a Unix socket or host:port"
+    )
+    arguments = parser.parse_args()
+    try:
+        # The stub has looked at those of its machine; this rank may be on another.
+        secure_caches(os.environ)
+    except ConfigurationError as error:
+        sys.exit(str(error))
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    os.environ.pop(SAFE_PATH_VARIABLE, None)
+    place = torch_variables(os.environ)
+    os.environ.update(place)
+    for name, value in network_variables(os.environ).items():
+        os.environ.setdefault(name, value)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
+    )
+    if place:
+        name = socket.gethostname()
+        _log.info("rank %s of %s is on %s", place["RANK"], place["WORLD_SIZE"], name)
+    status = _loop_runner()(_serve(arguments.connect, token, int(place.get("RANK", 0))))
+    _leave(status)
+
+
+def _loop_runner() -> Callable[[Coroutine[None, None, int]], int]:
+    """Return what runs an event loop: uvloop's takes a tenth less CPU a token; vLLM brings it."""
+    try:
+        import uvloop  # noqa: PLC0415  not every engine's environment has it
+    except ImportError:
+        return asyncio.run
+    run: Callable[[Coroutine[None, None, int]], int] = uvloop.run
+    return run
+
+
+async def _serve(address: str, token: str, rank: int) -> int:
+    try:
+        reader, writer = await join(address, token, rank)
+    except (WorkerError, OSError) as error:
+        _log.error("%s", error)
+        return 1
+    session = WorkerSession(reader, writer, rank)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, session.stop)
+    try:
+        return await session.run()
+    finally:
+        closing = asyncio.create_task(session.close())
+        await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
+
+
+def _leave(status: int) -> None:
+    """End, with every process the engine may have left behind.
+
+    The stub and mpirun start each process as leader of its own group, so the group is the
+    engine's processes.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    remove_shared_memory(os.environ.get(GROUP_VARIABLE, ""))
+    if os.getpgid(0) == os.getpid():
+        os.killpg(0, signal.SIGTERM)
+    # No interpreter shutdown: an engine's threads may block it.
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

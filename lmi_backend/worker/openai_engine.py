@@ -1,0 +1,226 @@
+"""An engine that also answers OpenAI's bodies, from what it generates."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from lmi_backend.engines.registry import adapts
+from lmi_backend.errors import HttpError, RequestError
+from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.schema.openai.reading import (
+    DEFAULT_NAME,
+    Body,
+    adapter_of,
+    read_chat,
+    read_completion,
+)
+from lmi_backend.schema.openai.writing import (
+    DONE,
+    ChatWriter,
+    CompletionWriter,
+    Writer,
+    usage_of,
+)
+from lmi_backend.schema.parameters import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.protocol import TemplateEngine
+    from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+
+_JSON: Final = {"content-type": "application/json"}
+_EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
+_CHAT: Final = "/v1/chat/completions"
+_COMPLETIONS: Final = "/v1/completions"
+_MODELS: Final = "/v1/models"
+
+
+class OpenAiEngine:
+    """See `Engine`, `BodyEngine` and `AdapterEngine`; `inner` generates."""
+
+    def __init__(self, config: EngineConfig, inner: TemplateEngine) -> None:
+        self._inner = inner
+        self._adapters = dict(config.adapters)
+        self._max_model_len = 0
+
+    async def start(self) -> Capabilities:
+        """See `Engine`."""
+        capabilities = await self._inner.start()
+        self._max_model_len = capabilities.max_model_len
+        return replace(capabilities, calls=True)
+
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
+        """See `Engine`."""
+        return self._inner.generate(request)
+
+    def stats(self) -> EngineStats:
+        """See `Engine`."""
+        return self._inner.stats()
+
+    async def check_health(self) -> None:
+        """See `Engine`."""
+        await self._inner.check_health()
+
+    async def close(self) -> None:
+        """See `Engine`."""
+        await self._inner.close()
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """See `AdapterEngine`."""
+        await adapts(self._inner).load_adapter(name, folder, preload=preload, pin=pin)
+        self._adapters[name] = folder
+
+    async def unload_adapter(self, name: str) -> None:
+        """See `AdapterEngine`."""
+        await adapts(self._inner).unload_adapter(name)
+        self._adapters.pop(name, None)
+
+    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        """See `BodyEngine`. An error is an answer, with its HTTP status."""
+        try:
+            async with aclosing(self._answer(call)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+        except RequestError as error:
+            yield _error(400, str(error), error.field)
+        except HttpError as error:
+            yield _error(error.status, str(error))
+
+    async def _answer(self, call: Call) -> AsyncGenerator[Chunk, None]:
+        if call.path == _MODELS:
+            yield Chunk(self._models(), is_last=True, headers=_JSON)
+            return
+        if call.path not in (_CHAT, _COMPLETIONS):
+            message = (
+                f"{call.path} is served by vLLM only; here: {_CHAT}, {_COMPLETIONS}, {_MODELS}"
+            )
+            raise HttpError(404, message)
+        text = read_json("the body", call.body.decode("utf-8", "replace"))
+        is_chat = call.path == _CHAT
+        body = read_chat(text) if is_chat else read_completion(text)
+        requests = [request async for request in self._requests(body)]
+        shown = [_shown(request.prompt) for request in requests for _ in range(body.n)]
+        writer = (ChatWriter if is_chat else CompletionWriter)(
+            body.model or DEFAULT_NAME,
+            echo=shown if body.echo else (),
+            wants_logprobs=body.logprobs is not None,
+        )
+        write = _stream if body.stream else _whole
+        async with aclosing(_merged(self._inner, requests)) as deltas:
+            async for chunk in write(deltas, body, writer, len(requests) * body.n):
+                yield chunk
+
+    async def _requests(self, body: Body) -> AsyncGenerator[GenerateRequest, None]:
+        adapter = adapter_of(body, self._adapters)
+        prompts = body.prompts
+        if body.messages:
+            prompts = (tuple(await self._inner.chat_prompt(body.messages, body.template_options)),)
+        for prompt in prompts:
+            sampling = body.sampling
+            if not body.has_limit and isinstance(prompt, tuple):
+                room = (self._max_model_len or len(prompt) + 1024) - len(prompt)
+                sampling = replace(sampling, max_tokens=max(1, room))
+            yield GenerateRequest(
+                prompt,
+                sampling,
+                stream=body.stream,
+                adapter=adapter,
+                n=body.n,
+                logprobs=body.logprobs,
+            )
+
+    def _models(self) -> bytes:
+        names = [DEFAULT_NAME, *self._adapters]
+        shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
+        return msgspec.json.encode(
+            {"object": "list", "data": [{"id": name} | shown for name in names]}
+        )
+
+
+async def _merged(
+    engine: TemplateEngine, requests: list[GenerateRequest]
+) -> AsyncGenerator[Delta, None]:
+    """Yield the deltas of several prompts as they come; answers count over all prompts."""
+    queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
+
+    async def read(place: int, request: GenerateRequest) -> None:
+        try:
+            async with aclosing(engine.generate(request)) as deltas:
+                async for delta in deltas:
+                    delta.index += place * request.n
+                    queue.put_nowait(delta)
+        except Exception as error:  # noqa: BLE001  raised where the deltas are read
+            queue.put_nowait(error)
+        else:
+            queue.put_nowait(None)
+
+    tasks = [asyncio.create_task(read(*each)) for each in enumerate(requests)]
+    open_prompts = len(tasks)
+    try:
+        while open_prompts:
+            item = await queue.get()
+            if isinstance(item, Exception):
+                raise item
+            if item is None:
+                open_prompts -= 1
+            else:
+                yield item
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _whole(
+    deltas: AsyncGenerator[Delta, None], body: Body, writer: Writer, width: int
+) -> AsyncGenerator[Chunk, None]:
+    answers = [Delta(index=index) for index in range(width)]
+    async for delta in deltas:
+        answers[delta.index].merge(delta)
+    prompt, generated = _counts(answers, body.n)
+    data = writer.whole(answers, usage_of(prompt, generated))
+    yield Chunk(
+        data,
+        is_last=True,
+        headers=_JSON,
+        num_tokens=generated,
+        num_prompt_tokens=prompt,
+    )
+
+
+async def _stream(
+    deltas: AsyncGenerator[Delta, None], body: Body, writer: Writer, width: int
+) -> AsyncGenerator[Chunk, None]:
+    answers = [Delta(index=index) for index in range(width)]
+    async for delta in deltas:
+        answer = answers[delta.index]
+        answer.num_tokens += delta.num_tokens
+        answer.num_prompt_tokens = delta.num_prompt_tokens
+        yield Chunk(writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens)
+    prompt, generated = _counts(answers, body.n)
+    usage = writer.usage_event(usage_of(prompt, generated)) if body.include_usage else b""
+    yield Chunk(usage + DONE, is_last=True, headers=_EVENTS, num_prompt_tokens=prompt)
+
+
+def _counts(answers: list[Delta], n: int) -> tuple[int, int]:
+    """Return the tokens of all prompts, and of all answers."""
+    prompt = sum(answer.num_prompt_tokens for answer in answers[::n])
+    return prompt, sum(answer.num_tokens for answer in answers)
+
+
+def _shown(prompt: str | tuple[int, ...]) -> str:
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _error(status: int, message: str, field: str = "") -> Chunk:
+    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    error = {"message": message, "type": kind, "param": field or None, "code": status}
+    data = msgspec.json.encode({"error": error})
+    return Chunk(data, is_last=True, status=status, headers=_JSON)

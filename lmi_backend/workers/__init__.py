@@ -1,1 +1,0 @@
-"""Where an engine runs: worker processes, and what is said to them."""
