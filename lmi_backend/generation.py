@@ -60,7 +60,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """Files of the images the prompt speaks of, in its order."""
 
 
-class Call(msgspec.Struct, frozen=True, array_like=True):
+class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
     """A body the engine, or the user's own code, reads and answers itself."""
 
     path: str
@@ -124,8 +124,8 @@ class Delta(msgspec.Struct, array_like=True):
         self.cumulative_logprob = later.cumulative_logprob
 
 
-class Chunk(msgspec.Struct, array_like=True):
-    """A piece of the answer to a `Call`."""
+class HttpChunk(msgspec.Struct, array_like=True):
+    """A chunk of the answer to an `HttpRequest`."""
 
     index: ClassVar[int] = 0
     data: bytes = b""
@@ -139,7 +139,7 @@ class Chunk(msgspec.Struct, array_like=True):
     """Tokens generated since the chunk before, as far as they are known."""
     num_prompt_tokens: int = 0
 
-    def merge(self, later: Chunk) -> None:
+    def merge(self, later: HttpChunk) -> None:
         """Append `later`, so that both travel in one response."""
         self.data += later.data
         self.is_last = later.is_last
@@ -147,5 +147,5 @@ class Chunk(msgspec.Struct, array_like=True):
         self.num_prompt_tokens = later.num_prompt_tokens
 
 
-Piece = Delta | Chunk
-"""A piece of any answer."""
+Chunk = Delta | HttpChunk
+"""A chunk of any answer."""

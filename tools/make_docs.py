@@ -23,7 +23,7 @@ from lmi_backend.options.option import Option
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.plan.signature import recorded_signature
 from lmi_backend.repository.tensors import Tensor
-from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
+from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,21 +80,21 @@ def _options() -> Iterator[str]:
     yield "`lmi-backend check FOLDER` what becomes of your own.\n"
     yield "A few SageMaker variables win over the file; the file wins over OPTION_* and SERVING_*"
     yield "variables, those over bare ones such as TENSOR_PARALLEL_DEGREE."
-    live = [option for option in OPTIONS if option.fate == "mapped"]
+    live = [option for option in OPTIONS if option.status == "mapped"]
     for scope, options in groupby(sorted(live, key=_scope), key=_scope):
         yield f"\n## {_title(scope)}\n"
         rows = [_option_row(option) for option in options]
         yield from _table(("option", "accepted", "default", "environment", "meaning"), rows)
-    for fate in ("ignored", "refused"):
-        yield f"\n## {fate.capitalize()}\n"
-        ended = [option for option in OPTIONS if option.fate == fate]
+    for status in ("ignored", "refused"):
+        yield f"\n## {status.capitalize()}\n"
+        ended = [option for option in OPTIONS if option.status == status]
         rows = [(f"`{row.name}`", _title(row.scope), row.reason) for row in ended]
         yield from _table(("option", "for", "reason"), rows)
     for engine in ("vllm", "trtllm"):
         yield from _passed(engine)
     yield "\n## Environment variables\n"
-    rows = [(f"`{name}`", fate.word, fate.detail) for name, fate in VARIABLES.items()]
-    yield from _table(("variable", "fate", "what becomes of it"), rows)
+    rows = [(f"`{name}`", status.word, status.detail) for name, status in VARIABLES.items()]
+    yield from _table(("variable", "status", "what becomes of it"), rows)
 
 
 def _passed(engine: str) -> Iterator[str]:
@@ -158,10 +158,10 @@ def _tensors() -> Iterator[str]:
     yield "other clients share the workers of NAME; `lmi-backend convert --clients` writes them.\n"
     rows = [
         (f"`{entry.model_name('NAME')}`", f"`{entry.clients}`", entry.help, _mode(entry))
-        for entry in ENTRIES.values()
+        for entry in VARIANTS.values()
     ]
     yield from _table(("model", "`--clients`", "for", "mode"), rows)
-    for name, entry in ENTRIES.items():
+    for name, entry in VARIANTS.items():
         if name == "infer":
             continue
         of = "" if entry is MAIN else f" of {entry.model_name('NAME')}"
@@ -170,7 +170,7 @@ def _tensors() -> Iterator[str]:
             yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
 
 
-def _mode(entry: Entry) -> str:
+def _mode(entry: Variant) -> str:
     mode = "decoupled" if entry.is_decoupled else "one response"
     return f"{mode}, batch dimension" if entry.max_batch_size else mode
 

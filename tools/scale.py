@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.flush_policy import FlushPolicy
 
 ROOT = Path(__file__).resolve().parent.parent
 COSTS = ROOT / "benchmarks" / "costs.json"
@@ -100,7 +100,7 @@ class _Simulation:
         self.outcome = Outcome(load)
         # The same streams each time: the page is made again and compared.
         self._random = random.Random(1)  # noqa: S311
-        self._gap = Pace.of(load.cores, load.workers).gap(load.streams / load.workers)
+        self._gap = FlushPolicy.of(load.cores, load.workers).interval(load.streams / load.workers)
         self._held: dict[int, list[float]] = {}
         """Times of the tokens a worker keeps, by stream."""
         self._waiting: dict[int, list[float]] = {}

@@ -13,11 +13,11 @@ from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import examine_options
-from lmi_backend.options.option import PREFIX, Fate, adapter_of
+from lmi_backend.options.option import PREFIX, Status, adapter_of
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.planner import find_interpreter
 from lmi_backend.plan.signature import signature
-from lmi_backend.plan.verdict import fate_of
+from lmi_backend.plan.verdict import status_of
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def _check(arguments: argparse.Namespace) -> int:
     problems = [str(error) for error in errors]
     passed = set(map(id, options.passthrough.values()))
     problems += [
-        f"{setting} {fate.detail}"
-        for setting, fate in findings
-        if fate.word == "refused" and id(setting) in passed
+        f"{setting} {status.detail}"
+        for setting, status in findings
+        if status.word == "refused" and id(setting) in passed
     ]
     if not problems:
         try:
@@ -62,7 +62,7 @@ def _check(arguments: argparse.Namespace) -> int:
     redact = Redactor(os.environ, options.secrets())
     problems = redact.each(problems)
     if arguments.json:
-        rows = [redact.each(_row(setting, fate)) for setting, fate in findings]
+        rows = [redact.each(_row(setting, status)) for setting, status in findings]
         text = json.dumps({"options": rows, "problems": problems}, indent=2)
         sys.stdout.write(f"{text}\n")
     else:
@@ -70,8 +70,8 @@ def _check(arguments: argparse.Namespace) -> int:
     return REFUSED if problems else 0
 
 
-def _findings(options: LmiOptions) -> list[tuple[Setting, Fate]]:
-    """Return each setting with its fate; the engine's signature decides what is passed on."""
+def _findings(options: LmiOptions) -> list[tuple[Setting, Status]]:
+    """Return each setting with its status; the engine's signature decides what is passed on."""
     engine = options.choice.engine
     known = None
     if options.passthrough:
@@ -80,31 +80,33 @@ def _findings(options: LmiOptions) -> list[tuple[Setting, Fate]]:
     return [
         (
             found.setting,
-            fate_of(PREFIX + passed[id(found.setting)], engine, known)
+            status_of(PREFIX + passed[id(found.setting)], engine, known)
             if id(found.setting) in passed
-            else found.fate,
+            else found.status,
         )
         for found in options.findings
     ]
 
 
-def _row(setting: Setting, fate: Fate) -> dict[str, Any]:
+def _row(setting: Setting, status: Status) -> dict[str, Any]:
     return {
         "name": setting.name,
         "value": setting.shown,
         "origin": setting.origin,
-        "fate": fate.word,
-        "detail": fate.detail,
+        "status": status.word,
+        "detail": status.detail,
     }
 
 
-def _print(findings: list[tuple[Setting, Fate]], problems: list[str], redact: Redactor) -> None:
+def _print(findings: list[tuple[Setting, Status]], problems: list[str], redact: Redactor) -> None:
     rows = [
-        (redact(f"{setting.name}={setting.shown}"), setting, fate) for setting, fate in findings
+        (redact(f"{setting.name}={setting.shown}"), setting, status) for setting, status in findings
     ]
     width = min(60, max((len(written) for written, _, _ in rows), default=0))
-    for written, setting, fate in rows:
-        sys.stdout.write(f"{setting.origin:<22} {written:<{width}} {fate.word:<7}  {fate.detail}\n")
+    for written, setting, status in rows:
+        sys.stdout.write(
+            f"{setting.origin:<22} {written:<{width}} {status.word:<7}  {status.detail}\n"
+        )
     for problem in problems:
         sys.stdout.write(f"refused: {problem}\n")
     if not problems:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
+from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 
 
 def add_clients(parser: argparse.ArgumentParser) -> None:
     """Add the option; its value is the list of entries beside the main one."""
     forms = "; ".join(
         f"{entry.clients} = {entry.model_name('NAME')}, for {entry.help}"
-        for entry in ENTRIES.values()
+        for entry in VARIANTS.values()
     )
     parser.add_argument(
         "--clients",
@@ -23,10 +23,10 @@ def add_clients(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _entries(text: str) -> list[Entry]:
+def _entries(text: str) -> list[Variant]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
-        if name not in ENTRIES:
-            message = f"{name!r} is unknown; accepted: {', '.join(ENTRIES)}"
+        if name not in VARIANTS:
+            message = f"{name!r} is unknown; accepted: {', '.join(VARIANTS)}"
             raise argparse.ArgumentTypeError(message)
-    return [ENTRIES[name] for name in dict.fromkeys(names) if ENTRIES[name] is not MAIN]
+    return [VARIANTS[name] for name in dict.fromkeys(names) if VARIANTS[name] is not MAIN]

@@ -25,7 +25,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="wait no longer for the next piece (default %(default)s)",
+        help="wait no longer for the next chunk (default %(default)s)",
     )
     parser.set_defaults(run=_generate)
 
@@ -45,7 +45,7 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def print_stream(server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]) -> None:
-    """Write the pieces of an answer to standard output as they come."""
+    """Write the chunks of an answer to standard output as they come."""
     body = {"inputs": prompt, "parameters": parameters, "stream": True}
     for event in server.generate_stream(model, body):
         sys.stdout.write(event["text_output"])

@@ -1,4 +1,4 @@
-"""Entry point: parse the command line, run a command, turn errors into one line."""
+"""Variant point: parse the command line, run a command, turn errors into one line."""
 
 from __future__ import annotations
 

@@ -39,9 +39,9 @@ def _options(arguments: argparse.Namespace) -> int:
         return 0
     for row in rows:
         default = "" if row["default"] in ("", 0, {}, [], None, False) else f" ({row['default']})"
-        is_live = row["fate"] in ("mapped", "passed")
+        is_live = row["status"] in ("mapped", "passed")
         meaning = f"    {row['help']}\n" if is_live else ""
-        sys.stdout.write(f"{row['name']}{default}\n{meaning}    {row['fate']}: {row['detail']}\n")
+        sys.stdout.write(f"{row['name']}{default}\n{meaning}    {row['status']}: {row['detail']}\n")
         if is_live:
             names = ", ".join([*row["aliases"], *row["environment"]])
             sys.stdout.write(f"    accepted: {row['accepted']}. Also: {names}\n")
@@ -63,25 +63,25 @@ def table(engine: str) -> Iterator[dict[str, Any]]:
                 "environment": [f"OPTION_{name.upper()}"],
                 "accepted": argument.type,
                 "default": argument.default,
-                "fate": "passed",
+                "status": "passed",
                 "detail": f"{adapter_of(engine)} {name}",
                 "help": f"Argument of {adapter_of(engine)}, read by its own parser.",
             }
-    for name, fate in VARIABLES.items():
+    for name, status in VARIABLES.items():
         yield {
             "name": name,
             "aliases": [],
             "environment": [name],
             "accepted": "any text",
             "default": None,
-            "fate": fate.word,
-            "detail": fate.detail,
+            "status": status.word,
+            "detail": status.detail,
             "help": "Environment variable.",
         }
 
 
 def _row(option: Option[Any], engine: str) -> dict[str, Any]:
-    fate = option.fate_under(engine)
+    status = option.status_under(engine)
     default = option.default if option.lmi_default is None else option.lmi_default
     return {
         "name": option.name,
@@ -94,7 +94,7 @@ def _row(option: Option[Any], engine: str) -> dict[str, Any]:
         ],
         "accepted": option.kind.accepted,
         "default": default,
-        "fate": fate.word,
-        "detail": fate.detail,
+        "status": status.word,
+        "detail": status.detail,
         "help": option.help,
     }

@@ -34,7 +34,7 @@ from lmi_backend.supervisor.triton_release import describe
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lmi_backend.repository.variants import Entry
+    from lmi_backend.repository.variants import Variant
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -140,7 +140,7 @@ def _apis(text: str) -> list[str]:
     return names
 
 
-def _write(model: Model, repository: Path, entries: list[Entry]) -> list[str]:
+def _write(model: Model, repository: Path, entries: list[Variant]) -> list[str]:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
     for entry in entries:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.pool.pool import Listener
-    from lmi_backend.pool.rank_group import WorkerFigures
+    from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class SharedWorkers:
         trouble = "" if is_there else f"model {self.name}: {self._trouble}"
         return msg.Health(is_ready=is_there, trouble=trouble)
 
-    def figures(self) -> list[WorkerFigures]:
+    def figures(self) -> list[WorkerStats]:
         """See `Workers`; the model tells its own."""
         return []
 

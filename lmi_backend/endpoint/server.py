@@ -21,9 +21,9 @@ from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
-    from lmi_backend.serving.lora import AdapterDesk
+    from lmi_backend.serving.lora import LoraManager
     from lmi_backend.serving.service import Service
 
 _log = logging.getLogger(__name__)
@@ -37,13 +37,15 @@ _POLL_SECONDS: Final = 0.01
 class Endpoint:
     """Listens for clients of the model `name`."""
 
-    def __init__(self, name: str, service: Service, desk: AdapterDesk, context: Context) -> None:
-        self._service, self._desk, self._context = service, desk, context
+    def __init__(
+        self, name: str, service: Service, lora_manager: LoraManager, context: Context
+    ) -> None:
+        self._service, self._lora_manager, self._context = service, lora_manager, context
         self._name, self._address = name, endpoint_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._inode = 0
         self._clients: set[_Client] = set()
-        desk.on_change = self._greet_all
+        lora_manager.on_change = self._greet_all
 
     def open(self) -> None:
         """Start to listen, and let those in who wait: they are ready when the model is."""
@@ -83,10 +85,14 @@ class Endpoint:
                 client.put(msg.Drained(self._service.drain(seconds)))
             case msg.Submit(id=number, requests=work, tenant=tenant):
                 self._try(client, number, lambda s: self._service.submit(work, s, tenant=tenant))
-            case msg.Ask(id=number, call=call, tenant=tenant):
+            case msg.SubmitHttp(id=number, call=call, tenant=tenant):
                 self._try(client, number, lambda s: self._service.submit(call, s, tenant=tenant))
             case msg.Manage(id=number, body=body):
-                self._try(client, number, lambda sink: self._desk.handle(body, self._service, sink))
+                self._try(
+                    client,
+                    number,
+                    lambda sink: self._lora_manager.handle(body, self._service, sink),
+                )
 
     def _greet_all(self) -> None:
         """Tell every client what has changed."""
@@ -196,7 +202,7 @@ class _Client:
 
 
 class _ClientSink:
-    """Sends pieces to a client. It leaves when the client says so or goes."""
+    """Sends chunks to a client. It leaves when the client says so or goes."""
 
     request_id = ""
 
@@ -205,11 +211,11 @@ class _ClientSink:
         self.is_gone = False
         client.enter(self, number)
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """See `Sink`."""
         if is_last:
             self._client.leave(self._number)
-        self._client.put(*(self._message(piece) for piece in pieces))
+        self._client.put(*(self._message(chunk) for chunk in chunks))
 
     def fail(self, error: LmiError) -> None:
         """See `Sink`."""
@@ -220,7 +226,7 @@ class _ClientSink:
         """See `Sink`; costs nothing here."""
         return self.is_gone or self._client.is_gone
 
-    def _message(self, piece: Piece) -> msg.Output | msg.Part:
-        if isinstance(piece, Delta):
-            return msg.Output(self._number, piece)
-        return msg.Part(self._number, piece)
+    def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:
+        if isinstance(chunk, Delta):
+            return msg.Output(self._number, chunk)
+        return msg.HttpOutput(self._number, chunk)

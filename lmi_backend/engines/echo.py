@@ -23,7 +23,7 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest, Token
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 
 if TYPE_CHECKING:
@@ -121,22 +121,22 @@ class EchoEngine:
         if not request.stream:
             yield total
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
-        """Answer a body with itself, in lines. See `BodyEngine`."""
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """Answer a body with itself, in lines. See `HttpEngine`."""
         await self.check_health()
         *lines, last = call.body.splitlines(keepends=True) or [b""]
         headers = {"content-type": "application/json", "path": call.path}
         for line in lines:
-            yield Chunk(line, headers=headers)
+            yield HttpChunk(line, headers=headers)
             await asyncio.sleep(self._settings.token_seconds)
-        yield Chunk(last, is_last=True, headers=headers)
+        yield HttpChunk(last, is_last=True, headers=headers)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`; an adapter changes nothing here."""
+        """See `LoraEngine`; an adapter changes nothing here."""
         self._adapters[name] = folder
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         del self._adapters[name]
 
     def stats(self) -> EngineStats:

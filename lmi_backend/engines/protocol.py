@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
-    from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+    from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
     from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 
@@ -56,7 +56,7 @@ class Engine(Rank, Protocol):
         ...
 
 
-class Taker(Protocol):
+class Sink(Protocol):
     """Takes the deltas of a request."""
 
     def take(self, delta: Delta) -> None:
@@ -74,7 +74,7 @@ class Taker(Protocol):
 class DirectEngine(Protocol):
     """An engine that can do without a generator, which costs a wake-up of a task for each token."""
 
-    async def hand_on(self, request: GenerateRequest, taker: Taker) -> None:
+    async def hand_on(self, request: GenerateRequest, sink: Sink) -> None:
         """Generate, and let each delta be taken; cancelling aborts the request.
 
         Raises what `Engine.generate` raises.
@@ -82,10 +82,10 @@ class DirectEngine(Protocol):
         ...
 
 
-class BodyEngine(Protocol):
+class HttpEngine(Protocol):
     """An engine that reads whole HTTP bodies itself, such as OpenAI's."""
 
-    def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+    def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer; closing the generator aborts. Raises what `Engine.generate` raises."""
         ...
 
@@ -104,7 +104,7 @@ class TemplateEngine(Engine, Protocol):
         ...
 
 
-class AdapterEngine(Protocol):
+class LoraEngine(Protocol):
     """An engine that takes LoRA adapters while it serves."""
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:

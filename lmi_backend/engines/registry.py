@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.engines.protocol import (
-        AdapterEngine,
-        BodyEngine,
         DirectEngine,
         Engine,
+        HttpEngine,
+        LoraEngine,
         Rank,
-        Taker,
+        Sink,
     )
     from lmi_backend.generation import GenerateRequest
     from lmi_backend.ipc.engine import EngineConfig
@@ -94,17 +94,17 @@ def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object
     return factory(config)
 
 
-async def generate(engine: Engine, request: GenerateRequest, taker: Taker) -> None:
-    """Let an engine generate; `taker` gets each delta. See `Engine.generate`."""
+async def generate(engine: Engine, request: GenerateRequest, sink: Sink) -> None:
+    """Let an engine generate; `sink` gets each delta. See `Engine.generate`."""
     if hasattr(engine, "hand_on"):
-        await cast("DirectEngine", engine).hand_on(request, taker)
+        await cast("DirectEngine", engine).hand_on(request, sink)
         return
     async with aclosing(engine.generate(request)) as deltas:
         async for delta in deltas:
-            taker.take(delta)
+            sink.take(delta)
 
 
-def calls(engine: Engine) -> BodyEngine:
+def calls(engine: Engine) -> HttpEngine:
     """Return an engine that reads whole bodies.
 
     Raises:
@@ -113,10 +113,10 @@ def calls(engine: Engine) -> BodyEngine:
     if not hasattr(engine, "call"):
         problem = "holds an OpenAI body, which this model's engine does not read"
         raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
-    return cast("BodyEngine", engine)
+    return cast("HttpEngine", engine)
 
 
-def adapts(engine: Engine) -> AdapterEngine:
+def adapts(engine: Engine) -> LoraEngine:
     """Return an engine that takes adapters while it serves.
 
     Raises:
@@ -124,4 +124,4 @@ def adapts(engine: Engine) -> AdapterEngine:
     """
     if not hasattr(engine, "load_adapter"):
         raise RequestError("cannot be loaded by this model's engine", field="adapter")
-    return cast("AdapterEngine", engine)
+    return cast("LoraEngine", engine)

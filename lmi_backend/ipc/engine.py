@@ -19,7 +19,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     passthrough: dict[str, str] = {}
     """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
     front_end: dict[str, Any] = {}
-    """Arguments of the engine's own HTTP server, which a `BodyEngine` answers with."""
+    """Arguments of the engine's own HTTP server, which a `HttpEngine` answers with."""
     custom_file: str = ""
     """The user's model.py; empty for none."""
     custom_handler: str = "handle"
@@ -43,9 +43,9 @@ class Capabilities(msgspec.Struct, frozen=True, array_like=True):
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
     calls: bool = False
-    """Whether it is a `BodyEngine`."""
+    """Whether it is a `HttpEngine`."""
     adapters: bool = False
-    """Whether it is an `AdapterEngine`."""
+    """Whether it is an `LoraEngine`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):

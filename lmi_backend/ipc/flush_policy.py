@@ -17,7 +17,7 @@ _SHORTEST: Final = 0.005
 _LONGEST: Final = 0.05
 
 
-class Pace(msgspec.Struct, frozen=True, array_like=True):
+class FlushPolicy(msgspec.Struct, frozen=True, array_like=True):
     """When a worker hands on what its engine has generated.
 
     A response costs the same however many tokens share it. So at any load the responses of all
@@ -35,12 +35,12 @@ class Pace(msgspec.Struct, frozen=True, array_like=True):
     @classmethod
     def of(
         cls, cores: int, workers: int, flush_seconds: float | None = None, min_tokens: int = 1
-    ) -> Pace:
+    ) -> FlushPolicy:
         """Return the pace of one of the workers of a stub on a machine with so many cores."""
         together = min(cores * _SHARE / _RESPONSE_SECONDS, _MOST_RESPONSES)
         return cls(together / workers, flush_seconds, min_tokens)
 
-    def gap(self, streams: float) -> float:
+    def interval(self, streams: float) -> float:
         """Return the seconds between two responses of a stream, 0 for no wait at all."""
         if self.flush_seconds is not None:
             return self.flush_seconds

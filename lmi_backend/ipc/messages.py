@@ -2,10 +2,10 @@
 
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub says `Start`, the worker `Ready` or
-`StartFailed`. Then `Submit`, `Ask`, `Adapt` and `Abort` go in, `Output`, `Part` and
-`Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or the
-end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all but
-rank 0 only beat.
+`StartFailed`. Then `Submit`, `SubmitHttp`, `SetAdapter` and `Abort` go in, `Output`, `HttpOutput`
+and `Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or
+the end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all
+but the leader, rank 0, only beat.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
-from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.flush_policy import FlushPolicy
 
 PROTOCOL: Final = 5
 HEARTBEAT_SECONDS: Final = 1.0
@@ -47,7 +47,7 @@ class Start(_Message, frozen=True):
 
     engine: str
     config: EngineConfig
-    pace: Pace = Pace()
+    pace: FlushPolicy = FlushPolicy()
     hang_seconds: float = 0.0
     """Without a step of an engine that has requests, after which it is dead; 0: never."""
 
@@ -61,17 +61,17 @@ class Submit(_Message, frozen=True):
     """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
 
 
-class Ask(_Message, frozen=True):
+class SubmitHttp(_Message, frozen=True):
     """Answer a whole body."""
 
     id: int
-    call: Call
+    call: HttpRequest
     tenant: str = ""
     """See `Submit`."""
 
 
-class Adapt(_Message, frozen=True):
-    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `Part`."""
+class SetAdapter(_Message, frozen=True):
+    """Load a LoRA adapter, or forget it where `folder` is empty. Answered by one `HttpOutput`."""
 
     id: int
     name: str
@@ -119,17 +119,17 @@ class StartFailed(_Message, frozen=True):
 
 
 class Output(_Message, frozen=True):
-    """A piece of an answer."""
+    """A chunk of an answer."""
 
     id: int
-    piece: Delta
+    chunk: Delta
 
 
-class Part(_Message, frozen=True):
-    """A piece of the answer to an `Ask`."""
+class HttpOutput(_Message, frozen=True):
+    """A chunk of the answer to a `SubmitHttp`."""
 
     id: int
-    piece: Chunk
+    chunk: HttpChunk
 
 
 class Failure(_Message, frozen=True):
@@ -163,7 +163,7 @@ class Welcome(_Message, frozen=True):
 
 
 class Manage(_Message, frozen=True):
-    """A management request of an endpoint's client. Answered by one `Part`."""
+    """A management request of an endpoint's client. Answered by one `HttpOutput`."""
 
     id: int
     body: dict[str, Any]
@@ -197,9 +197,9 @@ class Health(_Message, frozen=True):
     """What is wrong with each worker that is not ready."""
 
 
-ToWorker = Challenge | Accepted | Start | Submit | Ask | Adapt | Abort | Stop
-FromClient = Hello | Submit | Ask | Manage | Abort | Drain | AskHealth
-ToClient = Welcome | Output | Part | Failure | Drained | Health
-FromWorker = Hello | Ready | StartFailed | Output | Part | Failure | Heartbeat
-Work = tuple[GenerateRequest, ...] | Call
+ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abort | Stop
+FromClient = Hello | Submit | SubmitHttp | Manage | Abort | Drain | AskHealth
+ToClient = Welcome | Output | HttpOutput | Failure | Drained | Health
+FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Failure | Heartbeat
+Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

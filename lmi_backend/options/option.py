@@ -31,7 +31,7 @@ Scope = Literal[
     "partition",
     "other handlers",
 ]
-FateWord = Literal["mapped", "passed", "ignored", "refused"]
+StatusWord = Literal["mapped", "passed", "ignored", "refused"]
 
 PREFIX = "option."
 
@@ -74,10 +74,10 @@ def same(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Fate:
+class Status:
     """What becomes of an option under one engine."""
 
-    word: FateWord
+    word: StatusWord
     detail: str
     """Where it goes, why it is ignored, or what to use instead."""
 
@@ -115,7 +115,7 @@ class Option(Generic[T]):
     """What LMI's guide documents for the engine: handed on when nobody sets it."""
     unused_by: Mapping[str, str] = field(default_factory=dict)
     """Engine to why it does nothing there."""
-    fate: Literal["mapped", "ignored", "refused"] = "mapped"
+    status: Literal["mapped", "ignored", "refused"] = "mapped"
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""
     harmless: tuple[T, ...] = ()
@@ -141,15 +141,15 @@ class Option(Generic[T]):
             return f"OPTION_{stem.upper() if stem.islower() else stem}"
         return f"SERVING_{self.name.upper()}"
 
-    def fate_under(self, engine: str) -> Fate:
+    def status_under(self, engine: str) -> Status:
         """Return what becomes of it when the model runs on an engine the row speaks of."""
-        if self.fate != "mapped":
-            return Fate(self.fate, self.reason)
+        if self.status != "mapped":
+            return Status(self.status, self.reason)
         if engine in self.unused_by:
-            return Fate("ignored", self.unused_by[engine])
+            return Status("ignored", self.unused_by[engine])
         argument = self.engine_args.get(adapter_of(engine))
         if argument:
-            return Fate("mapped", f"{adapter_of(engine)} {argument}")
+            return Status("mapped", f"{adapter_of(engine)} {argument}")
         if self.plan_field:
-            return Fate("mapped", f"plan {self.plan_field}")
-        return Fate("ignored", f"{engine} has nothing like it")
+            return Status("mapped", f"plan {self.plan_field}")
+        return Status("ignored", f"{engine} has nothing like it")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
-from lmi_backend.options.option import PREFIX, Fate, Option
+from lmi_backend.options.option import PREFIX, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Finding, Setting
 from lmi_backend.options.sources import FILE_NAME
@@ -127,7 +127,7 @@ def _written(entry: Property) -> Setting:
 
 
 class _Collector:
-    """Gives each setting its fate: the first source wins, two that differ within it are refused."""
+    """Gives each setting its status: the first source wins; two that differ in it are refused."""
 
     def __init__(self, engine: str) -> None:
         self.errors: list[OptionError] = []
@@ -147,7 +147,7 @@ class _Collector:
                 if last[key] is setting:
                     self._try(key, setting)
                 else:
-                    self._find(setting, Fate("ignored", f"{last[key].origin} repeats it"))
+                    self._find(setting, Status("ignored", f"{last[key].origin} repeats it"))
             self._seal()
 
     def add_bare(self, environment: Mapping[str, str]) -> None:
@@ -158,13 +158,13 @@ class _Collector:
 
     def add_variables(self, environment: Mapping[str, str]) -> None:
         """Add the variables that are no options."""
-        for name, fate in VARIABLES.items():
+        for name, status in VARIABLES.items():
             for variable in environment if name.endswith("*") else (name,):
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
-                    self._add_variable(Setting(variable, value, sources.ORIGIN), fate)
+                    self._add_variable(Setting(variable, value, sources.ORIGIN), status)
         for setting in sources.unknown(environment):
             hint = closest(setting.name, sources.SERVING_VARIABLES)
-            self._find(setting, Fate("ignored", f"LMI has no such variable{hint}"))
+            self._find(setting, Status("ignored", f"LMI has no such variable{hint}"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
@@ -185,22 +185,22 @@ class _Collector:
             self._add(key, setting)
         except OptionError as error:
             self.errors.append(error)
-            self._find(setting, Fate("refused", error.problem))
+            self._find(setting, Status("refused", error.problem))
 
     def _add(self, key: str, setting: Setting) -> None:
         option = find_option(key, self._engine)
         name = option.name if option else key
         if name in self._sealed:
             winner = self._sealed[name]
-            self._find(setting, Fate("ignored", f"{winner.name} ({winner.origin}) wins"))
+            self._find(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
         elif option is None:
             self._add_unknown(key, setting)
-        elif option.fate == "mapped":
+        elif option.status == "mapped":
             self._add_mapped(option, setting)
-        elif option.fate == "refused" and not _is_harmless(option, setting):
+        elif option.status == "refused" and not _is_harmless(option, setting):
             raise _error(setting, f"is not supported: {option.reason}")
         else:
-            self._find(setting, Fate("ignored", option.reason))
+            self._find(setting, Status("ignored", option.reason))
 
     def _add_mapped(self, option: Option[Any], setting: Setting) -> None:
         value = _parse(option, setting)
@@ -210,23 +210,23 @@ class _Collector:
             raise _error(setting, problem)
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
-        self._find(setting, option.fate_under(self._engine))
+        self._find(setting, option.status_under(self._engine))
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
         if not key.startswith(PREFIX):
             raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
         self._passthrough[key.removeprefix(PREFIX)] = setting
-        self._find(setting, Fate("passed", ""))
+        self._find(setting, Status("passed", ""))
 
-    def _add_variable(self, setting: Setting, fate: Fate) -> None:
-        if fate.word == "refused":
+    def _add_variable(self, setting: Setting, status: Status) -> None:
+        if status.word == "refused":
             if setting.value.lower() in ("false", "0"):
                 return
-            self.errors.append(_error(setting, f"is not supported: {fate.detail}"))
-        self._find(setting, fate)
+            self.errors.append(_error(setting, f"is not supported: {status.detail}"))
+        self._find(setting, status)
 
-    def _find(self, setting: Setting, fate: Fate) -> None:
-        self._findings.append(Finding(setting, fate))
+    def _find(self, setting: Setting, status: Status) -> None:
+        self._findings.append(Finding(setting, status))
 
 
 def closest(word: str, known: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.redaction import masked
 
 if TYPE_CHECKING:
-    from lmi_backend.options.option import Fate
+    from lmi_backend.options.option import Status
 
 _SHOWN = 200
 
@@ -39,7 +39,7 @@ class Finding:
     """A setting and what becomes of it."""
 
     setting: Setting
-    fate: Fate
+    status: Status
 
     def __str__(self) -> str:
-        return f"{self.setting} is {self.fate.word}: {self.fate.detail}"
+        return f"{self.setting} is {self.status.word}: {self.status.detail}"

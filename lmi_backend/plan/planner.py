@@ -21,7 +21,7 @@ from lmi_backend.plan.model_source import find_model
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, rank_fields
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Strategy
-from lmi_backend.plan.verdict import fate_of
+from lmi_backend.plan.verdict import status_of
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 from lmi_backend.structures import StructureBounds
 
@@ -48,7 +48,7 @@ def make_plan(
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    ignored = (finding for finding in options.findings if finding.fate.word == "ignored")
+    ignored = (finding for finding in options.findings if finding.status.word == "ignored")
     notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
     _refuse_what_is_not_served(options, facts)
     custom = find_custom(options)
@@ -168,15 +168,15 @@ def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str
     known = signature(adapter_of(engine), python) if options.passthrough else None
     passed = {}
     for name, setting in options.passthrough.items():
-        fate = fate_of(PREFIX + name, engine, known)
-        if fate.word == "refused":
+        status = status_of(PREFIX + name, engine, known)
+        if status.word == "refused":
             raise OptionError(
-                fate.detail, option=setting.name, value=setting.shown, origin=setting.origin
+                status.detail, option=setting.name, value=setting.shown, origin=setting.origin
             )
-        if fate.word == "passed":
+        if status.word == "passed":
             passed[name] = setting.value
         else:
-            notes.append(f"{setting} is ignored: {fate.detail}")
+            notes.append(f"{setting} is ignored: {status.detail}")
     return passed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lmi_backend.options.option import PREFIX, Fate, adapter_of
+from lmi_backend.options.option import PREFIX, Status, adapter_of
 from lmi_backend.options.resolve import closest
 from lmi_backend.options.table import KEYS, find_option
 from lmi_backend.plan.signature import recorded_signature
@@ -23,21 +23,21 @@ _TO_CHOOSE = {
 }
 
 
-def fate_of(key: str, engine: str, signature: Signature | None) -> Fate:
-    """Return the fate of a key under an engine whose arguments are these, if they are known."""
+def status_of(key: str, engine: str, signature: Signature | None) -> Status:
+    """Return the status of a key under an engine whose arguments are these, if they are known."""
     option = find_option(key, engine)
     if option is not None:
-        return option.fate_under(engine)
+        return option.status_under(engine)
     name = key.removeprefix(PREFIX)
     adapter = adapter_of(engine)
     if signature is not None and name in signature.arguments:
-        return Fate("passed", f"{adapter} {name}")
+        return Status("passed", f"{adapter} {name}")
     if other := _owner(key, name):
         detail = f"it is an option of {other}, and this model runs on {engine}"
-        return Fate("ignored", f"{detail} ({_TO_CHOOSE[other]} chooses {other})")
+        return Status("ignored", f"{detail} ({_TO_CHOOSE[other]} chooses {other})")
     if engine == "echo" or _may_be_newer(key, signature):
-        return Fate("passed", f"{adapter} {name}, which {adapter} itself has to accept")
-    return Fate("refused", _unknown(key, adapter, signature))
+        return Status("passed", f"{adapter} {name}, which {adapter} itself has to accept")
+    return Status("refused", _unknown(key, adapter, signature))
 
 
 def _owner(key: str, name: str) -> str:

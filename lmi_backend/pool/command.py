@@ -14,7 +14,7 @@ from lmi_backend.ipc.environment import (
     SAFE_PATH_VARIABLE,
     TOKEN_VARIABLE,
 )
-from lmi_backend.pool.mpirun import is_job_variable, meeting_place, mpirun
+from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 
@@ -28,7 +28,7 @@ CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
 
 
 @dataclass(frozen=True)
-class Place:
+class LaunchContext:
     """Where a worker is started."""
 
     index: int
@@ -57,7 +57,9 @@ class WorkerCommand:
     """Names and values that its lines must not show, beside those its environment names so."""
 
 
-def worker_command(plan: EnginePlan, place: Place, environment: Mapping[str, str]) -> WorkerCommand:
+def worker_command(
+    plan: EnginePlan, place: LaunchContext, environment: Mapping[str, str]
+) -> WorkerCommand:
     """Return how to start a worker.
 
     `environment` is the stub's; the worker's is a changed copy.
@@ -92,7 +94,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_environment(
-    plan: EnginePlan, place: Place, inherited: Mapping[str, str]
+    plan: EnginePlan, place: LaunchContext, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what differs from the stub's environment; ranks on other nodes get it too."""
     library_path = inherited.get("LD_LIBRARY_PATH", "")
@@ -148,11 +150,11 @@ def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[s
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
 
 
-def _rank_environment(plan: EnginePlan, place: Place) -> dict[str, str]:
-    return meeting_place(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+def _rank_environment(plan: EnginePlan, place: LaunchContext) -> dict[str, str]:
+    return rendezvous(plan, place.master_port) | {GROUP_VARIABLE: place.group}
 
 
-def _open_mpi(plan: EnginePlan, place: Place) -> dict[str, str]:
+def _open_mpi(plan: EnginePlan, place: LaunchContext) -> dict[str, str]:
     """Keep what Open MPI shares in the worker's folder: killed processes leave it behind.
 
     In Python mode too: TensorRT-LLM uses MPI by itself. The names are those of 5 and 4.

@@ -20,14 +20,14 @@ from lmi_backend.errors import (
 )
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineConfig
-from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import BACKLOG, Handshakes
-from lmi_backend.pool.command import Place, worker_command
+from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause
 from lmi_backend.pool.process import WorkerProcess, describe_exit
-from lmi_backend.pool.rank_group import Ranks, Worker
+from lmi_backend.pool.rank_group import RankGroup, Worker
 from lmi_backend.private_folders import secure_caches
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def start_worker(
     token = secrets.token_hex(16)
     with _listen(plan, folder / f"{index}.sock") as (listener, address):
         port = _free_port() if plan.processes > 1 else 0
-        place = Place(index, folder, address, token, port)
+        place = LaunchContext(index, folder, address, token, port)
         command = worker_command(plan, place, os.environ)
         secure_caches(command.environment, plan.engine)
         process = WorkerProcess(command, on_line)
@@ -82,7 +82,7 @@ def start_worker(
             raise
     in_order = [connections[rank] for rank in range(plan.processes)]
     # The user's own code has no other way to learn on every rank what is asked.
-    ranks = Ranks(in_order, process.pid, shares_all=plan.engine == CUSTOM)
+    ranks = RankGroup(in_order, process.pid, shares_all=plan.engine == CUSTOM)
     return Worker(name, process, ranks, capabilities)
 
 
@@ -189,9 +189,9 @@ def _advice(words: str, status: int | None = None) -> str:
     return f"; likely cause: {cause}" if cause else ""
 
 
-def _pace(plan: EnginePlan) -> Pace:
+def _pace(plan: EnginePlan) -> FlushPolicy:
     cores = len(os.sched_getaffinity(0))
-    return Pace.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
+    return FlushPolicy.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
 
 
 def _engine_config(plan: EnginePlan) -> EngineConfig:

@@ -39,7 +39,7 @@ def mpirun(plan: EnginePlan, variables: Sequence[str]) -> tuple[str, ...]:
     return (*words, *plan.mpi_options)
 
 
-def meeting_place(plan: EnginePlan, port: int) -> dict[str, str]:
+def rendezvous(plan: EnginePlan, port: int) -> dict[str, str]:
     """Return where the ranks of a worker find each other, in torch's words."""
     host = plan.hosts[0] if plan.hosts else "127.0.0.1"
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}

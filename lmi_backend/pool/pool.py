@@ -25,7 +25,7 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
-from lmi_backend.pool.rank_group import WorkerFigures
+from lmi_backend.pool.rank_group import WorkerStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -169,10 +169,10 @@ class Pool:
                 trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
             )
 
-    def figures(self) -> list[WorkerFigures]:
+    def figures(self) -> list[WorkerStats]:
         """Return the figures of each worker."""
         return [
-            WorkerFigures(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            WorkerStats(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
             for slot in self._slots
         ]
 
@@ -230,7 +230,7 @@ class Pool:
                     _log.exception("worker %s: what it said could not be handled", slot.name)
                     worker.kill()
                     how = f"was ended: {type(error).__name__} in the stub"
-                    listener.on_death(slot.index, self._bury(slot, worker, how))
+                    listener.on_death(slot.index, self._reap(slot, worker, how))
             if self._closing.is_set() or not self._restart(slot):
                 return
 
@@ -246,9 +246,9 @@ class Pool:
                 if slot.is_dying:
                     worker.kill()
                 # The requests of a worker that was told to stop have been failed by itself.
-                listener.on_death(slot.index, self._bury(slot, worker, "was stopped"))
+                listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
                 return
-            listener.on_death(slot.index, self._bury(slot, worker, worker.bury(error)))
+            listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
 
     def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
         """Take what a message says about the worker itself."""
@@ -260,7 +260,7 @@ class Pool:
                 slot.worker, slot.trouble = None, "its engine died and it is being restarted"
                 slot.is_dying = True
 
-    def _bury(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
+    def _reap(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
         """Forget a worker; return what its requests are told."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()

@@ -28,7 +28,7 @@ _ERROR: Final = 400  # the first HTTP status that is one
 
 
 @dataclass(frozen=True)
-class WorkerFigures:
+class WorkerStats:
     """Figures of a worker since the start of its model."""
 
     stats: EngineStats
@@ -43,7 +43,7 @@ class Worker:
     """A worker that is ready. `start_worker` makes one."""
 
     def __init__(
-        self, name: str, process: WorkerProcess, ranks: Ranks, capabilities: Capabilities
+        self, name: str, process: WorkerProcess, ranks: RankGroup, capabilities: Capabilities
     ) -> None:
         self.name = name
         self.capabilities = capabilities
@@ -89,7 +89,7 @@ class Worker:
         self._process.kill()
         self._ranks.close()
 
-    def bury(self, error: WorkerError) -> str:
+    def reap(self, error: WorkerError) -> str:
         """End what is left of a dead worker; return how it died, which began with `error`."""
         status = self._process.wait(POLL_SECONDS)
         self.kill()
@@ -103,17 +103,17 @@ class Worker:
         match message:
             case msg.Failure(message=text):
                 return msgspec.structs.replace(message, message=redact(text))
-            case msg.Part(piece=piece) if piece.status >= _ERROR:
-                body = redact(piece.data.decode("utf-8", "surrogateescape"))
+            case msg.HttpOutput(chunk=chunk) if chunk.status >= _ERROR:
+                body = redact(chunk.data.decode("utf-8", "surrogateescape"))
                 data = body.encode("utf-8", "surrogateescape")
                 return msgspec.structs.replace(
-                    message, piece=msgspec.structs.replace(piece, data=data)
+                    message, chunk=msgspec.structs.replace(chunk, data=data)
                 )
             case _:
                 return message
 
 
-class Ranks:
+class RankGroup:
     """The connections of a worker that is ready; rank 0 gets requests and gives answers.
 
     Args:

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.repository.tensors import Tensor
-    from lmi_backend.repository.variants import Entry
+    from lmi_backend.repository.variants import Variant
 
 WARMUP_FILE: str = "prompt"
 """File in the model's warmup folder."""
 
 
 def model_config(
-    *, name: str, parameters: Mapping[str, str], entry: Entry = MAIN, warmup: bool = False
+    *, name: str, parameters: Mapping[str, str], entry: Variant = MAIN, warmup: bool = False
 ) -> dict[str, Any]:
     """Return the ModelConfig of a model, in the order of a written file.
 

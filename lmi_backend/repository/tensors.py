@@ -81,7 +81,7 @@ INPUTS: Final = (
     Tensor("headers", _S, 1, "HTTP headers of `request`, as a JSON object."),
     Tensor("image", _S, -1, "Images in base64, for models that take them."),
     Tensor("embedding_request", _S, 1, "JSON with `input`: its embedding is wanted."),
-    Tensor("stream", _B, 1, "Answer in pieces as they are generated. Default false."),
+    Tensor("stream", _B, 1, "Answer in chunks as they are generated. Default false."),
     Tensor("sampling_parameters", _S, 1, "Parameters as one JSON object."),
     Tensor(
         "exclude_input_in_output",
@@ -110,7 +110,7 @@ OUTPUTS: Final = (
     RESPONSE,
     Tensor("headers", _S, 1, "HTTP status and headers of `response` as JSON, with its first part."),
     Tensor("details", _S, -1, "LMI: the details object as JSON, with the last response."),
-    Tensor("index", _U, 1, "LMI: which answer a piece belongs to, where there are several."),
+    Tensor("index", _U, 1, "LMI: which answer a chunk belongs to, where there are several."),
     Tensor("finish_reason", _S, -1, "Why the answer ended; None before the end."),
     Tensor("stop_reason", _S, -1, "What ended it: a stop string or token id."),
     Tensor("cumulative_logprob", _F, -1, "Sum of the tokens' log probabilities so far."),
@@ -161,7 +161,7 @@ TRTLLM_INPUTS: Final = (
     Tensor("return_perf_metrics", _B, 1, "Accepted; there are none."),
     *_RETURNS,
     Tensor("beam_width", _I, 1, "Accepted where it is 1."),
-    Tensor("stream", _B, 1, "Answer in pieces as they are generated. Default false."),
+    Tensor("stream", _B, 1, "Answer in chunks as they are generated. Default false."),
     *_LLMAPI,
     Tensor("stop", _B, 1, "With the id of a running request: end it."),
     Tensor(

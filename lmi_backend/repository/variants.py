@@ -23,11 +23,11 @@ from lmi_backend.repository.tensors import (
 SHARES: Final = "shares"
 """Parameter of an alias model: the model whose workers it uses."""
 CLIENTS: Final = "clients"
-"""Parameter of an alias model: for whose clients it is, a key of `ENTRIES`."""
+"""Parameter of an alias model: for whose clients it is, a key of `VARIANTS`."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class Variant:
     """One form of a model."""
 
     clients: str
@@ -44,24 +44,24 @@ class Entry:
         return name if self is MAIN else f"{name}_{self.clients}"
 
 
-MAIN: Final = Entry(
+MAIN: Final = Variant(
     "vllm", "LMI, vllm-backend and OpenAI bodies, streamed or not; holds the workers"
 )
-ENTRIES: Final = {
+VARIANTS: Final = {
     entry.clients: entry
     for entry in (
         MAIN,
-        Entry(
+        Variant(
             "trtllm",
             "TensorRT-LLM-backend clients, whose tensors have a batch dimension",
             TRTLLM_INPUTS,
             TRTLLM_OUTPUTS,
             max_batch_size=64,
         ),
-        Entry(
+        Variant(
             "infer", "clients of /infer and ModelInfer, one response a request", is_decoupled=False
         ),
-        Entry(
+        Variant(
             "raw",
             "whole bodies through /infer with Inference-Header-Content-Length: 0, and SageMaker's "
             "/invocations",

@@ -15,7 +15,7 @@ from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped,
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import DIGEST, RECORD, Record, new_salt
-from lmi_backend.repository.variants import CLIENTS, ENTRIES, SHARES
+from lmi_backend.repository.variants import CLIENTS, SHARES, VARIANTS
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
@@ -102,7 +102,7 @@ def write_alias_model(
 
     Returns and raises what `write_model` does.
     """
-    entry = ENTRIES[clients]
+    entry = VARIANTS[clients]
     parameters = {SHARES: name, CLIENTS: clients}
     config = model_config(name=entry.model_name(name), parameters=parameters, entry=entry)
     text = stamped(f": {entry.help}", __version__, render(config))

@@ -10,14 +10,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.schema.body_reply import BodyReply, LmiBodyReply, as_lmi
 from lmi_backend.schema.embedding import read_lmi_embedding
 from lmi_backend.schema.legacy_chat import LegacyChatReply
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
-from lmi_backend.schema.reply import AdapterChange, Taken
+from lmi_backend.schema.reply import AdapterChange, ParsedRequest
 from lmi_backend.schema.values import OBJECT, STRING, read_value
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ TENANT_HEADERS: Final = ("x-gateway-inference-fairness-id", "x-tenant-id")
 """The first one there counts; it is what Kubernetes' inference gateways call it."""
 
 
-def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
+def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedRequest:
     """Read the `request` tensor, with `path` and `headers` beside it.
 
     Raises:
@@ -62,7 +62,7 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> Taken:
         raise as_lmi(error) from error
 
 
-def of_tenant(taken: Taken, named: Mapping[str, Any], *names: str) -> Taken:
+def of_tenant(taken: ParsedRequest, named: Mapping[str, Any], *names: str) -> ParsedRequest:
     """Return a request with the tenant that one of some names says, if one does.
 
     Raises:
@@ -74,25 +74,25 @@ def of_tenant(taken: Taken, named: Mapping[str, Any], *names: str) -> Taken:
     return taken
 
 
-def make_body(inputs: Any, named: Mapping[str, Any]) -> Taken:
+def make_body(inputs: Any, named: Mapping[str, Any]) -> ParsedRequest:
     """Return tensors and parameters as the LMI body they stand for: the user's code reads it."""
     top = {name: value for name, value in named.items() if name in _TOP}
     parameters = {name: value for name, value in named.items() if name not in _TOP}
     body = {"inputs": inputs, "parameters": parameters} | top
-    return Taken(Call(LMI_PATH, json.dumps(body).encode()), BodyReply())
+    return ParsedRequest(HttpRequest(LMI_PATH, json.dumps(body).encode()), BodyReply())
 
 
-def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Taken:
+def _read(text: str, path: str, headers: dict[str, str], context: Context) -> ParsedRequest:
     if context.is_custom and path in _LMI_PATHS and not _is_management(text):
-        return Taken(Call(LMI_PATH, text.encode(), headers), BodyReply())
+        return ParsedRequest(HttpRequest(LMI_PATH, text.encode(), headers), BodyReply())
     if path not in _LMI_PATHS:
         if path not in _SERVED:
             shown = ", ".join(sorted(_SERVED))
             raise RequestError("is not served", field="path", value=path, accepted=shown)
-        return Taken(Call(path, text.encode(), headers), BodyReply())
+        return ParsedRequest(HttpRequest(path, text.encode(), headers), BodyReply())
     body = read_json("request", text)
     if "requestType" in body:
-        return Taken(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
+        return ParsedRequest(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
     # The order of LMI's own look at a body.
     if "prompt" not in body and "inputs" in body:
         return _read_lmi(body, headers, context)
@@ -100,7 +100,7 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Ta
         if name in body:
             is_legacy = path == LMI_PATH and context.dialect == "legacy" and name == "messages"
             reply = LegacyChatReply() if is_legacy else BodyReply()
-            return Taken(Call(address, text.encode(), headers), reply)
+            return ParsedRequest(HttpRequest(address, text.encode(), headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
     raise RequestError("holds no prompt", field="request", accepted=accepted)
 
@@ -110,10 +110,10 @@ def _is_management(text: str) -> bool:
     return "_ADAPTER" in text and "_ADAPTER" in str(read_json("request", text).get("requestType"))
 
 
-def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> Taken:
+def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> ParsedRequest:
     if context.is_embedding:
         taken = read_lmi_embedding(body["inputs"], context, is_body=True)
-        return Taken(taken.work, LmiBodyReply(taken.reply))
+        return ParsedRequest(taken.work, LmiBodyReply(taken.reply))
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Response
 
 _ERROR: Final = 400
@@ -41,9 +41,9 @@ class LmiBodyReply:
     def outputs(self, names: frozenset[str]) -> None:
         self.inner.outputs = names
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        responses: list[Response] = self.inner.responses(pieces, is_last=is_last)
+        responses: list[Response] = self.inner.responses(chunks, is_last=is_last)
         if responses and not self._has_written and "headers" in self.outputs:
             head = {"status": 200, "content-type": self.inner.content_type}
             responses[0] |= {"headers": json.dumps(head)}
@@ -60,22 +60,22 @@ class BodyReply:
     """Bytes as they come; an HTTP error becomes an error whose text is the body."""
 
     outputs: frozenset[str] = frozenset()
-    _first: Chunk | None = None
+    _first: HttpChunk | None = None
     _held: list[bytes] = field(default_factory=list)
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
         responses = []
-        for piece in pieces:
-            if isinstance(piece, Chunk):
-                responses += self._chunk(piece, is_last=is_last)
+        for chunk in chunks:
+            if isinstance(chunk, HttpChunk):
+                responses += self._chunk(chunk, is_last=is_last)
         return responses
 
     def failure(self, error: LmiError) -> LmiError:
         """See `Reply`."""
         return error if isinstance(error, HttpError) else as_lmi(error)
 
-    def _chunk(self, chunk: Chunk, *, is_last: bool) -> list[Response]:
+    def _chunk(self, chunk: HttpChunk, *, is_last: bool) -> list[Response]:
         is_first = self._first is None
         self._first = self._first or chunk
         if self._first.status >= _ERROR:

@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmi_backend.errors import EngineError, RequestError
-from lmi_backend.generation import Call, Chunk
+from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.prompts import read_prompts
-from lmi_backend.schema.reply import Response, Taken, rename_prompt
+from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.vllm import asked_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
 _PATH = "/v1/embeddings"
 _SERVER_ERROR = 500
 
 
-def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> Taken:
+def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> ParsedRequest:
     """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
 
     Raises:
@@ -34,11 +34,13 @@ def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> Taken
     asked: dict[str, Any] = {"input": prompts}
     if not context.normalize:
         asked["use_activation"] = False
-    call = Call(_PATH, json.dumps(asked).encode())
-    return Taken(call, EmbeddingReply("inputs", "response" if is_body else "generated_text"))
+    call = HttpRequest(_PATH, json.dumps(asked).encode())
+    return ParsedRequest(
+        call, EmbeddingReply("inputs", "response" if is_body else "generated_text")
+    )
 
 
-def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
+def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
     """Read an `embedding_request`: the engine's own embeddings endpoint answers it.
 
     Raises:
@@ -53,8 +55,10 @@ def read_embedding(inputs: Mapping[str, list[Any]]) -> Taken:
     if isinstance(dimensions, list) and dimensions:
         dimensions = dimensions[0]
     asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
-    call = Call(_PATH, json.dumps(asked).encode())
-    return Taken(call, EmbeddingReply("embedding_request", "text_output", asked_outputs(inputs)))
+    call = HttpRequest(_PATH, json.dumps(asked).encode())
+    return ParsedRequest(
+        call, EmbeddingReply("embedding_request", "text_output", asked_outputs(inputs))
+    )
 
 
 @dataclass
@@ -69,12 +73,12 @@ class EmbeddingReply:
     _data: bytes = b""
     _status: int = 200
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        for piece in pieces:
-            if isinstance(piece, Chunk):
-                self._status = piece.status if not self._data else self._status
-                self._data += piece.data
+        for chunk in chunks:
+            if isinstance(chunk, HttpChunk):
+                self._status = chunk.status if not self._data else self._status
+                self._data += chunk.data
         if not is_last:
             return []
         answer = json.loads(self._data or b"{}")

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.schema.body_reply import BodyReply
-from lmi_backend.schema.formats.pieces import dump
+from lmi_backend.schema.formats.chunks import dump
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Response
 
 _EVENT = "data: "
@@ -20,12 +20,12 @@ _EVENT = "data: "
 class LegacyChatReply(BodyReply):
     """OpenAI's answer, but for how it ended: eos_token, or stop_sequence."""
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        responses = super().responses(pieces, is_last=is_last)
+        responses = super().responses(chunks, is_last=is_last)
         for response in responses:
             data = response.get("response")
-            # Most pieces of a stream do not end anything.
+            # Most chunks of a stream do not end anything.
             if isinstance(data, bytes) and b'"finish_reason":"' in data.replace(b" ", b""):
                 response["response"] = _translate(data.decode("utf-8"))
         return responses

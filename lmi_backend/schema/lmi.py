@@ -12,13 +12,13 @@ from lmi_backend.schema.formats import Asked as FormatAsked
 from lmi_backend.schema.formats import Format, make_format
 from lmi_backend.schema.parameters import Asked, answers_wanted, make_sampling, read_parameters
 from lmi_backend.schema.prompts import Prompt, read_prompts
-from lmi_backend.schema.reply import Output, Response, Taken, rename_prompt
+from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
 _MAX_TOKENS: Final = 30
@@ -27,7 +27,9 @@ _MOST_ANSWERS: Final = 16_384
 _FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
 
 
-def read_lmi(inputs: Any, named: dict[str, Any], context: Context, *, is_body: bool) -> Taken:
+def read_lmi(
+    inputs: Any, named: dict[str, Any], context: Context, *, is_body: bool
+) -> ParsedRequest:
     """Read an LMI request.
 
     Args:
@@ -66,7 +68,7 @@ def read_lmi(inputs: Any, named: dict[str, Any], context: Context, *, is_body: b
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
-    return Taken(requests, LmiReply(wanted, body), tuple(dropped), asked.get("tenant", ""))
+    return ParsedRequest(requests, LmiReply(wanted, body), tuple(dropped), asked.get("tenant", ""))
 
 
 def _wanted(asked: Asked, prompts: list[Prompt], context: Context, *, is_list: bool) -> FormatAsked:
@@ -148,23 +150,23 @@ class LmiReply:
         """Type of the body."""
         return self.body.content_type if self.body is not None else ""
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        deltas = [piece for piece in pieces if isinstance(piece, Delta)]
+        deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
         if self.body is None and "response" in self.outputs:
             self.body = make_format("", self.asked)
         if self.body is not None:
             text = self.body.write(deltas)
             return [{"response": text}] if text or is_last else []
         if self.asked.stream:
-            return [self._piece(delta) for delta in deltas]
+            return [self._chunk(delta) for delta in deltas]
         return self._at_once(deltas, is_last=is_last)
 
     def failure(self, error: LmiError) -> LmiError:
         """See `Reply`."""
         return rename_prompt(error, "inputs")
 
-    def _piece(self, delta: Delta) -> Response:
+    def _chunk(self, delta: Delta) -> Response:
         """One answer's next text; with its end the whole."""
         texts = self._texts.setdefault(delta.index, [])
         texts.append(delta.text)

@@ -10,7 +10,7 @@ from lmi_backend.errors import LmiError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lmi_backend.generation import Call, GenerateRequest, Piece
+    from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 
 Value = str | bytes | int | float
 Output = Value | list[str] | list[int] | list[float]
@@ -19,16 +19,16 @@ Response = dict[str, Output]
 
 
 class Reply(Protocol):
-    """Turns the pieces of one request's answers into responses of named outputs."""
+    """Turns the chunks of one request's answers into responses of named outputs."""
 
     outputs: frozenset[str]
     """Names of the optional outputs that are wanted."""
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """Return the responses to send now.
 
         Args:
-            pieces: what has come since the last call, at most one piece of each answer.
+            chunks: what has come since the last call, at most one chunk of each answer.
             is_last: nothing more will come; then there is at least one response.
 
         Raises:
@@ -54,10 +54,10 @@ class Cancel:
 
 
 @dataclass(frozen=True)
-class Taken:
+class ParsedRequest:
     """A request that was understood."""
 
-    work: tuple[GenerateRequest, ...] | Call | AdapterChange | Cancel
+    work: tuple[GenerateRequest, ...] | HttpRequest | AdapterChange | Cancel
     reply: Reply
     dropped: tuple[str, ...] = ()
     """Parameters that change nothing, as in LMI; worth a line in the log."""

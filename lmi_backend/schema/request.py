@@ -15,7 +15,7 @@ from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import scalars
-from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
+from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.trtllm import TrtllmReply, read_trtllm
 from lmi_backend.schema.vllm import RETURNS, read_vllm
 
@@ -30,7 +30,7 @@ _OWN: Final = frozenset({*_PROMPTS, *RETURNS, "sampling_parameters", "image", "p
 
 def read_request(
     rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
-) -> Taken:
+) -> ParsedRequest:
     """Return what to do and how to answer.
 
     Args:
@@ -54,11 +54,11 @@ def read_request(
 
 def _read(
     rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
-) -> Taken:
+) -> ParsedRequest:
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
     if not given and inputs.get("stop") == [True]:
-        return Taken(Cancel(), TrtllmReply())
+        return ParsedRequest(Cancel(), TrtllmReply())
     if len(given) != 1:
         problem = "are both given" if given else "is missing"
         field = " and ".join(given[:2]) or "prompt"
@@ -75,7 +75,7 @@ def _read(
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
 
 
-def _check_names(taken: Taken) -> None:
+def _check_names(taken: ParsedRequest) -> None:
     """Refuse names that nobody could keep or log, whichever tensor, field or header they came in.
 
     An OpenAI body is read in the worker, and the names in it are checked there.
@@ -93,7 +93,7 @@ def _check_names(taken: Taken) -> None:
 
 def _read_lmi(
     inputs: Mapping[str, list[Any]], parameters: Mapping[str, Any], context: Context
-) -> Taken:
+) -> ParsedRequest:
     named = dict(parameters) | scalars(_others(inputs))
     prompts = inputs["inputs"]
     one = prompts[0] if len(prompts) == 1 else prompts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:
     from lmi_backend.generation import GenerateRequest
@@ -36,11 +36,11 @@ def _may_travel(text: str) -> bool:
 
 
 def with_trace(
-    work: tuple[GenerateRequest, ...] | Call, trace: dict[str, str]
-) -> tuple[GenerateRequest, ...] | Call:
+    work: tuple[GenerateRequest, ...] | HttpRequest, trace: dict[str, str]
+) -> tuple[GenerateRequest, ...] | HttpRequest:
     """Return requests, or a call, that carry the headers of a trace to the engine."""
     if not trace:
         return work
-    if isinstance(work, Call):
+    if isinstance(work, HttpRequest):
         return msgspec.structs.replace(work, headers=work.headers | trace)
     return tuple(msgspec.structs.replace(each, trace_headers=trace) for each in work)

@@ -19,14 +19,14 @@ from lmi_backend.schema.parameters import (
     scalars,
 )
 from lmi_backend.schema.prompts import Prompt, read_prompts
-from lmi_backend.schema.reply import Response, Taken, rename_prompt
+from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.vllm import RETURNS, asked_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
 _MAX_TOKENS: Final = 16
@@ -53,7 +53,7 @@ _NOT_PARAMETERS: Final = frozenset(
 
 def read_trtllm(
     rows: Sequence[Mapping[str, list[Any]]], named: Mapping[str, Any], context: Context
-) -> Taken:
+) -> ParsedRequest:
     """Read a request, whose batch may have several rows.
 
     Args:
@@ -75,7 +75,7 @@ def read_trtllm(
         outputs |= {"stop_reason"}
     has_ids = "input_ids" in rows[0]
     is_llmapi = any(name.startswith("sampling_param_") for name in (*rows[0], *named))
-    return Taken(
+    return ParsedRequest(
         requests,
         TrtllmReply(
             n=first.n,
@@ -224,9 +224,9 @@ class TrtllmReply:
     is_cumulative: bool = False
     _texts: dict[int, str] = field(default_factory=dict)
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        return [self._response(piece) for piece in pieces if isinstance(piece, Delta)]
+        return [self._response(chunk) for chunk in chunks if isinstance(chunk, Delta)]
 
     def failure(self, error: LmiError) -> LmiError:
         """See `Reply`."""

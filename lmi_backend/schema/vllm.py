@@ -19,13 +19,13 @@ from lmi_backend.schema.parameters import (
     read_parameters,
 )
 from lmi_backend.schema.prompts import read_prompts
-from lmi_backend.schema.reply import Response, Taken, rename_prompt
+from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece, Token
+    from lmi_backend.generation import Chunk, Token
 
 # What vLLM's SamplingParams says when nothing is asked; its Triton backend uses no model defaults.
 _DEFAULTS: Final = {
@@ -48,7 +48,7 @@ RETURNS: Final = {
 """Inputs that ask for an output."""
 
 
-def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Taken:
+def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> ParsedRequest:
     """Read a request.
 
     Args:
@@ -88,7 +88,7 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Take
     prefix = "" if excludes or not isinstance(prompt, str) else prompt
     shows_logprobs = asked.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
-    return Taken((request,), reply, tenant=asked.get("tenant", ""))
+    return ParsedRequest((request,), reply, tenant=asked.get("tenant", ""))
 
 
 def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
@@ -128,11 +128,11 @@ class VllmReply:
     shows_logprobs: bool = False
     _deltas: dict[int, Delta] = field(default_factory=dict)
 
-    def responses(self, pieces: Sequence[Piece], *, is_last: bool) -> list[Response]:
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
-        for piece in pieces:
-            if isinstance(piece, Delta):
-                self._deltas[piece.index] = piece
+        for chunk in chunks:
+            if isinstance(chunk, Delta):
+                self._deltas[chunk.index] = chunk
         if not (self.stream or is_last):
             return []
         choices = [self._deltas.get(index, Delta()) for index in range(self.n)]

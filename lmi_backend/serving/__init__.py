@@ -1,1 +1,1 @@
-"""Many requests, one pool: admission, sessions, sending, watching."""
+"""Many requests, one pool: admission, states, sending, watching."""

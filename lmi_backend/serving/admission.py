@@ -18,7 +18,7 @@ from lmi_backend.errors import UnavailableError
 
 if TYPE_CHECKING:
     from lmi_backend.serving.limits import Limits
-    from lmi_backend.serving.request_state import Session
+    from lmi_backend.serving.request_state import RequestState
 
 _LONGEST_NAME: Final = 64
 # From the end of an answer until the next request reaches the engine takes a few milliseconds, in
@@ -43,7 +43,7 @@ class _Tenant:
     def __init__(self, weight: int) -> None:
         self.weight = self.credit = weight
         self.waiting = 0
-        self.queue: list[tuple[int, int, Session]] = []
+        self.queue: list[tuple[int, int, RequestState]] = []
         """By priority, then by arrival."""
 
 
@@ -62,7 +62,7 @@ class Admission:
         self._rate = 0.0
         self._num_done, self._since = 0, time.monotonic()
 
-    def displaced_by(self, session: Session) -> list[Session]:
+    def displaced_by(self, state: RequestState) -> list[RequestState]:
         """Return the held requests that must end so that another may wait; none if there is room.
 
         Where the queue is full, a tenant with less waiting, by weight, displaces the latest
@@ -73,22 +73,22 @@ class Admission:
             UnavailableError: there is none now.
         """
         try:
-            self._limits.check(self.running + self.waiting, session.width)
+            self._limits.check(self.running + self.waiting, state.width)
         except UnavailableError:
-            displaced = self._displaced(session)
+            displaced = self._displaced(state)
             if not displaced:
                 raise
             return displaced
         return []
 
-    def _displaced(self, session: Session) -> list[Session]:
-        own = self._tenants.get(session.tenant) or self._new_tenant(session.tenant)
+    def _displaced(self, state: RequestState) -> list[RequestState]:
+        own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         most = max(self._tenants.values(), key=lambda it: it.waiting / it.weight, default=own)
-        left = (most.waiting - session.width) / most.weight
-        if most is own or left < (own.waiting + session.width) / own.weight:
+        left = (most.waiting - state.width) / most.weight
+        if most is own or left < (own.waiting + state.width) / own.weight:
             return []
-        displaced: list[Session] = []
-        missing = self.running + self.waiting + session.width - self._limits.places
+        displaced: list[RequestState] = []
+        missing = self.running + self.waiting + state.width - self._limits.places
         for _, _, held in reversed(most.queue):
             if missing <= 0:
                 break
@@ -104,17 +104,17 @@ class Admission:
         """
         return not capacity or (not self.waiting and self.running < self._most(capacity))
 
-    def hold(self, session: Session) -> None:
+    def hold(self, state: RequestState) -> None:
         """Let a request wait for its turn."""
-        tenant = self._tenants.get(session.tenant)
+        tenant = self._tenants.get(state.tenant)
         if tenant is None:
-            tenant = self._tenants[session.tenant] = self._new_tenant(session.tenant)
-        bisect.insort(tenant.queue, (session.priority, session.number, session))
-        session.is_held = True
-        tenant.waiting += session.width
-        self.waiting += session.width
+            tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
+        bisect.insort(tenant.queue, (state.priority, state.number, state))
+        state.is_held = True
+        tenant.waiting += state.width
+        self.waiting += state.width
 
-    def next(self, capacity: int) -> Session | None:
+    def next(self, capacity: int) -> RequestState | None:
         """Return the request that starts now, held no longer; None where no place is free.
 
         A request for several answers starts when one place is free: waiting for all of them would
@@ -124,35 +124,35 @@ class Admission:
             return None
         while True:
             name, tenant = next(iter(self._tenants.items()))
-            session = tenant.queue[0][-1]
-            if tenant.credit >= session.width:
+            state = tenant.queue[0][-1]
+            if tenant.credit >= state.width:
                 break
             tenant.credit += tenant.weight
             self._tenants.move_to_end(name)
-        tenant.credit -= session.width
-        self.withdraw(session)
-        return session
+        tenant.credit -= state.width
+        self.withdraw(state)
+        return state
 
-    def withdraw(self, session: Session) -> None:
+    def withdraw(self, state: RequestState) -> None:
         """Hold a request no longer; nothing happens to one that is not held."""
-        if not session.is_held:
+        if not state.is_held:
             return
-        session.is_held = False
-        tenant = self._tenants[session.tenant]
-        del tenant.queue[bisect.bisect_left(tenant.queue, (session.priority, session.number))]
-        tenant.waiting -= session.width
-        self.waiting -= session.width
+        state.is_held = False
+        tenant = self._tenants[state.tenant]
+        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.number))]
+        tenant.waiting -= state.width
+        self.waiting -= state.width
         if not tenant.queue:
-            del self._tenants[session.tenant]
+            del self._tenants[state.tenant]
 
-    def started(self, session: Session) -> None:
+    def started(self, state: RequestState) -> None:
         """Note that a worker has been asked."""
-        self.running += session.width
+        self.running += state.width
 
-    def ended(self, session: Session) -> None:
+    def ended(self, state: RequestState) -> None:
         """Note that a request that was started is over."""
-        self.running -= session.width
-        self._num_done += session.width
+        self.running -= state.width
+        self._num_done += state.width
         seconds = time.monotonic() - self._since
         if seconds >= _RATE_SECONDS:
             self._rate = self._num_done / seconds

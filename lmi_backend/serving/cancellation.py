@@ -19,7 +19,7 @@ from lmi_backend.errors import CancelledError, DeadlineError, LmiError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from lmi_backend.serving.request_state import Session
+    from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -29,14 +29,16 @@ _SHARE = 0.02
 _QUESTION_SECONDS = 150e-6
 
 
-class Watch(threading.Thread):
-    """Calls `end` for each of the open sessions that is over."""
+class CancellationWatch(threading.Thread):
+    """Calls `end` for each of the open states that is over."""
 
     def __init__(
-        self, open_sessions: Callable[[], list[Session]], end: Callable[[Session, LmiError], None]
+        self,
+        open_states: Callable[[], list[RequestState]],
+        end: Callable[[RequestState, LmiError], None],
     ) -> None:
         super().__init__(name="lmi-watch", daemon=True)
-        self._open_sessions, self._end = open_sessions, end
+        self._open_states, self._end = open_states, end
         self._has_work = threading.Event()
         self._is_stopping = False
         cores = len(os.sched_getaffinity(0))
@@ -56,30 +58,30 @@ class Watch(threading.Thread):
         while not self._is_stopping:
             self._has_work.wait()
             self._has_work.clear()
-            while not self._is_stopping and (sessions := self._open_sessions()):
-                self._look_at(sessions)
+            while not self._is_stopping and (states := self._open_states()):
+                self._look_at(states)
 
-    def _look_at(self, sessions: list[Session]) -> None:
+    def _look_at(self, states: list[RequestState]) -> None:
         """Ask about each once, a few a tick."""
-        for few in _chunks(sessions, self._asked_a_tick):
+        for few in _chunks(states, self._asked_a_tick):
             began = time.monotonic()
-            for session in few:
+            for state in few:
                 try:
-                    self._ask(session, began)
+                    self._ask(state, began)
                 except Exception:  # noqa: BLE001  Triton raises its own; the others are watched on
-                    _log.exception("request %d: cannot be looked after", session.number)
+                    _log.exception("request %d: cannot be looked after", state.number)
             if self._is_stopping:
                 return
             time.sleep(_TICK_SECONDS)
 
-    def _ask(self, session: Session, now: float) -> None:
-        if now > session.deadline:
+    def _ask(self, state: RequestState, now: float) -> None:
+        if now > state.deadline:
             message = "the request took longer than its timeout or option.predict_timeout"
-            self._end(session, DeadlineError(message))
-        elif session.sink.is_cancelled():
-            self._end(session, CancelledError("the client cancelled the request"))
+            self._end(state, DeadlineError(message))
+        elif state.sink.is_cancelled():
+            self._end(state, CancelledError("the client cancelled the request"))
 
 
-def _chunks(sessions: list[Session], size: int) -> Iterator[list[Session]]:
-    iterator = iter(sessions)
+def _chunks(states: list[RequestState], size: int) -> Iterator[list[RequestState]]:
+    iterator = iter(states)
     return iter(lambda: list(itertools.islice(iterator, size)), [])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import LmiError
     from lmi_backend.serving.limits import Limits
-    from lmi_backend.serving.request_state import Session
+    from lmi_backend.serving.request_state import RequestState
     from lmi_backend.serving.workers import SendsFrames, Workers
 
 _DISPLACED: Final = (
@@ -39,11 +39,13 @@ class Dispatch:
         workers: Workers,
         limits: Limits,
         lock: threading.Lock,
-        fail: Callable[[Session, LmiError], None],
+        fail: Callable[[RequestState, LmiError], None],
     ) -> None:
         self._workers, self._lock, self._fail = workers, lock, fail
         self._admission = Admission(limits)
-        self._released: queue.SimpleQueue[tuple[Session, SendsFrames] | None] = queue.SimpleQueue()
+        self._released: queue.SimpleQueue[tuple[RequestState, SendsFrames] | None] = (
+            queue.SimpleQueue()
+        )
         # Not the senders' work: a worker that does not read would stop the answers of all others.
         self._thread = threading.Thread(target=self._send_released, name="lmi-start", daemon=True)
 
@@ -60,64 +62,64 @@ class Dispatch:
         """End it."""
         self._released.put(None)
 
-    def enter(self, session: Session, *, may_wait: bool) -> SendsFrames | None:
+    def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
         """Take a request in; return the worker it is to be sent to now, or None: then it waits.
 
         Raises:
             RequestError: it asks for more than there ever is room for.
             UnavailableError: there is no room, or no worker is ready.
         """
-        displaced = self._admission.displaced_by(session)
+        displaced = self._admission.displaced_by(state)
         is_free = not may_wait or self._admission.is_free(self._workers.capacity())
-        worker = self._claim(session) if is_free else None
+        worker = self._claim(state) if is_free else None
         for other in displaced:
             self._fail(other, UnavailableError(_DISPLACED))
         if worker is None:
-            self._admission.hold(session)
+            self._admission.hold(state)
             self._release()
         return worker
 
-    def send(self, session: Session, worker: SendsFrames) -> None:
+    def send(self, state: RequestState, worker: SendsFrames) -> None:
         """Send a request to its worker; called without the lock."""
-        frame, session.frame = session.frame, b""
+        frame, state.frame = state.frame, b""
         try:
             worker.send_frame(frame)
         except ConnectionLostError as error:
             with self._lock:
-                self._fail(session, EngineDeadError(f"worker {worker.name}: {error}"))
-        if session.error is not None:
+                self._fail(state, EngineDeadError(f"worker {worker.name}: {error}"))
+        if state.error is not None:
             # It was ended before the worker knew of it.
-            self.abort(session)
+            self.abort(state)
 
-    def abort(self, session: Session) -> None:
+    def abort(self, state: RequestState) -> None:
         """Tell the worker, if there is one, that nobody waits; called without the lock."""
-        if session.worker is not None:
-            self._workers.abort(session.worker, [session.number])
+        if state.worker is not None:
+            self._workers.abort(state.worker, [state.number])
 
-    def withdraw(self, session: Session) -> None:
+    def withdraw(self, state: RequestState) -> None:
         """Let a request wait no longer, if it did: it is about to end."""
-        self._admission.withdraw(session)
+        self._admission.withdraw(state)
 
-    def ended(self, session: Session) -> None:
+    def ended(self, state: RequestState) -> None:
         """Give back a request's places; others start."""
-        if session.worker is not None:
-            self._workers.done(session.worker, session.width)
-            self._admission.ended(session)
+        if state.worker is not None:
+            self._workers.done(state.worker, state.width)
+            self._admission.ended(state)
         self._release()
 
-    def _claim(self, session: Session) -> SendsFrames:
-        """Choose a worker, whose death finds the session from here on."""
-        session.worker, worker = self._workers.claim(session.width)
-        self._admission.started(session)
+    def _claim(self, state: RequestState) -> SendsFrames:
+        """Choose a worker, whose death finds the state from here on."""
+        state.worker, worker = self._workers.claim(state.width)
+        self._admission.started(state)
         return worker
 
     def _release(self) -> None:
         """Let requests start that waited, as far as there are places."""
-        while (session := self._admission.next(self._workers.capacity())) is not None:
+        while (state := self._admission.next(self._workers.capacity())) is not None:
             try:
-                self._released.put((session, self._claim(session)))
+                self._released.put((state, self._claim(state)))
             except UnavailableError as error:
-                self._fail(session, error)
+                self._fail(state, error)
 
     def _send_released(self) -> None:
         while (item := self._released.get()) is not None:

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.serving.request_state import Sink
     from lmi_backend.serving.service import Service
 
@@ -37,7 +37,7 @@ Card = dict[str, Any]
 """What is said about an adapter: name, src, preload, pin."""
 
 
-class AdapterDesk:
+class LoraManager:
     """The adapters of one model.
 
     Args:
@@ -193,7 +193,7 @@ class _ChangeSink:
         self._sink, self._answer, self._finish = sink, answer, finish
         self.request_id = sink.request_id
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """See `Sink`."""
         self._finish(is_done=True)
         _log.info("%s", printable(self._answer["status"]))
@@ -220,7 +220,7 @@ def _is_file(path: Path) -> bool:
 def _answer(sink: Sink, body: Card) -> None:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json"}
-    sink.send([Chunk(data, is_last=True, headers=headers)], is_last=True)
+    sink.send([HttpChunk(data, is_last=True, headers=headers)], is_last=True)
 
 
 def _flag(body: Mapping[str, Any], name: str, *, default: bool) -> bool:

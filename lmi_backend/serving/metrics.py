@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lmi_backend.pool.rank_group import WorkerFigures
-    from lmi_backend.serving.stats import Histogram, Snapshot
+    from lmi_backend.pool.rank_group import WorkerStats
+    from lmi_backend.serving.stats import Histogram, StatsSnapshot
 
 GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
 
@@ -56,7 +56,7 @@ def series_names(name: str) -> list[str]:
 _PARTS: Final = ("bucket", "sum", "count")
 
 
-def figures(model: str, now: Snapshot) -> Series:
+def figures(model: str, now: StatsSnapshot) -> Series:
     """Return all series of a model but its histograms'."""
     own: Labels = (("model", model),)
     series: Series = {
@@ -76,7 +76,7 @@ def figures(model: str, now: Snapshot) -> Series:
     return series
 
 
-def _of_worker(worker: WorkerFigures) -> Iterator[tuple[str, float]]:
+def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     stats = worker.stats
     yield "lmi_engine_requests_running", stats.running
     yield "lmi_engine_requests_waiting", stats.waiting
@@ -90,7 +90,7 @@ def _of_worker(worker: WorkerFigures) -> Iterator[tuple[str, float]]:
     yield "lmi_worker_deaths_total", worker.deaths
 
 
-def histograms(model: str, now: Snapshot) -> Series:
+def histograms(model: str, now: StatsSnapshot) -> Series:
     """Return the series of a model's histograms."""
     own: Labels = (("model", model),)
     series: Series = {}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
 
 
 class Sink(Protocol):
@@ -18,8 +18,8 @@ class Sink(Protocol):
         """What the client calls the request; may be empty."""
         ...
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
-        """Send pieces, at most one of each answer; the last ones end the request."""
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        """Send chunks, at most one of each answer; the last ones end the request."""
         ...
 
     def fail(self, error: LmiError) -> None:
@@ -31,7 +31,7 @@ class Sink(Protocol):
         ...
 
 
-class Session:
+class RequestState:
     """State of one request. `Service` guards it with its lock.
 
     At any time at most one sender holds it: `is_scheduled` is true from when it is put on the
@@ -76,11 +76,11 @@ class Session:
         """What the worker is sent; empty once it was."""
         self.error: LmiError | None = None
         self.is_scheduled = False
-        # For the journal: seconds of a monotonic clock, and what was sent.
+        # For the stats: seconds of a monotonic clock, and what was sent.
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
         self._left = width
-        self._pending: dict[int, Piece] = {}
+        self._pending: dict[int, Chunk] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -92,20 +92,20 @@ class Session:
         """Whether something waits to be sent."""
         return bool(self._pending)
 
-    def add(self, piece: Piece) -> None:
-        """Take a piece; one that still waits grows, so both share a response."""
-        waiting = self._pending.get(piece.index)
+    def add(self, chunk: Chunk) -> None:
+        """Take a chunk; one that still waits grows, so both share a response."""
+        waiting = self._pending.get(chunk.index)
         if waiting is None:
-            self._pending[piece.index] = piece
+            self._pending[chunk.index] = chunk
         else:
-            waiting.merge(piece)  # type: ignore[arg-type]  # a request has one kind of pieces
-        self._left -= piece.is_last
+            waiting.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+        self._left -= chunk.is_last
 
-    def take(self) -> tuple[list[Piece], LmiError | None]:
-        """Return what is to be sent now, and forget the pieces."""
-        pieces = list(self._pending.values())
+    def take(self) -> tuple[list[Chunk], LmiError | None]:
+        """Return what is to be sent now, and forget the chunks."""
+        chunks = list(self._pending.values())
         self._pending.clear()
-        return pieces, self.error
+        return chunks, self.error
 
     def drop(self) -> None:
         """Forget what waits."""

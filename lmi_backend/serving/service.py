@@ -25,21 +25,21 @@ from lmi_backend.errors import (
     LmiError,
     StoppingError,
 )
-from lmi_backend.generation import Call, Delta
+from lmi_backend.generation import Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
-from lmi_backend.serving.cancellation import Watch
+from lmi_backend.serving.cancellation import CancellationWatch
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.request_state import Session, Sink
-from lmi_backend.serving.stats import Journal
+from lmi_backend.serving.request_state import RequestState, Sink
+from lmi_backend.serving.stats import RequestStats
 
 if TYPE_CHECKING:
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.ipc.engine import Capabilities
-    from lmi_backend.serving.stats import Snapshot
+    from lmi_backend.serving.stats import StatsSnapshot
     from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -57,16 +57,16 @@ _AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize
 class Service:
     """All of one model."""
 
-    def __init__(self, workers: Workers, limits: Limits, journal: Journal | None = None) -> None:
+    def __init__(self, workers: Workers, limits: Limits, stats: RequestStats | None = None) -> None:
         self._pool, self._limits = workers, limits
-        self._journal = journal or Journal()
+        self._stats = stats or RequestStats()
         self._lock = threading.Lock()
-        self._sessions: dict[int, Session] = {}
+        self._states: dict[int, RequestState] = {}
         self._numbers = itertools.count(1)
-        self._ready: queue.SimpleQueue[Session | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[RequestState | None] = queue.SimpleQueue()
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error)
-        self._watch = Watch(self._open_sessions, self._end_early)
+        self._watch = CancellationWatch(self._open_states, self._end_early)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
             for i in range(_SENDERS)
@@ -98,57 +98,57 @@ class Service:
         """
         number, deadline = next(self._numbers), self._deadline(seconds)
         tenant = tenant_key(tenant)
-        if isinstance(work, Call):
-            session = Session(number, sink, width=1, n=1, deadline=deadline)
-            session.tenant = tenant
-            message = msg.Ask(number, work, tenant)
-            self._start(session, message, may_wait=work.path not in _AT_ONCE)
+        if isinstance(work, HttpRequest):
+            state = RequestState(number, sink, width=1, n=1, deadline=deadline)
+            state.tenant = tenant
+            message = msg.SubmitHttp(number, work, tenant)
+            self._start(state, message, may_wait=work.path not in _AT_ONCE)
             return
         self._limits.check_structures(work)
         n = work[0].n
-        session = Session(number, sink, width=len(work) * n, n=n, deadline=deadline)
-        session.tenant, session.priority = tenant, work[0].priority
-        self._start(session, msg.Submit(number, work, tenant), may_wait=True)
+        state = RequestState(number, sink, width=len(work) * n, n=n, deadline=deadline)
+        state.tenant, state.priority = tenant, work[0].priority
+        self._start(state, msg.Submit(number, work, tenant), may_wait=True)
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
         number = next(self._numbers)
-        session = Session(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(session, msg.Adapt(number, name, folder, preload, pin), may_wait=False)
+        state = RequestState(number, sink, width=1, n=1, deadline=self._deadline())
+        self._start(state, msg.SetAdapter(number, name, folder, preload, pin), may_wait=False)
 
     def manage(self, body: dict[str, Any], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
         number = next(self._numbers)
-        session = Session(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(session, msg.Manage(number, body), may_wait=False)
+        state = RequestState(number, sink, width=1, n=1, deadline=self._deadline())
+        self._start(state, msg.Manage(number, body), may_wait=False)
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""
         with self._lock:
-            self._journal.refused(error)
+            self._stats.refused(error)
 
     def cancel(self, request_id: str) -> None:
         """End the running requests that a client calls so."""
-        for session in self._open_sessions():
-            if request_id and session.sink.request_id == request_id:
-                self._end_early(session, CancelledError("the client stopped the request"))
+        for state in self._open_states():
+            if request_id and state.sink.request_id == request_id:
+                self._end_early(state, CancelledError("the client stopped the request"))
 
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.seconds)
 
     def _start(
-        self, session: Session, message: msg.ToWorker | msg.Manage, *, may_wait: bool
+        self, state: RequestState, message: msg.ToWorker | msg.Manage, *, may_wait: bool
     ) -> None:
         if self._is_closing:
             raise StoppingError("the server is stopping")
-        # Packed first: what cannot be packed must not leave a session behind.
-        session.frame = encode([message])
-        self._limits.check_size(len(session.frame))
+        # Packed first: what cannot be packed must not leave a state behind.
+        state.frame = encode([message])
+        self._limits.check_size(len(state.frame))
         with self._lock:
-            worker = self._dispatch.enter(session, may_wait=may_wait)
-            self._sessions[session.number] = session
+            worker = self._dispatch.enter(state, may_wait=may_wait)
+            self._states[state.number] = state
         if worker is not None:
-            self._dispatch.send(session, worker)
+            self._dispatch.send(state, worker)
         self._watch.wake()
 
     def drain(self, seconds: float) -> int:
@@ -158,15 +158,15 @@ class Service:
         """
         self._is_closing = True
         self._wait_until_empty(seconds)
-        late = self._open_sessions()
-        for session in late:
-            self._end_early(session, StoppingError("the server is stopping and waits no longer"))
+        late = self._open_states()
+        for state in late:
+            self._end_early(state, StoppingError("the server is stopping and waits no longer"))
         self._wait_until_empty(_LAST_SECONDS)
         return len(late)
 
     def _wait_until_empty(self, seconds: float) -> None:
         end = time.monotonic() + seconds
-        while self._sessions and time.monotonic() < end:
+        while self._states and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
     def health(self) -> msg.Health:
@@ -175,11 +175,11 @@ class Service:
             return msg.Health(is_ready=False, trouble="the server is stopping")
         return self._pool.health()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StatsSnapshot:
         """Return the figures now."""
         with self._lock:
             waiting = self._dispatch.num_waiting
-            return self._journal.snapshot(len(self._sessions), self._pool.figures(), waiting)
+            return self._stats.snapshot(len(self._states), self._pool.figures(), waiting)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
@@ -197,99 +197,99 @@ class Service:
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """See `Listener`. One lock for all that one engine step brought."""
-        answers = [m for m in messages if isinstance(m, msg.Output | msg.Part | msg.Failure)]
+        answers = [m for m in messages if isinstance(m, msg.Output | msg.HttpOutput | msg.Failure)]
         with self._lock:
-            ready = [session for message in answers if (session := self._hear(message))]
+            ready = [state for message in answers if (state := self._hear(message))]
         # Senders want the lock as soon as they have something.
-        for session in ready:
-            self._ready.put(session)
+        for state in ready:
+            self._ready.put(state)
 
-    def _hear(self, message: msg.Output | msg.Part | msg.Failure) -> Session | None:
-        """Take a message; return a session that has something to send and is not yet scheduled."""
-        session = self._sessions.get(message.id)
-        if session is None or session.error is not None:
+    def _hear(self, message: msg.Output | msg.HttpOutput | msg.Failure) -> RequestState | None:
+        """Take a message; return a state that has something to send and is not yet scheduled."""
+        state = self._states.get(message.id)
+        if state is None or state.error is not None:
             # Cancelled or failed meanwhile.
             return None
         if isinstance(message, msg.Failure):
-            self._set_error(session, error_of(message))
+            self._set_error(state, error_of(message))
             return None
-        session.add(message.piece)
-        if session.is_scheduled:
+        state.add(message.chunk)
+        if state.is_scheduled:
             return None
-        session.is_scheduled = True
-        return session
+        state.is_scheduled = True
+        return state
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """See `Listener`."""
         with self._lock:
-            for session in self._sessions.values():
-                if session.worker == index:
-                    self._set_error(session, error)
+            for state in self._states.values():
+                if state.worker == index:
+                    self._set_error(state, error)
 
-    def _open_sessions(self) -> list[Session]:
+    def _open_states(self) -> list[RequestState]:
         with self._lock:
-            return [session for session in self._sessions.values() if session.error is None]
+            return [state for state in self._states.values() if state.error is None]
 
-    def _end_early(self, session: Session, error: LmiError) -> None:
+    def _end_early(self, state: RequestState, error: LmiError) -> None:
         """End a request whose client left or whose time is over."""
         with self._lock:
-            # One whose last piece has come ends with it; without that piece it never would.
-            if session.number not in self._sessions or session.is_complete:
+            # One whose last chunk has come ends with it; without that chunk it never would.
+            if state.number not in self._states or state.is_complete:
                 return
-            session.drop()
-            self._set_error(session, error)
-        self._dispatch.abort(session)
+            state.drop()
+            self._set_error(state, error)
+        self._dispatch.abort(state)
 
-    def _set_error(self, session: Session, error: LmiError) -> None:
-        if session.error is None and not session.is_complete:
-            session.error = error
-            self._dispatch.withdraw(session)
-            self._schedule(session)
+    def _set_error(self, state: RequestState, error: LmiError) -> None:
+        if state.error is None and not state.is_complete:
+            state.error = error
+            self._dispatch.withdraw(state)
+            self._schedule(state)
 
-    def _schedule(self, session: Session) -> None:
-        if not session.is_scheduled:
-            session.is_scheduled = True
-            self._ready.put(session)
+    def _schedule(self, state: RequestState) -> None:
+        if not state.is_scheduled:
+            state.is_scheduled = True
+            self._ready.put(state)
 
     def _send_ready(self) -> None:
-        while (session := self._ready.get()) is not None:
+        while (state := self._ready.get()) is not None:
             with self._lock:
-                pieces, error = session.take()
-                is_complete = session.is_complete
+                chunks, error = state.take()
+                is_complete = state.is_complete
             try:
-                outcome = _send(session.sink, pieces, error, is_complete=is_complete)
+                outcome = _send(state.sink, chunks, error, is_complete=is_complete)
             except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
-                _log.exception("request %d: its answer cannot be sent", session.number)
-                self._dispatch.abort(session)
+                _log.exception("request %d: its answer cannot be sent", state.number)
+                self._dispatch.abort(state)
                 outcome = "unsendable"
                 with contextlib.suppress(Exception):
-                    session.sink.fail(EngineError("the answer cannot be sent"))
-            self._after_send(session, pieces, outcome)
+                    state.sink.fail(EngineError("the answer cannot be sent"))
+            self._after_send(state, chunks, outcome)
 
-    def _after_send(self, session: Session, pieces: list[Piece], outcome: str) -> None:
+    def _after_send(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         with self._lock:
-            self._journal.sent(session, pieces)
+            self._stats.sent(state, chunks)
             if not outcome:
-                session.is_scheduled = False
-                if session.has_pending or session.error is not None:
-                    self._schedule(session)
+                state.is_scheduled = False
+                if state.has_pending or state.error is not None:
+                    self._schedule(state)
                 return
-            del self._sessions[session.number]
-            self._journal.ended(session, outcome)
-            self._dispatch.ended(session)
+            del self._states[state.number]
+            self._stats.ended(state, outcome)
+            self._dispatch.ended(state)
 
 
-def _send(sink: Sink, pieces: list[Piece], error: LmiError | None, *, is_complete: bool) -> str:
+def _send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete: bool) -> str:
     """Send what there is; return how the request ended, or nothing if it goes on."""
-    if pieces:
-        sink.send(pieces, is_last=is_complete)
+    if chunks:
+        sink.send(chunks, is_last=is_complete)
     if error is not None:
         sink.fail(error)
         return error.code.lower()
-    return _outcome(pieces[-1]) if is_complete else ""
+    return _outcome(chunks[-1]) if is_complete else ""
 
 
-def _outcome(last: Piece) -> str:
+def _outcome(last: Chunk) -> str:
     if isinstance(last, Delta):
         return last.finish_reason or ""
     return "stop" if last.status < _HTTP_ERROR else "error"

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Piece
-    from lmi_backend.pool.rank_group import WorkerFigures
-    from lmi_backend.serving.request_state import Session
+    from lmi_backend.generation import Chunk
+    from lmi_backend.pool.rank_group import WorkerStats
+    from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Histogram:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class StatsSnapshot:
     """Figures of a service since its start."""
 
     open: int
@@ -87,10 +87,10 @@ class Snapshot:
     """From one token of a stream to the next; tokens that share a response share its time."""
     request_seconds: Histogram
     """From a request to its last response."""
-    workers: list[WorkerFigures]
+    workers: list[WorkerStats]
 
 
-class Journal:
+class RequestStats:
     """Figures and log of one model's requests.
 
     Args:
@@ -106,25 +106,25 @@ class Journal:
         self._token = Histogram(_TOKEN_EDGES)
         self._request = Histogram(_REQUEST_EDGES)
 
-    def sent(self, session: Session, pieces: Sequence[Piece]) -> None:
+    def sent(self, state: RequestState, chunks: Sequence[Chunk]) -> None:
         """Note a response."""
         now = time.monotonic()
         self._responses += 1
         num_tokens = 0
-        for piece in pieces:
-            num_tokens += piece.num_tokens
-            if piece.is_last and piece.index % session.n == 0:
-                self._prompt_tokens += piece.num_prompt_tokens
-                session.num_prompt_tokens += piece.num_prompt_tokens
+        for chunk in chunks:
+            num_tokens += chunk.num_tokens
+            if chunk.is_last and chunk.index % state.n == 0:
+                self._prompt_tokens += chunk.num_prompt_tokens
+                state.num_prompt_tokens += chunk.num_prompt_tokens
         self._generation_tokens += num_tokens
-        if pieces and not session.num_sent:
-            self._first.observe(now - session.began)
-            session.first_at = now
+        if chunks and not state.num_sent:
+            self._first.observe(now - state.began)
+            state.first_at = now
         elif num_tokens:
-            self._token.observe((now - session.sent_at) / num_tokens, num_tokens)
-        session.sent_at = now
-        session.num_sent += bool(pieces)
-        session.num_tokens += num_tokens
+            self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
+        state.sent_at = now
+        state.num_sent += bool(chunks)
+        state.num_tokens += num_tokens
 
     def refused(self, error: LmiError) -> None:
         """Note a request that never started."""
@@ -133,19 +133,19 @@ class Journal:
     def _count(self, outcome: str) -> None:
         self._ended[outcome] = self._ended.get(outcome, 0) + 1
 
-    def ended(self, session: Session, outcome: str) -> None:
+    def ended(self, state: RequestState, outcome: str) -> None:
         """Note how a request ended."""
         self._count(outcome)
-        self._request.observe(session.sent_at - session.began)
-        if self._says_all or isinstance(session.error, EngineError):
-            level = logging.WARNING if session.error is not None else logging.INFO
-            _log.log(level, "%s", self._line(session, outcome))
+        self._request.observe(state.sent_at - state.began)
+        if self._says_all or isinstance(state.error, EngineError):
+            level = logging.WARNING if state.error is not None else logging.INFO
+            _log.log(level, "%s", self._line(state, outcome))
 
     def snapshot(
-        self, num_open: int, workers: list[WorkerFigures], num_waiting: int = 0
-    ) -> Snapshot:
+        self, num_open: int, workers: list[WorkerStats], num_waiting: int = 0
+    ) -> StatsSnapshot:
         """Return the figures now."""
-        return Snapshot(
+        return StatsSnapshot(
             open=num_open,
             waiting=num_waiting,
             ended=dict(self._ended),
@@ -158,21 +158,21 @@ class Journal:
             workers=workers,
         )
 
-    def _line(self, session: Session, outcome: str) -> str:
+    def _line(self, state: RequestState, outcome: str) -> str:
         """Return what a request was, in logfmt; never its text."""
         said: dict[str, object] = {
             "model": self._model,
-            "request_id": session.sink.request_id,
+            "request_id": state.sink.request_id,
             "outcome": outcome,
-            "worker": "-" if session.worker is None else session.worker,
-            "prompt_tokens": session.num_prompt_tokens,
-            "generation_tokens": session.num_tokens,
-            "responses": session.num_sent,
-            "first_ms": round((session.first_at - session.began) * 1e3, 1),
-            "total_ms": round((session.sent_at - session.began) * 1e3, 1),
+            "worker": "-" if state.worker is None else state.worker,
+            "prompt_tokens": state.num_prompt_tokens,
+            "generation_tokens": state.num_tokens,
+            "responses": state.num_sent,
+            "first_ms": round((state.first_at - state.began) * 1e3, 1),
+            "total_ms": round((state.sent_at - state.began) * 1e3, 1),
         }
-        if isinstance(session.error, EngineError):
-            said["error"] = str(session.error)
+        if isinstance(state.error, EngineError):
+            said["error"] = str(state.error)
         return " ".join(["request", *(f"{name}={_word(value)}" for name, value in said.items())])
 
 

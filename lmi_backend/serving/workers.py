@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.pool.pool import Listener
-    from lmi_backend.pool.rank_group import WorkerFigures
+    from lmi_backend.pool.rank_group import WorkerStats
 
 
 class Workers(Protocol):
@@ -38,7 +38,7 @@ class Workers(Protocol):
         """Tell whether a request would be taken, and if not, why."""
         ...
 
-    def figures(self) -> list[WorkerFigures]:
+    def figures(self) -> list[WorkerStats]:
         """Return the figures of each worker."""
         ...
 

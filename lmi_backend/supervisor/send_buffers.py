@@ -3,7 +3,7 @@
 tritonserver hands each response of `/generate` and `/infer` to the thread of its connection through
 a pair of sockets, and does not look whether it went in (`evthr_defer` of libevhtp, called by
 src/http_server.cc). With Linux's defaults 278 go in; when that thread gets no core for a while, the
-next are lost: a piece of an answer, its status line, or its end, and the client waits for ever.
+next are lost: a chunk of an answer, its status line, or its end, and the client waits for ever.
 libevhtp gives most connections to the first thread, so more threads are no help.
 """
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.variants import CLIENTS, ENTRIES, MAIN
+from lmi_backend.repository.variants import CLIENTS, MAIN, VARIANTS
 
 if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
-    from lmi_backend.repository.variants import Entry
+    from lmi_backend.repository.variants import Variant
 
 
 def complete(config: Any) -> Any:
@@ -30,10 +30,10 @@ def complete(config: Any) -> Any:
     return config
 
 
-def entry_of(config: dict[str, Any]) -> Entry:
+def entry_of(config: dict[str, Any]) -> Variant:
     """Return which form of a model a ModelConfig is."""
     clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
-    return ENTRIES[clients]
+    return VARIANTS[clients]
 
 
 def _entry(tensor: Tensor) -> dict[str, Any]:

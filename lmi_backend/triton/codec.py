@@ -10,7 +10,7 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.errors import LmiError, RequestError
 
 if TYPE_CHECKING:
-    from lmi_backend.repository.variants import Entry
+    from lmi_backend.repository.variants import Variant
     from lmi_backend.schema.reply import Output, Response
 
 _NUMPY: Final = {
@@ -28,7 +28,7 @@ Row = dict[str, list[Any]]
 class Codec:
     """Reads requests and makes responses of one entry of a model."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Variant) -> None:
         self._is_batched = entry.max_batch_size > 0
         self._strings = frozenset(t.name for t in entry.inputs if t.data_type == "TYPE_STRING")
         self._outputs = {t.name: (_NUMPY[t.data_type], len(t.shape)) for t in entry.outputs}

@@ -20,9 +20,9 @@ from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.lora import AdapterDesk
+from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
-from lmi_backend.serving.stats import Journal
+from lmi_backend.serving.stats import RequestStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -56,7 +56,7 @@ class _Model:
     """A model with workers of its own, and an endpoint through which others share them."""
 
     service: Service
-    desk: AdapterDesk
+    lora_manager: LoraManager
     clients: Context
     endpoint: Endpoint
 
@@ -64,7 +64,7 @@ class _Model:
         return self.clients
 
     def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
-        self.desk.handle(body, self.service, sink)
+        self.lora_manager.handle(body, self.service, sink)
 
     def close(self) -> None:
         self.endpoint.close()
@@ -115,9 +115,11 @@ def load_model(
 
 def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
     pool = Pool(plan, name, on_line)
-    desk = AdapterDesk(plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots))
-    pool.adapters = desk.folders
-    service = Service(pool, Limits.of(plan), Journal(name, says_all=plan.log_requests))
+    lora_manager = LoraManager(
+        plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots)
+    )
+    pool.adapters = lora_manager.folders
+    service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
     _log.info(
         "%s: %s %s serves up to %d requests at once, each up to %d tokens",
@@ -131,14 +133,14 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         dialect=plan.dialect,
         output_formatter=plan.output_formatter,
         tgi_compat=plan.tgi_compat,
-        adapters=desk.folders.keys(),
+        adapters=lora_manager.folders.keys(),
         is_custom=bool(plan.custom_file),
         is_embedding=plan.is_embedding,
         normalize=plan.normalize,
     )
-    endpoint = Endpoint(name, service, desk, context)
+    endpoint = Endpoint(name, service, lora_manager, context)
     endpoint.open()
-    return _Model(service, desk, context, endpoint)
+    return _Model(service, lora_manager, context, endpoint)
 
 
 def refuse_copies(config: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.serving.metrics import Labels, Series
-    from lmi_backend.serving.stats import Snapshot
+    from lmi_backend.serving.stats import StatsSnapshot
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class _Published:
 class MetricsPublisher:
     """Publishes what `snapshot` returns, until stopped."""
 
-    def __init__(self, model: str, snapshot: Callable[[], Snapshot]) -> None:
+    def __init__(self, model: str, snapshot: Callable[[], StatsSnapshot]) -> None:
         self._model, self._snapshot = model, snapshot
         self._families: dict[str, tuple[Any, bool]] = {}
         self._published: dict[tuple[str, Labels], _Published] = {}

@@ -10,10 +10,10 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, UnavailableError
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_name
 from lmi_backend.schema.dropped import DroppedParameters
-from lmi_backend.schema.reply import AdapterChange, Cancel, Taken
+from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace, with_trace
 from lmi_backend.triton import logs
@@ -81,7 +81,9 @@ class TritonPythonModel:
             _log.exception("a request could not be taken")
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 
-    def _start(self, request: Any, sender: Any, taken: Taken, trace: dict[str, str]) -> None:
+    def _start(
+        self, request: Any, sender: Any, taken: ParsedRequest, trace: dict[str, str]
+    ) -> None:
         sink = TritonSink(request, taken.reply, self._codec, is_decoupled=self._entry.is_decoupled)
         try:
             match taken.work:
@@ -90,7 +92,7 @@ class TritonPythonModel:
                 case Cancel():
                     self._loaded.service.cancel(request.request_id())
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
-                case Call() | tuple() as work:
+                case HttpRequest() | tuple() as work:
                     # In microseconds; 0 for none.
                     seconds = request.timeout() / 1e6 or math.inf
                     self._loaded.service.submit(

@@ -11,7 +11,7 @@ from lmi_backend.errors import LmiError, RequestError
 from lmi_backend.triton.codec import error_response
 
 if TYPE_CHECKING:
-    from lmi_backend.generation import Piece
+    from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
     from lmi_backend.triton.codec import Codec
 
@@ -36,7 +36,7 @@ class TritonSink:
         self._request, self._reply, self._codec = request, reply, codec
         self._sender = request.get_response_sender()
         self._is_decoupled = is_decoupled
-        self._held: dict[int, Piece] = {}
+        self._held: dict[int, Chunk] = {}
         # With the final flag Triton frees what is_cancelled() looks at: to ask at that moment or
         # later ends the whole server with a segmentation fault (seen on 24.10; still so in
         # python_backend's response_sender.cc and pb_cancel.cc of 2026).
@@ -48,14 +48,14 @@ class TritonSink:
         """See `Sink`."""
         return str(self._request.request_id())
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """See `Sink`."""
         if not self._is_decoupled:
-            pieces = self._hold(pieces)
+            chunks = self._hold(chunks)
             if not is_last:
                 return
         try:
-            responses = self._responses(pieces, is_last=is_last)
+            responses = self._responses(chunks, is_last=is_last)
         except LmiError as error:
             self.fail(error)
             return
@@ -65,17 +65,17 @@ class TritonSink:
         if last is not None:
             self._send_final(last)
 
-    def _hold(self, pieces: list[Piece]) -> list[Piece]:
+    def _hold(self, chunks: list[Chunk]) -> list[Chunk]:
         """Keep what comes for the one response that Triton lets a model send."""
-        for piece in pieces:
-            if piece.index in self._held:
-                self._held[piece.index].merge(piece)  # type: ignore[arg-type]
+        for chunk in chunks:
+            if chunk.index in self._held:
+                self._held[chunk.index].merge(chunk)  # type: ignore[arg-type]
             else:
-                self._held[piece.index] = piece
+                self._held[chunk.index] = chunk
         return [self._held[index] for index in sorted(self._held)]
 
-    def _responses(self, pieces: list[Piece], *, is_last: bool) -> list[Any]:
-        responses = self._reply.responses(pieces, is_last=is_last)
+    def _responses(self, chunks: list[Chunk], *, is_last: bool) -> list[Any]:
+        responses = self._reply.responses(chunks, is_last=is_last)
         if len(responses) > 1 and not self._is_decoupled:
             problem = f"asks for {len(responses)} responses, and this model sends one"
             accepted = "one answer, or the model of the same name that streams"

@@ -25,18 +25,18 @@ from lmi_backend.errors import (
     OptionError,
     WorkerError,
 )
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.worker.coalescer import Outbox
-from lmi_backend.worker.hang import HangWatch
+from lmi_backend.worker.coalescer import Coalescer
+from lmi_backend.worker.hang import HangDetector
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
 
-    from lmi_backend.engines.protocol import AdapterEngine, Engine, Rank, TemplateEngine
+    from lmi_backend.engines.protocol import Engine, LoraEngine, Rank, TemplateEngine
     from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _FRAME_LIMIT = (1 << 32) - 1
 _STATS_SECONDS = 0.05
 
 
-class WorkerSession:
+class Conversation:
     """Serves one connection with one engine."""
 
     def __init__(
@@ -59,7 +59,7 @@ class WorkerSession:
         self._engine: Engine | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._beats: asyncio.Task[None] | None = None
-        self._outbox = Outbox(writer.write, is_mute=rank > 0)
+        self._coalescer = Coalescer(writer.write, is_follower=rank > 0)
         self._stopping = asyncio.Event()
         self._status = 0
         self._death = "the engine died"
@@ -105,9 +105,9 @@ class WorkerSession:
         match message:
             case msg.Start():
                 self._beats = asyncio.create_task(self._start(message))
-            case msg.Submit() | msg.Ask() | msg.Adapt():
+            case msg.Submit() | msg.SubmitHttp() | msg.SetAdapter():
                 task = asyncio.create_task(self._answer(message))
-                self._outbox.open(message.id)
+                self._coalescer.open(message.id)
                 self._tasks[message.id] = task
             case msg.Abort():
                 self._abort(message)
@@ -116,7 +116,7 @@ class WorkerSession:
 
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, say so, then beat."""
-        self._outbox.set_pace(start.pace)
+        self._coalescer.set_pace(start.pace)
         try:
             if self._rank and start.engine != CUSTOM:
                 self._own = create_follower(start.engine, start.config)
@@ -135,20 +135,20 @@ class WorkerSession:
             # collection would stop every stream to look at all of them.
             gc.collect()
             gc.freeze()
-            self._outbox.send(msg.Ready(capabilities))
-            await self._beat(self._own, HangWatch(start.hang_seconds))
+            self._coalescer.send(msg.Ready(capabilities))
+            await self._beat(self._own, HangDetector(start.hang_seconds))
 
     def _refuse(self, message: str, option: str = "") -> None:
-        self._outbox.send(msg.StartFailed(message, option))
+        self._coalescer.send(msg.StartFailed(message, option))
         self.stop(1)
 
-    async def _beat(self, engine: Rank, watch: HangWatch) -> None:
+    async def _beat(self, engine: Rank, watch: HangDetector) -> None:
         """Say that the loop turns each second, and what changed at most every 50 ms."""
         said, quiet = EngineStats(), 0.0
         while True:
             stats = engine.stats()
             if stats != said or quiet >= msg.HEARTBEAT_SECONDS:
-                self._outbox.send(msg.Heartbeat(stats))
+                self._coalescer.send(msg.Heartbeat(stats))
                 said, quiet = stats, 0.0
                 try:
                     watch.check(stats, time.monotonic())
@@ -165,9 +165,9 @@ class WorkerSession:
             if task is not None:
                 task.cancel()
             # A task that never ran does not do it.
-            self._outbox.close(number)
+            self._coalescer.close(number)
 
-    async def _answer(self, message: msg.Submit | msg.Ask | msg.Adapt) -> None:
+    async def _answer(self, message: msg.Submit | msg.SubmitHttp | msg.SetAdapter) -> None:
         """Answer one request; whatever goes wrong ends this one only."""
         number = message.id
         if self._engine is None:
@@ -176,7 +176,7 @@ class WorkerSession:
         try:
             await self._work(message, self._engine)
         except LmiError as error:
-            self._outbox.fail(failure_of(number, error))
+            self._coalescer.fail(failure_of(number, error))
             if isinstance(error, EngineDeadError):
                 self._die(str(error))
         except Exception as error:  # noqa: BLE001  one request must not end the others
@@ -184,9 +184,11 @@ class WorkerSession:
             self._fail(number, "engine", f"{type(error).__name__}: {error}")
         finally:
             self._tasks.pop(number, None)
-            self._outbox.close(number)
+            self._coalescer.close(number)
 
-    async def _work(self, message: msg.Submit | msg.Ask | msg.Adapt, engine: Engine) -> None:
+    async def _work(
+        self, message: msg.Submit | msg.SubmitHttp | msg.SetAdapter, engine: Engine
+    ) -> None:
         match message:
             case msg.Submit(requests=(request,)):
                 await self._generate(engine, message.id, request, 0)
@@ -195,19 +197,19 @@ class WorkerSession:
                     self._generate(engine, message.id, request, place * request.n)
                     for place, request in enumerate(message.requests)
                 )
-            case msg.Ask():
+            case msg.SubmitHttp():
                 async with aclosing(calls(engine).call(message.call)) as chunks:
                     async for chunk in chunks:
-                        self._outbox.add(message.id, chunk)
-            case msg.Adapt():
+                        self._coalescer.add(message.id, chunk)
+            case msg.SetAdapter():
                 await _adapt(message, adapts(engine))
-                self._outbox.add(message.id, Chunk(is_last=True))
+                self._coalescer.add(message.id, HttpChunk(is_last=True))
 
     async def _generate(
         self, engine: Engine, number: int, request: GenerateRequest, first: int
     ) -> None:
         """Say the deltas of one prompt, whose answers count from `first`."""
-        await generate(engine, request, self._outbox.taker(number, first))
+        await generate(engine, request, self._coalescer.sink(number, first))
 
     def _die(self, why: str) -> None:
         """End after the other requests had their turn to hear it from the engine."""
@@ -224,11 +226,11 @@ class WorkerSession:
         self._tasks.clear()
 
     def _fail(self, number: int, kind: msg.FailureKind, text: str) -> None:
-        self._outbox.fail(msg.Failure(number, kind, text))
+        self._coalescer.fail(msg.Failure(number, kind, text))
 
     async def _drain(self) -> None:
         """Let the last messages reach the stub, if it still reads."""
-        self._outbox.flush()
+        self._coalescer.flush()
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:
@@ -246,7 +248,7 @@ async def _all(prompts: Iterable[Coroutine[None, None, None]]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _adapt(message: msg.Adapt, engine: AdapterEngine) -> None:
+async def _adapt(message: msg.SetAdapter, engine: LoraEngine) -> None:
     if message.folder:
         await engine.load_adapter(
             message.name, message.folder, preload=message.preload, pin=message.pin

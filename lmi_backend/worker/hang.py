@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LONGEST_LOOK: Final = 5.0
 
 
-class HangWatch:
+class HangDetector:
     """Watches the steps of one engine.
 
     Args:

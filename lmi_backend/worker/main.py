@@ -20,7 +20,7 @@ from lmi_backend.ipc.environment import GROUP_VARIABLE, SAFE_PATH_VARIABLE, TOKE
 from lmi_backend.ipc.handshake import join
 from lmi_backend.ipc.shared_memory import remove_shared_memory
 from lmi_backend.private_folders import secure_caches
-from lmi_backend.worker.conversation import WorkerSession
+from lmi_backend.worker.conversation import Conversation
 from lmi_backend.worker.rank_environment import network_variables, torch_variables
 
 _log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ async def _serve(address: str, token: str, rank: int) -> int:
     except (WorkerError, OSError) as error:
         _log.error("%s", error)
         return 1
-    session = WorkerSession(reader, writer, rank)
+    session = Conversation(reader, writer, rank)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, session.stop)

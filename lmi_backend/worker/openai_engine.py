@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from lmi_backend.engines.registry import adapts
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.schema.openai.reading import (
     DEFAULT_NAME,
     Body,
@@ -43,7 +43,7 @@ _MODELS: Final = "/v1/models"
 
 
 class OpenAiEngine:
-    """See `Engine`, `BodyEngine` and `AdapterEngine`; `inner` generates."""
+    """See `Engine`, `HttpEngine` and `LoraEngine`; `inner` generates."""
 
     def __init__(self, config: EngineConfig, inner: TemplateEngine) -> None:
         self._inner = inner
@@ -73,17 +73,17 @@ class OpenAiEngine:
         await self._inner.close()
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await adapts(self._inner).load_adapter(name, folder, preload=preload, pin=pin)
         self._adapters[name] = folder
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await adapts(self._inner).unload_adapter(name)
         self._adapters.pop(name, None)
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
-        """See `BodyEngine`. An error is an answer, with its HTTP status."""
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """See `HttpEngine`. An error is an answer, with its HTTP status."""
         try:
             async with aclosing(self._answer(call)) as chunks:
                 async for chunk in chunks:
@@ -93,9 +93,9 @@ class OpenAiEngine:
         except HttpError as error:
             yield _error(error.status, str(error))
 
-    async def _answer(self, call: Call) -> AsyncGenerator[Chunk, None]:
+    async def _answer(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         if call.path == _MODELS:
-            yield Chunk(self._models(), is_last=True, headers=_JSON)
+            yield HttpChunk(self._models(), is_last=True, headers=_JSON)
             return
         if call.path not in (_CHAT, _COMPLETIONS):
             message = (
@@ -180,13 +180,13 @@ async def _merged(
 
 async def _whole(
     deltas: AsyncGenerator[Delta, None], body: Body, writer: Writer, width: int
-) -> AsyncGenerator[Chunk, None]:
+) -> AsyncGenerator[HttpChunk, None]:
     answers = [Delta(index=index) for index in range(width)]
     async for delta in deltas:
         answers[delta.index].merge(delta)
     prompt, generated = _counts(answers, body.n)
     data = writer.whole(answers, usage_of(prompt, generated))
-    yield Chunk(
+    yield HttpChunk(
         data,
         is_last=True,
         headers=_JSON,
@@ -197,16 +197,16 @@ async def _whole(
 
 async def _stream(
     deltas: AsyncGenerator[Delta, None], body: Body, writer: Writer, width: int
-) -> AsyncGenerator[Chunk, None]:
+) -> AsyncGenerator[HttpChunk, None]:
     answers = [Delta(index=index) for index in range(width)]
     async for delta in deltas:
         answer = answers[delta.index]
         answer.num_tokens += delta.num_tokens
         answer.num_prompt_tokens = delta.num_prompt_tokens
-        yield Chunk(writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens)
+        yield HttpChunk(writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens)
     prompt, generated = _counts(answers, body.n)
     usage = writer.usage_event(usage_of(prompt, generated)) if body.include_usage else b""
-    yield Chunk(usage + DONE, is_last=True, headers=_EVENTS, num_prompt_tokens=prompt)
+    yield HttpChunk(usage + DONE, is_last=True, headers=_EVENTS, num_prompt_tokens=prompt)
 
 
 def _counts(answers: list[Delta], n: int) -> tuple[int, int]:
@@ -219,8 +219,8 @@ def _shown(prompt: str | tuple[int, ...]) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def _error(status: int, message: str, field: str = "") -> Chunk:
+def _error(status: int, message: str, field: str = "") -> HttpChunk:
     kind = "NotFoundError" if status == 404 else "BadRequestError"
     error = {"message": message, "type": kind, "param": field or None, "code": status}
     data = msgspec.json.encode({"error": error})
-    return Chunk(data, is_last=True, status=status, headers=_JSON)
+    return HttpChunk(data, is_last=True, status=status, headers=_JSON)

@@ -23,7 +23,7 @@ from lmi_backend.errors import (
     UnavailableError,
     WorkerStartError,
 )
-from lmi_backend.generation import Call, GenerateRequest, Sampling
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from tests.support.harness import Harness, RecordingSink
 from tests.support.waiting import wait_for
@@ -129,7 +129,7 @@ def test_token_ids_are_a_prompt(engine: Any) -> None:
 
 def test_a_body_is_answered_whole(engine: Any) -> None:
     body = b'{"prompt": "The capital of Italy is", "max_tokens": 2, "temperature": 0}'
-    sink = engine.submit(Call("/v1/completions", body)).wait()
+    sink = engine.submit(HttpRequest("/v1/completions", body)).wait()
     said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
     assert {"prompt", "choices"} & said.keys()

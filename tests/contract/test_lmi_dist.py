@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from lmi_backend.errors import CancelledError, EngineDeadError
-from lmi_backend.generation import Call, GenerateRequest, Sampling
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from tests.support.harness import RecordingSink
 
 WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
@@ -56,7 +56,7 @@ def test_an_adapter_answers_on_every_rank(dist: Any) -> None:
 
 def test_an_openai_body_is_answered(dist: Any) -> None:
     body = b'{"prompt": "The capital of Italy is", "max_tokens": 8, "temperature": 0}'
-    answer = dist.submit(Call("/v1/completions", body)).wait()
+    answer = dist.submit(HttpRequest("/v1/completions", body)).wait()
     assert b" Rome." in b"".join(chunk.data for chunk in answer.deltas)
 
 

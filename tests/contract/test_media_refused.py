@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 
 
 @pytest.fixture(scope="module")
@@ -26,11 +26,11 @@ def test_a_url_that_is_not_listed_is_the_clients_error(engine: Any, path: str) -
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         content = [{"type": "image_url", "image_url": {"url": url}}]
         body = {"messages": [{"role": "user", "content": content}]}
-        (piece,) = engine.submit(Call(path, json.dumps(body).encode())).wait().deltas
-        assert piece.status == 400
+        (chunk,) = engine.submit(HttpRequest(path, json.dumps(body).encode())).wait().deltas
+        assert chunk.status == 400
         assert (
             "option.allowed_media_domains does not list"
-            in json.loads(piece.data)["error"]["message"]
+            in json.loads(chunk.data)["error"]["message"]
         )
         with pytest.raises(BlockingIOError):
             listening.accept()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import CancelledError
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 from tests.support.harness import RecordingSink
 from tests.support.waiting import wait_for
 
@@ -37,10 +37,10 @@ def engine(
 def ask(engine: Any, path: str, body: Any = None) -> tuple[int, Any]:
     """Return status and body."""
     raw = b"" if body is None else json.dumps(body).encode()
-    pieces = engine.submit(Call(path, raw)).wait().deltas
-    assert [piece.is_last for piece in pieces] == [False] * (len(pieces) - 1) + [True]
-    data = b"".join(piece.data for piece in pieces)
-    return pieces[0].status, json.loads(data)
+    chunks = engine.submit(HttpRequest(path, raw)).wait().deltas
+    assert [chunk.is_last for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    data = b"".join(chunk.data for chunk in chunks)
+    return chunks[0].status, json.loads(data)
 
 
 @pytest.mark.parametrize("model", [{}, {"model": None}, {"model": "lmi"}])
@@ -53,9 +53,9 @@ def test_a_model_need_not_be_named(engine: Any, model: dict[str, Any]) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_tokens_are_counted_for_the_call(engine: Any, stream: bool) -> None:
     body = LONG | {"n": 2, "max_tokens": 20, "stream": stream}
-    pieces = engine.submit(Call("/v1/completions", json.dumps(body).encode())).wait().deltas
-    assert sum(piece.num_tokens for piece in pieces) == 40
-    assert pieces[-1].num_prompt_tokens > 0
+    chunks = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait().deltas
+    assert sum(chunk.num_tokens for chunk in chunks) == 40
+    assert chunks[-1].num_prompt_tokens > 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
 @pytest.mark.parametrize("how", [{"stream": True}, {"n": 2}])
 def test_a_client_that_leaves_frees_the_engine(engine: Any, how: dict[str, Any]) -> None:
     # Many, so that they do not end by themselves before they are all there.
-    call = Call("/v1/completions", json.dumps(LONG | how).encode())
+    call = HttpRequest("/v1/completions", json.dumps(LONG | how).encode())
     sinks = [engine.submit(call) for _ in range(64)]
     wait_for(lambda: engine.running() > 0)
     with engine.stopped_cores():
@@ -130,8 +130,8 @@ def test_a_chat_is_streamed_with_its_usage(engine: Any) -> None:
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    sink = engine.submit(Call("/v1/chat/completions", json.dumps(body).encode())).wait()
-    text = b"".join(piece.data for piece in sink.deltas).decode()
+    sink = engine.submit(HttpRequest("/v1/chat/completions", json.dumps(body).encode())).wait()
+    text = b"".join(chunk.data for chunk in sink.deltas).decode()
     *events, done = [line.removeprefix("data: ") for line in text.split("\n\n") if line]
     assert done == "[DONE]"
     *parts, usage = map(json.loads, events)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from lmi_backend.errors import EngineDeadError, OptionError
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 from tests.support.waiting import wait_for
 
 ECHO = {
@@ -168,7 +168,7 @@ def test_a_handler_of_the_users_own_gets_every_request_on_every_rank(
     properties = {"engine": "MPI", "option.tensor_parallel_degree": 2}
     with start(properties, tmp_path) as group:
         bodies = [b'{"inputs": "%d"}' % number for number in range(20)]
-        sinks = [group.submit(Call("/invocations", body)) for body in bodies]
+        sinks = [group.submit(HttpRequest("/invocations", body)) for body in bodies]
         for number, sink in enumerate(sinks):
             said = json.loads(b"".join(chunk.data for chunk in sink.wait().deltas))
             assert said == [["0", str(number)], ["1", str(number)]]

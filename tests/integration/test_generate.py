@@ -52,19 +52,19 @@ def test_a_joined_stream_equals_one_shot(served: Served, long_questions: dict[st
         body = {"inputs": prompt, "parameters": {"max_new_tokens": 300}}
         _, whole = served.generate("tiny", body)
         with served.events("tiny", body | {"stream": True}) as events:
-            pieces = list(events)
+            chunks = list(events)
         assert whole["generated_text"] == answer
-        assert "".join(piece["text_output"] for piece in pieces) == answer
-        assert pieces[-1]["generated_text"] == answer
+        assert "".join(chunk["text_output"] for chunk in chunks) == answer
+        assert chunks[-1]["generated_text"] == answer
 
 
 def test_at_low_load_tokens_travel_alone(served: Served) -> None:
     parameters = {"max_new_tokens": 50}
     with served.events("echo", {"inputs": "a", "parameters": parameters, "stream": True}) as events:
-        pieces = list(events)
+        chunks = list(events)
     # A busy machine may merge some.
-    assert len(pieces) > 25
-    assert "".join(piece["text_output"] for piece in pieces) == "a" * 50
+    assert len(chunks) > 25
+    assert "".join(chunk["text_output"] for chunk in chunks) == "a" * 50
 
 
 def test_characters_of_several_tokens_arrive_whole(
@@ -75,9 +75,9 @@ def test_characters_of_several_tokens_arrive_whole(
     for prompt, answer in wide.items():
         body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}, "stream": True}
         with served.events("tiny", body) as events:
-            pieces = [event["text_output"] for event in events]
-        assert "".join(pieces) == answer
-        assert "\ufffd" not in "".join(pieces)
+            chunks = [event["text_output"] for event in events]
+        assert "".join(chunks) == answer
+        assert "\ufffd" not in "".join(chunks)
 
 
 def test_a_seed_makes_sampling_repeatable(served: Served) -> None:

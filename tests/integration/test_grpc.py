@@ -42,13 +42,13 @@ def test_a_sync_stream_answers_and_marks_its_end(
             client.async_stream_infer(
                 "tiny", _inputs(prompt), request_id="r", parameters={"max_new_tokens": 300}
             )
-            pieces, is_final = [], False
+            chunks, is_final = [], False
             while not is_final:
                 result = answers.get(timeout=60)
-                pieces.append(_text(result))
+                chunks.append(_text(result))
                 parameters = result.get_response().parameters
                 is_final = parameters["triton_final_response"].bool_param
-            assert "".join(pieces) == answer
+            assert "".join(chunks) == answer
         client.stop_stream()
 
 

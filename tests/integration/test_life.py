@@ -20,7 +20,7 @@ ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 
 
 
 def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
-    """Stream in the background; return once the first piece is there."""
+    """Stream in the background; return once the first chunk is there."""
     thread, events = _start(served, model, tokens)
     wait_for(lambda: bool(events))
     return thread, events

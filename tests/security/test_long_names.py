@@ -15,9 +15,9 @@ from lmi_backend.schema.context import Context
 from lmi_backend.schema.openai.reading import adapter_of, read_completion
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace
-from lmi_backend.serving.lora import AdapterDesk
-from lmi_backend.serving.request_state import Session
-from lmi_backend.serving.stats import Journal
+from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.stats import RequestStats
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -163,9 +163,9 @@ def test_a_log_line_shows_a_part_of_an_id(name: str, caplog: pytest.LogCaptureFi
     class Sink:
         request_id = name
 
-    session = Session(1, Sink(), deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    session = RequestState(1, Sink(), deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
     session.error = EngineError(f"cannot read {name}")
-    Journal("m").ended(session, "internal")
+    RequestStats("m").ended(session, "internal")
     (line,) = caplog.messages
     assert len(line) < 1000
     assert line.isprintable()
@@ -188,7 +188,7 @@ class _Service:
 class _Sink:
     request_id = ""
 
-    def send(self, pieces: Any, *, is_last: bool) -> None:
+    def send(self, chunks: Any, *, is_last: bool) -> None:
         pass
 
 
@@ -199,34 +199,34 @@ def test_adapters_cannot_be_registered_without_end(
     monkeypatch.setattr("lmi_backend.serving.lora._MOST", 50)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "adapter_config.json").write_text("{}")
-    desk = AdapterDesk({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
     register = {"requestType": "REGISTER_ADAPTER", "src": "a"}
     for number in range(50):
-        desk.handle(register | {"name": f"{number}{FORGED}"}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(register | {"name": f"{number}{FORGED}"}, _Service(), _Sink())  # type: ignore[arg-type]
     with pytest.raises(HttpError, match="unregister one first"):
-        desk.handle(register | {"name": "more"}, _Service(), _Sink())  # type: ignore[arg-type]
-    assert len(desk.folders) == 50
+        lora_manager.handle(register | {"name": "more"}, _Service(), _Sink())  # type: ignore[arg-type]
+    assert len(lora_manager.folders) == 50
     assert all(message.isprintable() for message in caplog.messages)
     with pytest.raises(HttpError) as unknown:
-        desk.handle({"requestType": "DESCRIBE_ADAPTER", "name": LONG}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle({"requestType": "DESCRIBE_ADAPTER", "name": LONG}, _Service(), _Sink())  # type: ignore[arg-type]
     assert "and 30 more" in str(unknown.value)
     assert len(str(unknown.value)) < 3000
 
 
 @pytest.mark.parametrize("src", ["a/" * 500_000, "b" * 5000, "c" * 300], ids=len)
 def test_a_folder_of_a_megabyte_is_refused(tmp_path: Path, src: str) -> None:
-    desk = AdapterDesk({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
     body = {"requestType": "REGISTER_ADAPTER", "name": "n", "src": src}
     with pytest.raises(HttpError) as refusal:
-        desk.handle(body, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(body, _Service(), _Sink())  # type: ignore[arg-type]
     assert len(str(refusal.value)) < 500
 
 
 @pytest.mark.parametrize("limit", [float("inf"), "9" * 100_000], ids=["infinite", "digits"])
 def test_a_page_without_end_is_refused(tmp_path: Path, limit: Any) -> None:
-    desk = AdapterDesk({}, (str(tmp_path),), is_enabled=True)
+    lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
     with pytest.raises(HttpError, match="whole numbers"):
-        desk.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle({"requestType": "LIST_ADAPTERS", "limit": limit}, _Service(), _Sink())  # type: ignore[arg-type]
 
 
 def test_many_prompts_may_share_an_adapter() -> None:

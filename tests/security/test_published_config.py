@@ -13,7 +13,7 @@ import tritonclient.grpc
 
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record
-from lmi_backend.repository.variants import ENTRIES
+from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.repository.writer import write_model
 from tests.support.serving import Served, serve, tritonserver
 
@@ -25,7 +25,7 @@ LINES = (
     f"option.model_id=https://user:{SECRET}@hub/model\n"
 )
 MODEL = "unseen"
-FORMS = [MODEL, *(f"{MODEL}_{clients}" for clients in ENTRIES if clients != "vllm")]
+FORMS = [MODEL, *(f"{MODEL}_{clients}" for clients in VARIANTS if clients != "vllm")]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def served(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    clients = ",".join(clients for clients in ENTRIES if clients != "vllm")
+    clients = ",".join(clients for clients in VARIANTS if clients != "vllm")
     with serve([folder], tmp_path_factory.mktemp("run"), "--clients", clients) as running:
         yield running
 

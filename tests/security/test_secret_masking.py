@@ -17,7 +17,7 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.signature import signature
-from lmi_backend.pool.command import Place, WorkerCommand, worker_command
+from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_command
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
 from tests.support.serving import serve
@@ -167,7 +167,7 @@ def _plan(tmp_path: Path, lines: str) -> EnginePlan:
 def test_a_worker_s_lines_have_none(tmp_path: Path) -> None:
     lines = "option.rolling_batch=vllm\noption.model_id=org/m\noption.hf_token=a1b2c3d4e5\n"
     plan = _plan(tmp_path, f"{lines}{FORMS['plain']}")
-    place = Place(0, tmp_path, str(tmp_path / "0.sock"), "token")
+    place = LaunchContext(0, tmp_path, str(tmp_path / "0.sock"), "token")
     command = worker_command(plan, place, os.environ)
     code = (
         "import json, os, urllib.parse as u\n"
@@ -205,7 +205,7 @@ def test_no_command_line_has_a_value(tmp_path: Path) -> None:
         "engine=MPI\noption.rolling_batch=echo\noption.tensor_parallel_degree=2\n"
         f"option.mpi_options=--mca a b {options} --quiet -x HOME\noption.env=MINE=0123456789-x\n",
     )
-    place = Place(0, tmp_path, str(tmp_path / "0.sock"), "a-secret-token", 29400)
+    place = LaunchContext(0, tmp_path, str(tmp_path / "0.sock"), "a-secret-token", 29400)
     command = worker_command(plan, place, {})
     words = " ".join(command.argv)
     assert "--mca a b --quiet -x HOME" in words

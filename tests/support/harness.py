@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Call, GenerateRequest, Sampling
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import EnginePlan, plan_model
@@ -35,8 +35,8 @@ class RecordingSink:
     def text(self) -> str:
         return "".join(delta.text for delta in self.deltas)
 
-    def send(self, pieces: list[Any], *, is_last: bool) -> None:
-        self.deltas += pieces
+    def send(self, chunks: list[Any], *, is_last: bool) -> None:
+        self.deltas += chunks
         self._began.set()
         if is_last:
             self._end()
@@ -73,7 +73,7 @@ class Harness:
     def submit(self, work: Any) -> RecordingSink:
         """Start whole requests, or a call."""
         sink = RecordingSink()
-        self.service.submit(work if isinstance(work, Call) else tuple(work), sink)
+        self.service.submit(work if isinstance(work, HttpRequest) else tuple(work), sink)
         return sink
 
     def start(self, prompt: str, *, stream: bool = True, **sampling: Any) -> RecordingSink:

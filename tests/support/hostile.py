@@ -4,7 +4,7 @@ import json
 import random
 from typing import Any
 
-from lmi_backend.repository.variants import ENTRIES
+from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.fields import FIELDS
 
@@ -34,7 +34,7 @@ CONTEXTS = (
 )
 # A tensor's text is UTF-8, or the codec refuses it.
 TEXTS = [item for item in VALUES if isinstance(item, str) and item != "\ud800"]
-KINDS = {tensor.name: tensor.data_type for entry in ENTRIES.values() for tensor in entry.inputs}
+KINDS = {tensor.name: tensor.data_type for entry in VARIANTS.values() for tensor in entry.inputs}
 
 
 def value(chance: random.Random, depth: int = 0) -> Any:

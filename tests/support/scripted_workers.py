@@ -57,8 +57,8 @@ class ScriptedWorkers:
         """Answer a request to its end."""
         (worker,) = [requests for requests in self.requests if number in requests]
         width = worker.pop(number)
-        pieces = [Delta("a", 1, "stop", index=index) for index in range(width)]
-        self.listener.on_messages([msg.Output(number, piece) for piece in pieces])
+        chunks = [Delta("a", 1, "stop", index=index) for index in range(width)]
+        self.listener.on_messages([msg.Output(number, chunk) for chunk in chunks])
 
     def die(self, index: int) -> None:
         self.is_alive[index] = False

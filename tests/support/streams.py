@@ -19,7 +19,7 @@ from tests.support.waiting import wait_for
 class Stream:
     """One request: when it began, what came, how it ended."""
 
-    pieces: int = 0
+    chunks: int = 0
     endings: list[str] = field(default_factory=list)
     """`whole`, `error` or `cut`: the connection ended without a word. One, if all is well."""
     error: str = ""
@@ -47,8 +47,8 @@ class Streams:
         self._over_grpc(self.all[:half])
 
     def wait_until_running(self) -> "Streams":
-        """Wait until pieces of some came."""
-        wait_for(lambda: sum(stream.pieces > 0 for stream in self.all) >= len(self.all) // 4)
+        """Wait until chunks of some came."""
+        wait_for(lambda: sum(stream.chunks > 0 for stream in self.all) >= len(self.all) // 4)
         return self
 
     def wait(self, seconds: float = 90) -> None:
@@ -83,7 +83,7 @@ class Streams:
             events = (line for line in connection.getresponse() if line.startswith(b"data:"))
             for line in events:
                 event = json.loads(line[5:])
-                stream.pieces += 1
+                stream.chunks += 1
                 if "error" in event:
                     stream.end("error", event["error"])
                     continue
@@ -117,7 +117,7 @@ class Streams:
                 return
             response = result.get_response()
             stream = streams[int(response.id)]
-            stream.pieces += 1
+            stream.chunks += 1
             if response.parameters["triton_final_response"].bool_param:
                 stream.end("whole")
 

@@ -16,13 +16,13 @@ import pytest
 
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.flush_policy import Pace
+from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.repository.variants import MAIN
 from lmi_backend.schema.vllm import VllmReply
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
-from lmi_backend.worker.coalescer import Outbox
+from lmi_backend.worker.coalescer import Coalescer
 from tests.support.idle_workers import IdleWorkers
 
 STREAMS = 64
@@ -64,20 +64,20 @@ async def test_what_a_token_costs_the_worker(
     together: int, calls_a_token: float, frames_a_step: float
 ) -> None:
     frames: list[bytes] = []
-    outbox = Outbox(frames.append)
+    coalescer = Coalescer(frames.append)
     # No clock: where tokens wait for each other, the test ticks.
-    outbox.set_pace(Pace(flush_seconds=0 if together == 1 else 1e9))
+    coalescer.set_pace(FlushPolicy(flush_seconds=0 if together == 1 else 1e9))
     for number in range(STREAMS):
-        outbox.open(number)
+        coalescer.open(number)
     calls = Calls()
     for step in range(STEPS):
         deltas = [_delta(step) for _ in range(STREAMS)]
         with calls.counted():
             for number, delta in enumerate(deltas):
-                outbox.add(number, delta)
+                coalescer.add(number, delta)
             if together > 1 and step % together == 0:
-                outbox._tick()
-            outbox.flush()
+                coalescer._tick()
+            coalescer.flush()
         await asyncio.sleep(0)
     assert len(frames) <= frames_a_step * STEPS + 1
     assert calls.count / (STREAMS * STEPS) <= calls_a_token * MARGIN

@@ -187,11 +187,11 @@ class GenerateEngine:
         return list(encode(prompt))
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`; an adapter is always loaded at once and kept."""
+        """See `LoraEngine`; an adapter is always loaded at once and kept."""
         await asyncio.to_thread(self._solo.between, lambda: self._adapters.load(name, folder))
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await asyncio.to_thread(self._solo.between, lambda: self._adapters.unload(name))
 
     def stats(self) -> EngineStats:

@@ -131,7 +131,7 @@ class Detokenizer:
 
 
 class StopStrings:
-    """Looks for stop strings in text that comes in pieces."""
+    """Looks for stop strings in text that comes in chunks."""
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         self._stops, self._include = stops, include

@@ -150,13 +150,13 @@ class TrtllmEngine:
             raise RequestError(problem, field="adapter", value=name) from error
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`; the library loads an adapter with its first request."""
+        """See `LoraEngine`; the library loads an adapter with its first request."""
         if not self._config.arguments.get("enable_lora"):
             raise RequestError("needs option.enable_lora", field="adapter", value=name)
         self._know(name, folder)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         self._adapters.pop(name, None)
 
     def _failure(self, error: Exception) -> LmiError:

@@ -1,4 +1,4 @@
-"""Call an ASGI application without a server: a request in, pieces of its answer out."""
+"""Call an ASGI application without a server: a request in, chunks of its answer out."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 
-    from lmi_backend.generation import Call
+    from lmi_backend.generation import HttpRequest
 
     Message = MutableMapping[str, Any]
     Application = Callable[..., Awaitable[None]]
@@ -25,7 +25,7 @@ _AHEAD: Final = 16
 _LEAVE_SECONDS: Final = 1.0
 
 
-async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk, None]:
+async def respond(application: Application, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
     """Yield the answer as it comes; the first chunk has status and headers.
 
     Closing the generator tells the application that its client has gone, and waits for its end.
@@ -53,17 +53,17 @@ async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk,
 
     task = asyncio.create_task(_run(application, call, send, has_gone))
     task.add_done_callback(lambda _: sent.put_nowait(None))
-    head = Chunk()
+    head = HttpChunk()
     try:
         while (message := await sent.get()) is not None:
             room.release()
             if message["type"] == "http.response.start":
-                head = Chunk(status=message["status"], headers=_headers(message))
+                head = HttpChunk(status=message["status"], headers=_headers(message))
                 continue
             is_last = not message.get("more_body", False)
             data = message.get("body", b"")
             if data or is_last:
-                yield Chunk(data, is_last=is_last, status=head.status, headers=head.headers)
+                yield HttpChunk(data, is_last=is_last, status=head.status, headers=head.headers)
             if is_last:
                 return
         raise _why(task)
@@ -76,7 +76,7 @@ async def respond(application: Application, call: Call) -> AsyncGenerator[Chunk,
 
 async def _run(
     application: Application,
-    call: Call,
+    call: HttpRequest,
     send: Callable[[Message], Awaitable[None]],
     has_gone: asyncio.Event,
 ) -> None:
@@ -108,7 +108,7 @@ async def _end(task: asyncio.Task[None]) -> None:
         _log.debug("the application raised after its answer: %s", error)
 
 
-def _scope(call: Call) -> dict[str, Any]:
+def _scope(call: HttpRequest) -> dict[str, Any]:
     path, _, query = call.path.partition("?")
     given = {name.lower(): value for name, value in call.headers.items()}
     headers = {"content-type": "application/json"} | given

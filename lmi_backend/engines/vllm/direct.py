@@ -15,23 +15,23 @@ from lmi_backend.engines.vllm import compat
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.protocol import Taker
+    from lmi_backend.engines.protocol import Sink
 
 
 async def hand_on(
-    engine: Any, asked: dict[str, Any], read: Callable[[Any], None], taker: Taker
+    engine: Any, asked: dict[str, Any], read: Callable[[Any], None], sink: Sink
 ) -> None:
     """Generate like `AsyncLLM.generate`. Cancelling aborts the request.
 
     Args:
         asked: arguments of `AsyncLLM.add_request`.
         read: gets each RequestOutput.
-        taker: says whether tokens may wait.
+        sink: says whether tokens may wait.
 
     Raises:
         Exception: what vLLM raises, or `read`.
     """
-    stream, queue = _Stream(read, taker), None
+    stream, queue = _Stream(read, sink), None
     try:
         queue = await engine.add_request(**asked)
         queue.put = stream.put
@@ -50,9 +50,9 @@ async def hand_on(
 class _Stream:
     """The outputs of one request."""
 
-    def __init__(self, read: Callable[[Any], None], taker: Taker) -> None:
+    def __init__(self, read: Callable[[Any], None], sink: Sink) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._read, self._may_wait = read, taker.may_wait
+        self._read, self._may_wait = read, sink.may_wait
         self._held: list[int] = []
         self._make: Callable[..., Any]
 

@@ -29,14 +29,14 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.engines.protocol import Taker
+    from lmi_backend.engines.protocol import Sink
 
 # Characters above which a prompt is tokenised in a thread; below, the hop costs more.
 _LONG_PROMPT = 4096
@@ -95,8 +95,8 @@ class VllmEngine:
         keep_cores_apart()
         return engine
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
-        """See `BodyEngine`."""
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """See `HttpEngine`."""
         async with aclosing(self._http.call(call)) as chunks:
             async for chunk in chunks:
                 yield chunk
@@ -112,13 +112,13 @@ class VllmEngine:
         except Exception as error:
             raise _translate(error) from error
 
-    async def hand_on(self, request: GenerateRequest, taker: Taker) -> None:
+    async def hand_on(self, request: GenerateRequest, sink: Sink) -> None:
         """See `DirectEngine`."""
         read = OutputReader(self._tokenizer, request)
         try:
             asked = await self._ask(request)
             asked["params"] = asked.pop("sampling_params")
-            await hand_on(self._engine, asked, partial(read.hand_on, take=taker.take), taker)
+            await hand_on(self._engine, asked, partial(read.hand_on, take=sink.take), sink)
         except Exception as error:
             raise _translate(error) from error
 
@@ -158,11 +158,11 @@ class VllmEngine:
         return self._tokenizer.encode(prompt)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await self._adapters.load(self._engine, name, folder, preload=preload, pin=pin)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await self._adapters.unload(self._engine, name)
 
     def stats(self) -> EngineStats:

@@ -18,14 +18,14 @@ from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from lmi_backend.engines.vllm.adapters import Adapters
-    from lmi_backend.generation import Call
+    from lmi_backend.generation import HttpRequest
     from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.structures import StructureBounds
 
@@ -80,7 +80,7 @@ class HttpApp:
         app.state.openai_serving_models.lora_requests = adapters.known
         return cls(app, engine, config.structure_bounds)
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer a body.
 
         Raises:
@@ -108,7 +108,7 @@ class HttpApp:
                 raise self._death() from error
             raise
 
-    def _check(self, chunk: Chunk) -> None:
+    def _check(self, chunk: HttpChunk) -> None:
         """Let the engine's death come in place of the end, whatever the application made of it."""
         if chunk.is_last and self._engine.errored:
             raise self._death()
@@ -117,11 +117,11 @@ class HttpApp:
         return EngineDeadError(f"vLLM's engine core died: {self._engine.dead_error}")
 
 
-def _refusal(error: RequestError) -> Chunk:
+def _refusal(error: RequestError) -> HttpChunk:
     """Return an error as vLLM's server would answer it."""
     said = {"message": str(error), "type": "BadRequestError", "param": error.field, "code": 400}
     data = msgspec.json.encode({"error": said})
-    return Chunk(data, is_last=True, status=400, headers={"content-type": "application/json"})
+    return HttpChunk(data, is_last=True, status=400, headers={"content-type": "application/json"})
 
 
 class _NoServer:

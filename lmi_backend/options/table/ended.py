@@ -284,7 +284,7 @@ def rows() -> tuple[Option[Any], ...]:
 
 
 def _rows(
-    fate: Literal["ignored", "refused"], scopes: dict[Scope, dict[str, str]]
+    status: Literal["ignored", "refused"], scopes: dict[Scope, dict[str, str]]
 ) -> Iterator[Option[Any]]:
     for scope, names in scopes.items():
         for name, reason in names.items():
@@ -294,8 +294,8 @@ def _rows(
                 kind=BOOL if is_switch else TEXT,
                 default=False if is_switch else "",
                 scope=scope,
-                help=f"{fate.capitalize()}: {reason}.",
-                fate=fate,
+                help=f"{status.capitalize()}: {reason}.",
+                status=status,
                 reason=reason,
                 harmless=(False,) if is_switch else (),
             )

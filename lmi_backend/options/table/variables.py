@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.option import Fate
+from lmi_backend.options.option import Status
 
-_WORKER = Fate("mapped", "environment of the worker")
-_NO_JVM = Fate("ignored", "there is no Java server here")
-_NO_CACHE = Fate("ignored", "results are not cached")
-_NODES = Fate("mapped", "plan hosts, in MPI mode")
-_SAGEMAKER_SIZE = Fate("ignored", "Triton's own HTTP server is used")
-_NEURON = Fate("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
-_SECURE = Fate("refused", "secure mode's controls are not enforced yet")
+_WORKER = Status("mapped", "environment of the worker")
+_NO_JVM = Status("ignored", "there is no Java server here")
+_NO_CACHE = Status("ignored", "results are not cached")
+_NODES = Status("mapped", "plan hosts, in MPI mode")
+_SAGEMAKER_SIZE = Status("ignored", "Triton's own HTTP server is used")
+_NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
+_SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
-VARIABLES: Final[dict[str, Fate]] = {
-    "SERVING_FEATURES": Fate("mapped", "engine, when nothing else names it"),
-    "SERVING_LOAD_MODELS": Fate("mapped", "engine and devices of the folders it names"),
-    "SERVING_DOWNLOAD_DIR": Fate("mapped", "folder for models from S3"),
-    "DJL_CACHE_DIR": Fate("mapped", "folder for models from S3"),
-    "CUDA_VISIBLE_DEVICES": Fate("mapped", "devices that workers are given"),
+VARIABLES: Final[dict[str, Status]] = {
+    "SERVING_FEATURES": Status("mapped", "engine, when nothing else names it"),
+    "SERVING_LOAD_MODELS": Status("mapped", "engine and devices of the folders it names"),
+    "SERVING_DOWNLOAD_DIR": Status("mapped", "folder for models from S3"),
+    "DJL_CACHE_DIR": Status("mapped", "folder for models from S3"),
+    "CUDA_VISIBLE_DEVICES": Status("mapped", "devices that workers are given"),
     "OMP_NUM_THREADS": _WORKER,
-    "NO_OMP_NUM_THREADS": Fate("ignored", "OMP_NUM_THREADS has no default here"),
+    "NO_OMP_NUM_THREADS": Status("ignored", "OMP_NUM_THREADS has no default here"),
     "PYTHONPATH": _WORKER,
     "MASTER_ADDR": _WORKER,
     "HF_TOKEN": _WORKER,
@@ -40,34 +40,36 @@ VARIABLES: Final[dict[str, Fate]] = {
     "NEURON_MULTI_NODE": _NEURON,
     "NEURON_CC_PIPELINE_FACTOR": _NEURON,
     "NEURON_QUANT": _NEURON,
-    "SERVING_FAIL_FAST": Fate("ignored", "Triton's --exit-on-error decides"),
-    "SERVING_HEALTH_CHECK_OVERRIDE": Fate("ignored", "Triton answers health checks"),
-    "SAGEMAKER_HEALTH_CHECK_OVERRIDE": Fate("ignored", "Triton answers health checks"),
+    "SERVING_FAIL_FAST": Status("ignored", "Triton's --exit-on-error decides"),
+    "SERVING_HEALTH_CHECK_OVERRIDE": Status("ignored", "Triton answers health checks"),
+    "SAGEMAKER_HEALTH_CHECK_OVERRIDE": Status("ignored", "Triton answers health checks"),
     "SERVING_OPTS": _NO_JVM,
     "JAVA_OPTS": _NO_JVM,
-    "DJL_VENV_DIR": Fate("ignored", "name the interpreter with option.pythonExecutable"),
+    "DJL_VENV_DIR": Status("ignored", "name the interpreter with option.pythonExecutable"),
     "MODEL_SERVER_HOME": _NO_JVM,
-    "ARGS_*": Fate("ignored", "it is an argument of a Java translator"),
-    "SAGEMAKER_MULTI_MODEL": Fate("ignored", "Triton serves several models at once"),
+    "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
+    "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
     "SAGEMAKER_MAX_REQUEST_SIZE": _SAGEMAKER_SIZE,
     "SAGEMAKER_MAX_PAYLOAD_IN_MB": _SAGEMAKER_SIZE,
     "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": _SAGEMAKER_SIZE,
     "SAGEMAKER_SECURE_MODE": _SECURE,
-    "SAGEMAKER_SECURITY_CONTROLS": Fate("ignored", "only secure mode reads it"),
-    "SAGEMAKER_UNTRUSTED_CHANNELS": Fate("ignored", "only secure mode reads it"),
-    "ALLOW_REQUEST_HANDLER_OVERRIDE": Fate("ignored", "requests cannot name a handler"),
-    "ENABLE_ADAPTERS_PREVIEW": Fate("ignored", "adapters are no preview any more"),
-    "SERVING_BACKPORT_FOR_NON_STREAMING_HTTP_ERROR_CODES": Fate(
+    "SAGEMAKER_SECURITY_CONTROLS": Status("ignored", "only secure mode reads it"),
+    "SAGEMAKER_UNTRUSTED_CHANNELS": Status("ignored", "only secure mode reads it"),
+    "ALLOW_REQUEST_HANDLER_OVERRIDE": Status("ignored", "requests cannot name a handler"),
+    "ENABLE_ADAPTERS_PREVIEW": Status("ignored", "adapters are no preview any more"),
+    "SERVING_BACKPORT_FOR_NON_STREAMING_HTTP_ERROR_CODES": Status(
         "ignored", "errors always have their own code"
     ),
     "SERVING_CACHE_MULTITENANT": _NO_CACHE,
     "SERVING_CACHE_BATCH": _NO_CACHE,
     "SERVING_MEMORY_CACHE_CAPACITY": _NO_CACHE,
-    "LMI_DEBUG_NSYS_ENABLED": Fate("ignored", "start the server under nsys yourself"),
-    "SM_NEO_EXECUTION_CONTEXT": Fate("refused", "SageMaker Neo jobs are not run here"),
-    "DJL_PYTHON_PROFILING": Fate("ignored", "use py-spy on the worker"),
-    "DJL_PYTHON_PROFILING_TOP_OBJ": Fate("ignored", "use py-spy on the worker"),
-    "SERVING_ROLLING_BATCH_BUFFER": Fate("ignored", "tokens are merged only while the send waits"),
-    "SM_TELEMETRY_LOG_REV_2022_12": Fate("ignored", "nothing is reported to SageMaker"),
+    "LMI_DEBUG_NSYS_ENABLED": Status("ignored", "start the server under nsys yourself"),
+    "SM_NEO_EXECUTION_CONTEXT": Status("refused", "SageMaker Neo jobs are not run here"),
+    "DJL_PYTHON_PROFILING": Status("ignored", "use py-spy on the worker"),
+    "DJL_PYTHON_PROFILING_TOP_OBJ": Status("ignored", "use py-spy on the worker"),
+    "SERVING_ROLLING_BATCH_BUFFER": Status(
+        "ignored", "tokens are merged only while the send waits"
+    ),
+    "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }
 """Name, or the beginning of one before *, to what becomes of it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lmi_backend.schema.formats.pieces import Json, finish_word, token_object, token_texts
+from lmi_backend.schema.formats.chunks import Json, finish_word, token_object, token_texts
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Delta, Token
@@ -24,7 +24,7 @@ class Answer:
     last: Delta | None = None
 
     def add(self, delta: Delta) -> None:
-        """Take the next piece."""
+        """Take the next chunk."""
         self.texts.append(delta.text)
         self.tokens += zip(delta.tokens, token_texts(delta), strict=False)
         self.prompt_tokens += delta.prompt_tokens

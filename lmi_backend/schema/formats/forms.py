@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lmi_backend.schema.formats.answers import Answers
-from lmi_backend.schema.formats.pieces import (
+from lmi_backend.schema.formats.chunks import (
     Json,
     dump,
     sendable,

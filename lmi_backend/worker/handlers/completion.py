@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ _OURS: Final = frozenset({"do_sample", "details", "return_full_text", "decoder_i
 _MAX_TOKENS: Final = 30
 
 
-def completion_call(body: Mapping[str, Any]) -> Call:
+def completion_call(body: Mapping[str, Any]) -> HttpRequest:
     """Return the completion request of an LMI body."""
     parameters = body.get("parameters") or {}
     asked = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
@@ -31,7 +31,7 @@ def completion_call(body: Mapping[str, Any]) -> Call:
         completion["stream"] = True
     if isinstance(body.get("adapters"), str) and body["adapters"]:
         completion["model"] = body["adapters"]
-    return Call("/v1/completions", json.dumps(completion).encode())
+    return HttpRequest("/v1/completions", json.dumps(completion).encode())
 
 
 class Response(dict[str, Any]):

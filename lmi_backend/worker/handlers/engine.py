@@ -15,7 +15,7 @@ import msgspec
 from lmi_backend import __version__
 from lmi_backend.engines.registry import adapts, calls
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Call, Chunk, Delta
+from lmi_backend.generation import Delta, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.schema.body import read_body
 from lmi_backend.schema.context import Context
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lmi_backend.engines.protocol import Engine
     from lmi_backend.generation import GenerateRequest
     from lmi_backend.ipc.engine import EngineConfig
-    from lmi_backend.schema.reply import Taken
+    from lmi_backend.schema.reply import ParsedRequest
     from lmi_backend.worker.handlers.custom_code import Function
 
 _log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ _INVOCATIONS: Final = "/invocations"
 
 
 class CustomEngine:
-    """See `Engine` and `BodyEngine`.
+    """See `Engine` and `HttpEngine`.
 
     Args:
         inner: what generates, unless the handler does; None where a handler replaces everything.
@@ -83,8 +83,8 @@ class CustomEngine:
         """See `Engine`."""
         return self._generator().generate(request)
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk, None]:
-        """See `BodyEngine`."""
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """See `HttpEngine`."""
         if call.path != _INVOCATIONS:
             answer = calls(self._generator()).call(call)
         else:
@@ -93,7 +93,7 @@ class CustomEngine:
             async for chunk in chunks:
                 yield chunk
 
-    async def _invoke(self, call: Call) -> AsyncGenerator[Chunk, None]:
+    async def _invoke(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         is_left = False
         async with aclosing(self._runner.call(call) if self._runner else _leave()) as chunks:
             async for chunk in chunks:
@@ -107,16 +107,16 @@ class CustomEngine:
                 async for answer in answers:
                     yield answer
         except HttpError as error:
-            yield Chunk(str(error).encode(), is_last=True, status=error.status)
+            yield HttpChunk(str(error).encode(), is_last=True, status=error.status)
 
-    async def _built_in(self, call: Call) -> AsyncGenerator[Chunk, None]:
+    async def _built_in(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Let the engine answer, and the user's formatters read and write."""
         body, code = self._read(call)
         taken = read_body({"request": [json.dumps(body)]}, self._context)
         write = code.output_formatter
         if write is None:
             answer = self._answer(taken)
-        elif isinstance(taken.work, Call):
+        elif isinstance(taken.work, HttpRequest):
             answer = self._format(taken.work, write)
         elif formatters.is_older(write):
             answer = self._format_steps(taken, body, write)
@@ -126,7 +126,7 @@ class CustomEngine:
             async for chunk in chunks:
                 yield chunk
 
-    def _read(self, call: Call) -> tuple[dict[str, Any], CustomCode]:
+    def _read(self, call: HttpRequest) -> tuple[dict[str, Any], CustomCode]:
         from djl_python.encode_decode import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
             decode,
         )
@@ -144,9 +144,9 @@ class CustomEngine:
         write = (own and own.output_formatter) or self._code.output_formatter
         return body, CustomCode(output_formatter=write)
 
-    async def _answer(self, taken: Taken) -> AsyncGenerator[Chunk, None]:
+    async def _answer(self, taken: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer in LMI's own form."""
-        if isinstance(taken.work, Call):
+        if isinstance(taken.work, HttpRequest):
             async with aclosing(calls(self._generator()).call(taken.work)) as chunks:
                 async for chunk in chunks:
                     yield chunk
@@ -156,18 +156,18 @@ class CustomEngine:
             left -= delta.is_last
             for response in taken.reply.responses([delta], is_last=left == 0):
                 text = str(response["response"])
-                yield Chunk(text.encode(), is_last=left == 0, num_tokens=delta.num_tokens)
+                yield HttpChunk(text.encode(), is_last=left == 0, num_tokens=delta.num_tokens)
 
     async def _format_steps(
-        self, taken: Taken, body: Mapping[str, Any], write: Function
-    ) -> AsyncGenerator[Chunk, None]:
+        self, taken: ParsedRequest, body: Mapping[str, Any], write: Function
+    ) -> AsyncGenerator[HttpChunk, None]:
         """Let a formatter of the older form write each step."""
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
         async for delta in self._deltas(taken):
             text = older.write([delta])
-            yield Chunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
+            yield HttpChunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
 
-    async def _deltas(self, taken: Taken) -> AsyncGenerator[Delta, None]:
+    async def _deltas(self, taken: ParsedRequest) -> AsyncGenerator[Delta, None]:
         if not isinstance(taken.work, tuple):
             problem = "is no request for text"
             raise RequestError(problem, field="the request")
@@ -183,15 +183,15 @@ class CustomEngine:
                     yield delta
             place += request.n
 
-    async def _format(self, call: Call, write: Function) -> AsyncGenerator[Chunk, None]:
-        """Let a formatter of the current form write a response, or each piece of it."""
+    async def _format(self, call: HttpRequest, write: Function) -> AsyncGenerator[HttpChunk, None]:
+        """Let a formatter of the current form write a response, or each chunk of it."""
         held: list[bytes] = []
         async with aclosing(calls(self._generator()).call(call)) as chunks:
             async for chunk in chunks:
                 if chunk.headers.get("content-type", "").startswith("text/event-stream"):
                     events = chunk.data.decode().split("\n\n")
                     texts = [formatters.write_answer(write, event) for event in events if event]
-                    yield Chunk("".join(texts).encode(), is_last=chunk.is_last)
+                    yield HttpChunk("".join(texts).encode(), is_last=chunk.is_last)
                     continue
                 held.append(chunk.data)
                 if not chunk.is_last:
@@ -199,7 +199,7 @@ class CustomEngine:
                 if chunk.status != 200:
                     raise HttpError(chunk.status, b"".join(held).decode())
                 response = Response(json.loads(b"".join(held)))
-                yield Chunk(formatters.write_answer(write, response).encode(), is_last=True)
+                yield HttpChunk(formatters.write_answer(write, response).encode(), is_last=True)
 
     def _generator(self) -> Engine:
         if self._inner is None:
@@ -208,14 +208,14 @@ class CustomEngine:
         return self._inner
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         engine = adapts(self._generator())
         await engine.load_adapter(name, folder, preload=preload, pin=pin)
         if (own := Path(folder) / "model.py").is_file():
             self._of_adapters[name] = load_custom_code(own)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `AdapterEngine`."""
+        """See `LoraEngine`."""
         await adapts(self._generator()).unload_adapter(name)
         self._of_adapters.pop(name, None)
 
@@ -234,7 +234,7 @@ class CustomEngine:
             await self._inner.close()
 
 
-async def _leave() -> AsyncGenerator[Chunk | None, None]:
+async def _leave() -> AsyncGenerator[HttpChunk | None, None]:
     """Leave a request to the engine, as a handler does."""
     yield None
 

@@ -1,4 +1,4 @@
-"""Call users' formatters, of LMI's current and of its older form."""
+"""HttpRequest users' formatters, of LMI's current and of its older form."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_older(formatter: Function) -> bool:
 
 
 def write_answer(formatter: Function, response: Any) -> str:
-    """Let a formatter of the current form write a response, or a piece of one.
+    """Let a formatter of the current form write a response, or a chunk of one.
 
     Raises:
         HttpError: it raised.
@@ -90,7 +90,7 @@ class OlderFormatter:
         self._texts: list[str] = []
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """Return what it writes for the next pieces.
+        """Return what it writes for the next chunks.
 
         Raises:
             HttpError: it raised.

@@ -1,4 +1,4 @@
-"""Run a user's handler: a call in, pieces of its answer out."""
+"""Run a user's handler: a call in, chunks of its answer out."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.generation import Chunk
+from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from lmi_backend.generation import Call
+    from lmi_backend.generation import HttpRequest
     from lmi_backend.worker.handlers.custom_code import Function
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class HandlerRunner:
             message = f"the handler failed to load its model: {type(error).__name__}: {error}"
             raise ConfigurationError(message) from error
 
-    async def call(self, call: Call) -> AsyncGenerator[Chunk | None, None]:
+    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk | None, None]:
         """Answer; a single None means that the handler leaves the request to the engine."""
         has_answered = False
         output: Any = None
@@ -76,7 +76,7 @@ class HandlerRunner:
         if not has_answered and output is None and inspect.iscoroutinefunction(self._handler):
             yield None
         else:
-            yield Chunk(is_last=True, status=200 if has_answered else 204)
+            yield HttpChunk(is_last=True, status=200 if has_answered else 204)
 
     async def _outputs(self, inputs: Any) -> AsyncIterator[Any]:
         """Yield what the handler returns or yields."""
@@ -94,17 +94,19 @@ class HandlerRunner:
         else:
             yield result
 
-    async def _chunks(self, output: Any) -> AsyncIterator[Chunk]:
+    async def _chunks(self, output: Any) -> AsyncIterator[HttpChunk]:
         """Yield an output's contents, or its stream as it comes."""
         headers = {name.lower(): value for name, value in output.properties.items()}
         head = {"status": output.code, "headers": headers}
         if output.stream_content is None:
-            yield Chunk(b"".join(data for _, data in output.content), **head)
+            yield HttpChunk(b"".join(data for _, data in output.content), **head)
             return
         write = output.stream_formatter or _line
         async for item in self._items(output.stream_content):
             written = write(item)
-            yield Chunk(written if isinstance(written, bytes) else str(written).encode(), **head)
+            yield HttpChunk(
+                written if isinstance(written, bytes) else str(written).encode(), **head
+            )
 
     async def _items(self, stream: Any) -> AsyncIterator[Any]:
         if hasattr(stream, "__aiter__"):
@@ -120,7 +122,7 @@ class HandlerRunner:
         return await loop.run_in_executor(self._thread, function, *arguments)
 
 
-def make_inputs(call: Call) -> Any:
+def make_inputs(call: HttpRequest) -> Any:
     """Return LMI's `Input` of a call."""
     from djl_python.inputs import Input  # noqa: PLC0415
 
@@ -140,7 +142,7 @@ def _check_loaded(output: Any) -> None:
     raise ConfigurationError(message)
 
 
-def _failure(error: Exception) -> Chunk:
+def _failure(error: Exception) -> HttpChunk:
     is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     status = _NO_MEMORY if is_memory else 424
     body = {
@@ -148,7 +150,7 @@ def _failure(error: Exception) -> Chunk:
         "message": "invoke handler failure",
         "error": f"{type(error).__name__}: {error}",
     }
-    return Chunk(json.dumps(body).encode(), is_last=True, status=status)
+    return HttpChunk(json.dumps(body).encode(), is_last=True, status=status)
 
 
 def _finalize(output: Any) -> None:

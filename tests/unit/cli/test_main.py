@@ -71,9 +71,9 @@ def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> 
     assert main(["options", "--engine", "trtllm", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["option.tokens_per_block"]["detail"] == "trtllm kv_cache_config.tokens_per_block"
-    assert rows["option.tokenizer_mode"]["fate"] == "passed"
-    assert rows["option.bedrock_compat"]["fate"] == "refused"
-    assert rows["SERVING_FEATURES"]["fate"] == "mapped"
+    assert rows["option.tokenizer_mode"]["status"] == "passed"
+    assert rows["option.bedrock_compat"]["status"] == "refused"
+    assert rows["SERVING_FEATURES"]["status"] == "mapped"
     assert "option.swap_space" not in rows
 
 
@@ -87,7 +87,7 @@ def test_check_shows_the_fate_of_everything(
     assert "environment            SERVING_JOB_QUEUE_SIZE=7  mapped   plan queue_size" in said
     assert main(["check", str(echo), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["options"]
-    assert [row["fate"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
+    assert [row["status"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
 
 
 def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,7 +99,7 @@ def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | No
     options = block.options
     plan = make_plan(options, block.environment, EIGHT, facts)
     assert (plan.engine, plan.mode, starts(plan)) == block.stated
-    assert not [found for found in options.findings if found.fate.word == "refused"]
+    assert not [found for found in options.findings if found.status.word == "refused"]
     asked = re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)
     assert plan.tensor_parallel_degree == (8 if asked == ["max"] else int(*asked or [1]))
 

@@ -150,7 +150,7 @@ def test_every_error_is_found_and_the_first_is_raised() -> None:
 
 def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:
     (finding,) = resolve("option.bedrock_compat=false").findings
-    assert finding.fate.word == "ignored"
+    assert finding.status.word == "ignored"
     with pytest.raises(OptionError, match="Bedrock"):
         resolve("option.bedrock_compat=true")
 
@@ -160,7 +160,7 @@ def test_secure_mode_is_refused_and_java_ignored() -> None:
         resolve("", {"SAGEMAKER_SECURE_MODE": "true"})
     assert resolve("", {"SAGEMAKER_SECURE_MODE": "false"}).findings == ()
     (finding,) = resolve("", {"JAVA_OPTS": "-Xmx1g"}).findings
-    assert finding.fate.word == "ignored"
+    assert finding.status.word == "ignored"
 
 
 def test_secrets_are_not_shown() -> None:

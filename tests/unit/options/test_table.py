@@ -29,9 +29,9 @@ def test_no_variable_means_two_options_under_an_engine(engine: str) -> None:
 def test_every_row_is_whole(option: Option[object]) -> None:
     assert option.help.endswith((".", ")"))
     assert option.kind.accepted
-    assert (option.fate == "mapped") == (option.reason == "")
+    assert (option.status == "mapped") == (option.reason == "")
     for engine in option.engines:
-        assert option.fate_under(engine).detail
+        assert option.status_under(engine).detail
 
 
 def test_defaults_are_of_the_kind_they_document() -> None:
@@ -42,15 +42,15 @@ def test_defaults_are_of_the_kind_they_document() -> None:
 
 
 def test_a_reason_is_a_phrase_that_help_can_end_with_a_stop() -> None:
-    ended = [option for option in OPTIONS if option.fate != "mapped"]
-    assert {option.fate for option in ended} == {"ignored", "refused"}
+    ended = [option for option in OPTIONS if option.status != "mapped"]
+    assert {option.status for option in ended} == {"ignored", "refused"}
     for option in ended:
         assert option.reason == option.reason.strip().rstrip(".")
-        assert option.help == f"{option.fate.capitalize()}: {option.reason}."
+        assert option.help == f"{option.status.capitalize()}: {option.reason}."
 
 
 def test_what_an_ended_option_points_to_is_not_ended_too() -> None:
     for option in OPTIONS:
         for key in re.findall(r"option\.\w+", option.reason):
             row = find_option(key, option.engines[0])
-            assert row is None or row.fate == "mapped", option.name
+            assert row is None or row.status == "mapped", option.name

@@ -17,7 +17,7 @@ from lmi_backend.options.table import KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.signature import recorded_signature
-from lmi_backend.plan.verdict import fate_of
+from lmi_backend.plan.verdict import status_of
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
@@ -73,11 +73,11 @@ def test_every_option_has_one_fate(engine: str) -> None:
     for key, of in cases():
         if of != engine or key.startswith("env:") or "*" in key:
             continue
-        fate = fate_of(key, engine, signature)
-        assert fate.word in ("mapped", "passed", "ignored", "refused")
-        assert fate.detail, key
-        assert "is neither an option" not in fate.detail, f"{key} under {engine} is unknown"
-        assert "itself has to accept" not in fate.detail or engine == "echo", key
+        status = status_of(key, engine, signature)
+        assert status.word in ("mapped", "passed", "ignored", "refused")
+        assert status.detail, key
+        assert "is neither an option" not in status.detail, f"{key} under {engine} is unknown"
+        assert "itself has to accept" not in status.detail or engine == "echo", key
 
 
 @pytest.mark.parametrize("scope", ["vllm", "speculative", "trtllm"])
@@ -88,16 +88,16 @@ def test_an_engines_own_arguments_reach_it(scope: str) -> None:
     for row in ROWS:
         name = row["key"].removeprefix("option.")
         if row["scope"] == scope and name in signature.arguments:
-            fate = fate_of(row["key"], engine, signature)
-            assert fate.word in ("mapped", "passed"), row["key"]
+            status = status_of(row["key"], engine, signature)
+            assert status.word in ("mapped", "passed"), row["key"]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "trtllm", "transformers"])
 def test_a_misspelt_option_is_refused_with_the_closest_name(engine: str) -> None:
     key = "option.tensor_paralel_degree"
-    fate = fate_of(key, engine, recorded_signature(engine))
-    assert fate.word == "refused"
-    assert fate.detail.endswith("did you mean option.tensor_parallel_degree?")
+    status = status_of(key, engine, recorded_signature(engine))
+    assert status.word == "refused"
+    assert status.detail.endswith("did you mean option.tensor_parallel_degree?")
 
 
 def test_every_environment_form_is_read() -> None:
@@ -169,7 +169,7 @@ def test_what_is_said_to_be_mapped_changes_the_plan(engine: str, tmp_path: Path)
         option.name
         for option in OPTIONS
         if option is find_option(option.name, engine)
-        and option.fate_under(engine).word == "mapped"
+        and option.status_under(engine).word == "mapped"
         and not has_effect(engine, option, tmp_path)
     ]
     assert not unchanged, " ".join(unchanged)

@@ -24,7 +24,7 @@ from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.pool.command import Place, worker_command
+from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.repository.writer import render_config
 from lmi_backend.sizing.model_facts import read_model_facts
 
@@ -73,7 +73,7 @@ def make(case: str, folder: Path) -> dict[str, str]:
 def first_command(plan: EnginePlan) -> str:
     """Return the words that start worker 0, one a line where they begin with a dash."""
     address = f"{plan.hosts[0]}:40000" if plan.hosts else str(RUN / "0.sock")
-    place = Place(0, RUN, address, "token", 29400 if plan.processes > 1 else 0)
+    place = LaunchContext(0, RUN, address, "token", 29400 if plan.processes > 1 else 0)
     words = shlex.join(worker_command(plan, place, {}).argv)
     return words.replace(" -", "\n  -") + "\n"
 

@@ -14,7 +14,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
-from lmi_backend.repository.variants import ENTRIES, MAIN, Entry
+from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 from lmi_backend.repository.writer import (
     MODEL_PY,
     write_alias_model,
@@ -316,8 +316,8 @@ def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> Non
     assert int.from_bytes(data[:4], "little") == len(data[4:])
 
 
-@pytest.mark.parametrize("entry", ENTRIES.values(), ids=list(ENTRIES))
-def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Entry) -> None:
+@pytest.mark.parametrize("entry", VARIANTS.values(), ids=list(VARIANTS))
+def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Variant) -> None:
     if entry is MAIN:
         return
     write_alias_model(tmp_path, "m", entry.clients, load_options(source, {}))

@@ -1,4 +1,4 @@
-"""However tokens fall into pieces, an answer reads the same."""
+"""However tokens fall into chunks, an answer reads the same."""
 
 import json
 from typing import Any
@@ -16,7 +16,7 @@ TEXTS = st.lists(
 )
 
 
-def pieces(texts: list[str], cuts: list[bool]) -> list[Delta]:
+def chunks(texts: list[str], cuts: list[bool]) -> list[Delta]:
     """One delta for each token, but where a cut is false it joins the one before."""
     made: list[Delta] = []
     for place, text in enumerate(texts):
@@ -39,8 +39,8 @@ def test_pieces_change_nothing(texts: list[str], data: st.DataObject, dialect: A
     cuts = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
     asked = Asked(("p",), stream=True, details=True, dialect=dialect)
     for name in NAMES:
-        alone = written(name, asked, pieces(texts, [True] * len(texts)))
-        assert written(name, asked, pieces(texts, cuts)) == alone
+        alone = written(name, asked, chunks(texts, [True] * len(texts)))
+        assert written(name, asked, chunks(texts, cuts)) == alone
 
 
 @given(texts=TEXTS, whole=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))

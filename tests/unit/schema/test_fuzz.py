@@ -3,10 +3,10 @@
 import random
 
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Call, Chunk, Delta, Piece, Token
+from lmi_backend.generation import Chunk, Delta, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.frames import encode
-from lmi_backend.ipc.messages import Ask, Manage, Submit
-from lmi_backend.schema.reply import AdapterChange, Taken
+from lmi_backend.ipc.messages import Manage, Submit, SubmitHttp
+from lmi_backend.schema.reply import AdapterChange, ParsedRequest
 from lmi_backend.schema.request import read_request
 from tests.support.hostile import CONTEXTS, hostile
 
@@ -30,29 +30,29 @@ def test_every_body_is_read_or_refused() -> None:
     assert min(outcomes.values()) > COUNT / 20, outcomes
 
 
-def answer(taken: Taken) -> None:
+def answer(taken: ParsedRequest) -> None:
     """What was read can be answered, by at least one response that can be sent."""
-    pieces: list[Piece] = [Chunk(b'{"data": [{"embedding": [1.0]}]}', is_last=True)]
+    chunks: list[Chunk] = [HttpChunk(b'{"data": [{"embedding": [1.0]}]}', is_last=True)]
     if isinstance(taken.work, tuple):
         width = sum(request.n for request in taken.work)
         if width > 64:
             return
         token = Token(1, "a", -1.0)
-        pieces = [Delta("a", 1, "stop", index=i, tokens=(token,)) for i in range(width)]
-    elif not isinstance(taken.work, Call):
+        chunks = [Delta("a", 1, "stop", index=i, tokens=(token,)) for i in range(width)]
+    elif not isinstance(taken.work, HttpRequest):
         return
     responses = [
         response
-        for place, piece in enumerate(pieces, start=1)
-        for response in taken.reply.responses([piece], is_last=place == len(pieces))
+        for place, chunk in enumerate(chunks, start=1)
+        for response in taken.reply.responses([chunk], is_last=place == len(chunks))
     ]
     assert responses
 
 
-def pack(taken: Taken) -> None:
+def pack(taken: ParsedRequest) -> None:
     """What was read can be sent to a worker."""
-    if isinstance(taken.work, Call):
-        encode([Ask(1, taken.work)])
+    if isinstance(taken.work, HttpRequest):
+        encode([SubmitHttp(1, taken.work)])
     elif isinstance(taken.work, AdapterChange):
         encode([Manage(1, taken.work.body)])
     elif isinstance(taken.work, tuple):

@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import HttpError, LmiError
-from lmi_backend.generation import Call
+from lmi_backend.generation import HttpRequest
 from lmi_backend.schema.context import Context
-from lmi_backend.schema.reply import Taken
+from lmi_backend.schema.reply import ParsedRequest
 from lmi_backend.schema.request import read_request
 
 LMI_BODY = {"inputs": "p", "parameters": {"tenant": "of the body"}}
 CHAT_BODY = {"messages": [], "tenant": "is not looked for there"}
 
 
-def read(inputs: dict[str, list[Any]], *, is_custom: bool = False, **parameters: Any) -> Taken:
+def read(
+    inputs: dict[str, list[Any]], *, is_custom: bool = False, **parameters: Any
+) -> ParsedRequest:
     return read_request([inputs], parameters, Context(is_custom=is_custom))
 
 
@@ -68,7 +70,7 @@ def test_the_engine_is_not_told() -> None:
 def test_the_users_own_code_still_sees_what_it_was_sent() -> None:
     taken = read({"inputs": ["p"]}, is_custom=True, tenant="a")
     assert taken.tenant == "a"
-    assert isinstance(taken.work, Call)
+    assert isinstance(taken.work, HttpRequest)
     assert json.loads(taken.work.body)["parameters"] == {"tenant": "a"}
 
 

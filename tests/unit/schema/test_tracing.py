@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.generation import Call, GenerateRequest
+from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.schema.tracing import take_trace, with_trace
 
 # The example of the standard.
@@ -32,6 +32,6 @@ def test_every_prompt_of_a_request_belongs_to_the_trace() -> None:
 
 
 def test_a_call_carries_it_as_a_server_would() -> None:
-    call = with_trace(Call("/v1/completions", b"{}", {"accept": "x"}), TRACE)
-    assert isinstance(call, Call)
+    call = with_trace(HttpRequest("/v1/completions", b"{}", {"accept": "x"}), TRACE)
+    assert isinstance(call, HttpRequest)
     assert call.headers == {"accept": "x"} | TRACE

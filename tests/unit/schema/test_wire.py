@@ -1,4 +1,4 @@
-"""tests/wire: for each client, requests → what is asked of the engine → pieces → responses.
+"""tests/wire: for each client, requests → what is asked of the engine → chunks → responses.
 
 `UPDATE_GOLDEN=1` writes what is made today into the files; the diff is reviewed.
 """
@@ -13,9 +13,17 @@ import msgspec
 import pytest
 
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Call, Chunk, Delta, GenerateRequest, Piece, Sampling, Token
+from lmi_backend.generation import (
+    Chunk,
+    Delta,
+    GenerateRequest,
+    HttpChunk,
+    HttpRequest,
+    Sampling,
+    Token,
+)
 from lmi_backend.schema.context import Context
-from lmi_backend.schema.reply import Taken
+from lmi_backend.schema.reply import ParsedRequest
 from lmi_backend.schema.request import read_request
 
 FOLDER = Path(__file__).resolve().parents[2] / "wire"
@@ -30,25 +38,25 @@ def made(case: dict[str, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"work": work(taken)}
         if taken.dropped:
             answer["dropped"] = list(taken.dropped)
-        if pieces := pieces_of(case):
+        if chunks := chunks_of(case):
             taken.reply.outputs |= {"headers"}
-            answer["responses"] = responses(taken, pieces)
+            answer["responses"] = responses(taken, chunks)
     except LmiError as error:
         return {"error": {"code": error.code, "text": str(error)}}
     return answer
 
 
-def responses(taken: Taken, pieces: list[Piece]) -> list[Any]:
+def responses(taken: ParsedRequest, chunks: list[Chunk]) -> list[Any]:
     answers = []
-    for place, piece in enumerate(pieces, start=1):
-        answers += taken.reply.responses([piece], is_last=place == len(pieces))
+    for place, chunk in enumerate(chunks, start=1):
+        answers += taken.reply.responses([chunk], is_last=place == len(chunks))
     return [plain(answer) for answer in answers]
 
 
-def work(taken: Taken) -> Any:
+def work(taken: ParsedRequest) -> Any:
     if isinstance(taken.work, tuple):
         return [said(request) for request in taken.work]
-    if isinstance(taken.work, Call):
+    if isinstance(taken.work, HttpRequest):
         return {"path": taken.work.path, "body": taken.work.body.decode()} | (
             {"headers": taken.work.headers} if taken.work.headers else {}
         )
@@ -65,12 +73,12 @@ def said(struct: Any) -> dict[str, Any]:
     }
 
 
-def pieces_of(case: dict[str, Any]) -> list[Piece]:
+def chunks_of(case: dict[str, Any]) -> list[Chunk]:
     chunks = case.get("chunks", [])
     return [
         *(Delta(**delta | tokens(delta)) for delta in case.get("deltas", [])),
         *(
-            Chunk(
+            HttpChunk(
                 text.encode(), place == len(chunks), case.get("status", 200), {"content-type": "x"}
             )
             for place, text in enumerate(chunks, start=1)

@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.request_state import Session
+from lmi_backend.serving.request_state import RequestState
 
 NO_PLACE = 0
 
@@ -25,26 +25,26 @@ class Queue:
         self.names: dict[int, str] = {}
         self._counts: dict[str, int] = {}
 
-    def request(self, tenant: str, width: int = 1, priority: int = 0) -> Session:
+    def request(self, tenant: str, width: int = 1, priority: int = 0) -> RequestState:
         count = self._counts[tenant] = self._counts.get(tenant, 0) + 1
         number = len(self.names) + 1
         self.names[number] = f"{tenant}{count}"
-        session = Session(number, None, deadline=9e9, width=width, n=1)  # type: ignore[arg-type]
-        session.tenant, session.priority = tenant, priority
-        return session
+        state = RequestState(number, None, deadline=9e9, width=width, n=1)  # type: ignore[arg-type]
+        state.tenant, state.priority = tenant, priority
+        return state
 
-    def hold(self, tenant: str, times: int = 1, **what: Any) -> list[Session]:
+    def hold(self, tenant: str, times: int = 1, **what: Any) -> list[RequestState]:
         held = [self.request(tenant, **what) for _ in range(times)]
-        for session in held:
-            self.admission.hold(session)
+        for state in held:
+            self.admission.hold(state)
         return held
 
     def starts(self, capacity: int = 1 << 20) -> list[str]:
         """Start all that may, and return their names in order."""
         started = []
-        while (session := self.admission.next(capacity)) is not None:
-            self.admission.started(session)
-            started.append(self.names[session.number])
+        while (state := self.admission.next(capacity)) is not None:
+            self.admission.started(state)
+            started.append(self.names[state.number])
         return started
 
 
@@ -88,9 +88,9 @@ def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
     started = []
     for _ in range(6):
         queue.hold("one")
-        session = queue.admission.next(1 << 20)
-        assert session is not None
-        started.append(queue.names[session.number])
+        state = queue.admission.next(1 << 20)
+        assert state is not None
+        started.append(queue.names[state.number])
     # Each time it is forgotten and comes back it is last.
     assert started == ["flood1", "one1", "flood2", "one2", "flood3", "one3"]
 
@@ -147,11 +147,11 @@ def test_no_worker_is_as_good_as_a_place() -> None:
 
 def test_nothing_is_remembered_of_who_has_nothing_waiting() -> None:
     queue = Queue(make())
-    held = [session for n in range(300) for session in queue.hold(f"t{n}", 2)]
+    held = [state for n in range(300) for state in queue.hold(f"t{n}", 2)]
     assert len(queue.admission._tenants) == 300
-    for session in held[::2]:
-        queue.admission.withdraw(session)
-        queue.admission.withdraw(session)
+    for state in held[::2]:
+        queue.admission.withdraw(state)
+        queue.admission.withdraw(state)
     assert queue.admission.waiting == 300
     queue.starts()
     assert (len(queue.admission._tenants), queue.admission.waiting) == (0, 0)
@@ -191,10 +191,10 @@ def test_who_fills_the_queue_gives_way() -> None:
 def test_who_has_as_much_waiting_is_refused() -> None:
     queue = full()
     for _ in range(2):
-        session = queue.request("b")
-        (displaced,) = queue.admission.displaced_by(session)
+        state = queue.request("b")
+        (displaced,) = queue.admission.displaced_by(state)
         queue.admission.withdraw(displaced)
-        queue.admission.hold(session)
+        queue.admission.hold(state)
     with pytest.raises(UnavailableError, match="all places are taken"):
         queue.admission.displaced_by(queue.request("b"))
 
@@ -214,7 +214,7 @@ def test_weight_counts_for_places_too() -> None:
 def test_a_wide_request_displaces_as_much_as_it_needs_or_nothing() -> None:
     queue = full()
     displaced = queue.admission.displaced_by(queue.request("b", width=2))
-    assert [queue.names[session.number] for session in displaced] == ["flood6", "flood5"]
+    assert [queue.names[state.number] for state in displaced] == ["flood6", "flood5"]
     with pytest.raises(UnavailableError):
         queue.admission.displaced_by(queue.request("b", width=3))
     with pytest.raises(RequestError, match="at most 6"):

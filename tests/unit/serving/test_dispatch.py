@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmi_backend.errors import LmiError, UnavailableError
-from lmi_backend.generation import Call, GenerateRequest, Piece
+from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.pool.rank_group import WorkerFigures
+from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.metrics import figures
 from lmi_backend.serving.service import Service
@@ -31,7 +31,7 @@ class Sink:
         self.ends: list[str] = []
         self.has_gone = False
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if is_last:
             self.ends.append("answered")
 
@@ -108,8 +108,8 @@ def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
     bench = Bench()
     for _ in range(9):
         bench.submit()
-    bench.service.submit(Call("/v1/models", b""), Sink())
-    bench.service.submit(Call("/v1/chat/completions", b"{}"), Sink())
+    bench.service.submit(HttpRequest("/v1/models", b""), Sink())
+    bench.service.submit(HttpRequest("/v1/chat/completions", b"{}"), Sink())
     assert bench.workers.order == [1, 2, 3, 10]
 
 
@@ -120,7 +120,7 @@ def test_who_waits_is_counted_as_waiting() -> None:
     now = bench.service.snapshot()
     assert (now.open, now.waiting) == (5, 7)
     now.workers.extend(
-        WorkerFigures(EngineStats(waiting=n), taken=0, deaths=0, is_ready=True) for n in (1, 0, 0)
+        WorkerStats(EngineStats(waiting=n), taken=0, deaths=0, is_ready=True) for n in (1, 0, 0)
     )
     series = figures("m", now)
     name = "lmi_engine_requests_waiting"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.errors import LmiError
-from lmi_backend.generation import Delta, GenerateRequest, Piece
+from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 
 
 class Sink:
-    """A client whose first piece takes as long as the test likes, and who may have gone."""
+    """A client whose first chunk takes as long as the test likes, and who may have gone."""
 
     request_id = ""
 
@@ -26,10 +26,10 @@ class Sink:
         self.has_gone = False
         self.times_asked = 0
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         self.is_sending.set()
         assert self.may_send.wait(60)
-        self.said += [piece.text for piece in pieces if isinstance(piece, Delta)]
+        self.said += [chunk.text for chunk in chunks if isinstance(chunk, Delta)]
 
     def fail(self, error: LmiError) -> None:
         self.error = error
@@ -48,7 +48,7 @@ def service() -> Iterator[Service]:
 
 
 def _has_said_first(service: Service) -> Sink:
-    """Return a client that is being sent the first piece of request 1."""
+    """Return a client that is being sent the first chunk of request 1."""
     sink = Sink()
     service.submit((GenerateRequest(prompt="a"),), sink)
     service.on_messages([msg.Output(1, Delta("first", 1))])

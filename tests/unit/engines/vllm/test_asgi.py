@@ -8,9 +8,9 @@ import pytest
 
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import Call, Chunk
+from lmi_backend.generation import HttpChunk, HttpRequest
 
-CALL = Call("/v1/x?a=1", b"body", {"x-request-id": "7"})
+CALL = HttpRequest("/v1/x?a=1", b"body", {"x-request-id": "7"})
 
 
 async def start(send: Any, status: int = 200) -> None:
@@ -22,7 +22,7 @@ async def part(send: Any, data: bytes, *, more: bool = True) -> None:
     await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-async def answer(application: Any, call: Call = CALL) -> list[Chunk]:
+async def answer(application: Any, call: HttpRequest = CALL) -> list[HttpChunk]:
     async with aclosing(respond(application, call)) as chunks:
         return [chunk async for chunk in chunks]
 
@@ -51,8 +51,8 @@ async def test_a_call_without_a_body_is_a_get_unless_it_says_otherwise() -> None
         await start(send)
         await part(send, b"", more=False)
 
-    await answer(application, Call("/", b""))
-    await answer(application, Call("/", b"{}", {":method": "DELETE"}))
+    await answer(application, HttpRequest("/", b""))
+    await answer(application, HttpRequest("/", b"{}", {":method": "DELETE"}))
     assert methods == ["GET", "DELETE"]
 
 
@@ -249,7 +249,7 @@ async def test_names_of_headers_are_in_lower_case() -> None:
         await start(send)
         await part(send, b"", more=False)
 
-    await answer(application, Call("/", b"{}", {"Content-Type": "text/plain", "X-Id": "A"}))
+    await answer(application, HttpRequest("/", b"{}", {"Content-Type": "text/plain", "X-Id": "A"}))
     assert seen == [(b"content-type", b"text/plain"), (b"x-id", b"A")]
 
 

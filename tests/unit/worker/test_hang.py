@@ -4,16 +4,16 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.worker.hang import HangWatch
+from lmi_backend.worker.hang import HangDetector
 
 
-def _look(watch: HangWatch, stats: EngineStats, seconds: range) -> None:
+def _look(watch: HangDetector, stats: EngineStats, seconds: range) -> None:
     for second in seconds:
         watch.check(stats, second)
 
 
 def test_an_engine_that_makes_no_step_hangs() -> None:
-    watch = HangWatch(10)
+    watch = HangDetector(10)
     _look(watch, EngineStats(running=3, steps=7), range(11))
     with pytest.raises(EngineDeadError, match=r"3 requests and made no step for 11 s"):
         _look(watch, EngineStats(running=3, steps=7), range(11, 12))
@@ -27,20 +27,20 @@ def test_an_engine_that_makes_no_step_hangs() -> None:
     ],
 )
 def test_an_engine_that_need_not_step_does_not_hang(stats: EngineStats) -> None:
-    _look(HangWatch(10), stats, range(100))
+    _look(HangDetector(10), stats, range(100))
 
 
 def test_a_step_starts_the_count_anew() -> None:
-    watch = HangWatch(10)
+    watch = HangDetector(10)
     for step in range(5):
         _look(watch, EngineStats(running=1, steps=step), range(step * 9, step * 9 + 9))
 
 
 def test_zero_is_never() -> None:
-    _look(HangWatch(0), EngineStats(running=1, steps=1), range(1000))
+    _look(HangDetector(0), EngineStats(running=1, steps=1), range(1000))
 
 
 def test_a_machine_that_stood_still_is_no_hang() -> None:
-    watch = HangWatch(10)
+    watch = HangDetector(10)
     watch.check(EngineStats(running=1, steps=1), 0)
     watch.check(EngineStats(running=1, steps=1), 3600)

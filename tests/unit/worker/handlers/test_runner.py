@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.generation import Call, Chunk
+from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.worker.handlers.custom_code import load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner
 
@@ -23,15 +23,15 @@ def write(folder: Path, text: str) -> Path:
 
 async def run(
     folder: Path, text: str, body: bytes = BODY, headers: dict[str, str] | None = None
-) -> list[Chunk | None]:
+) -> list[HttpChunk | None]:
     code = load_custom_code(write(folder, text))
     assert code.handler is not None
     runner = HandlerRunner(code.handler, {"greeting": "hello", "model_dir": str(folder)})
     await runner.start()
-    return [chunk async for chunk in runner.call(Call("/invocations", body, headers or {}))]
+    return [chunk async for chunk in runner.call(HttpRequest("/invocations", body, headers or {}))]
 
 
-def text_of(chunks: list[Chunk | None]) -> str:
+def text_of(chunks: list[HttpChunk | None]) -> str:
     return b"".join(chunk.data for chunk in chunks if chunk is not None).decode()
 
 
@@ -76,7 +76,7 @@ async def test_headers_are_properties_whatever_their_case(tmp_path: Path) -> Non
         ("letters()", '{"outputs": ["a"]}\n'),
     ],
 )
-async def test_a_stream_comes_in_pieces(tmp_path: Path, stream: str, expected: str) -> None:
+async def test_a_stream_comes_in_chunks(tmp_path: Path, stream: str, expected: str) -> None:
     chunks = await run(
         tmp_path,
         f"""
@@ -92,7 +92,7 @@ async def test_a_stream_comes_in_pieces(tmp_path: Path, stream: str, expected: s
     assert text_of(chunks) == expected
 
 
-async def test_an_asynchronous_generator_answers_in_pieces(tmp_path: Path) -> None:
+async def test_an_asynchronous_generator_answers_in_chunks(tmp_path: Path) -> None:
     chunks = await run(
         tmp_path,
         """

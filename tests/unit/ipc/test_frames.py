@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
-from lmi_backend.generation import Call, Delta, GenerateRequest, Sampling
+from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
@@ -17,7 +17,7 @@ TO_WORKER: list[msg.ToWorker] = [
     msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
     msg.Submit(7, (GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False),)),
     msg.Submit(8, (GenerateRequest((1, 2), logprobs=0), GenerateRequest("q"))),
-    msg.Ask(9, Call("/v1/models", b"\xff")),
+    msg.SubmitHttp(9, HttpRequest("/v1/models", b"\xff")),
     msg.Abort([1, 2]),
     msg.Stop(),
 ]

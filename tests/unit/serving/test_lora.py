@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import HttpError, LmiError, RequestError
-from lmi_backend.generation import Chunk, Piece
-from lmi_backend.serving.lora import AdapterDesk
+from lmi_backend.generation import Chunk, HttpChunk
+from lmi_backend.serving.lora import LoraManager
 
 
 class Sink:
@@ -18,9 +18,9 @@ class Sink:
         self.body: Any = None
         self.error: LmiError | None = None
 
-    def send(self, pieces: list[Piece], *, is_last: bool) -> None:
-        (chunk,) = pieces
-        assert isinstance(chunk, Chunk)
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        (chunk,) = chunks
+        assert isinstance(chunk, HttpChunk)
         self.body = json.loads(chunk.data)
 
     def fail(self, error: LmiError) -> None:
@@ -42,7 +42,7 @@ class Engine:
         if self.error is not None:
             sink.fail(self.error)
         else:
-            sink.send([Chunk(is_last=True)], is_last=True)
+            sink.send([HttpChunk(is_last=True)], is_last=True)
 
 
 @pytest.fixture
@@ -54,37 +54,37 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def desk(root: Path) -> AdapterDesk:
-    return AdapterDesk({"one": str(root / "one")}, (str(root),), is_enabled=True)
+def lora_manager(root: Path) -> LoraManager:
+    return LoraManager({"one": str(root / "one")}, (str(root),), is_enabled=True)
 
 
-def ask(desk: AdapterDesk, kind: str, engine: Engine | None = None, **body: Any) -> Any:
+def ask(lora_manager: LoraManager, kind: str, engine: Engine | None = None, **body: Any) -> Any:
     sink = Sink()
-    desk.handle({"requestType": kind} | body, engine or Engine(), sink)  # type: ignore[arg-type]
+    lora_manager.handle({"requestType": kind} | body, engine or Engine(), sink)  # type: ignore[arg-type]
     if sink.error is not None:
         raise sink.error
     return sink.body
 
 
-def test_an_adapter_is_registered_used_and_forgotten(desk: AdapterDesk, root: Path) -> None:
+def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, root: Path) -> None:
     engine = Engine()
-    said = ask(desk, "REGISTER_ADAPTER", engine, name="b", src="two", pin="true")
+    said = ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two", pin="true")
     assert said == {"status": "Adapter b registered"}
     assert engine.asked == [("b", str(root / "two"), True, True)]
-    assert list(desk.folders) == ["one", "b"]
+    assert list(lora_manager.folders) == ["one", "b"]
     card = {"name": "b", "src": str(root / "two"), "preload": True, "pin": True}
-    assert ask(desk, "DESCRIBE_ADAPTER", name="b") == card
-    ask(desk, "UNREGISTER_ADAPTER", engine, name="b")
+    assert ask(lora_manager, "DESCRIBE_ADAPTER", name="b") == card
+    ask(lora_manager, "UNREGISTER_ADAPTER", engine, name="b")
     assert engine.asked[-1][:2] == ("b", "")
-    assert list(desk.folders) == ["one"]
-    ask(desk, "REGISTER_ADAPTER", name="b", src=f"file://{root}/two")
+    assert list(lora_manager.folders) == ["one"]
+    ask(lora_manager, "REGISTER_ADAPTER", name="b", src=f"file://{root}/two")
 
 
-def test_a_list_comes_in_pages(desk: AdapterDesk) -> None:
-    ask(desk, "REGISTER_ADAPTER", name="b", src="two")
-    page = ask(desk, "LIST_ADAPTERS", limit=1)
+def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
+    ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
+    page = ask(lora_manager, "LIST_ADAPTERS", limit=1)
     assert ([card["name"] for card in page["adapters"]], page["nextPageToken"]) == (["one"], "1")
-    page = ask(desk, "LIST_ADAPTERS", limit=1, next_page_token=page["nextPageToken"])
+    page = ask(lora_manager, "LIST_ADAPTERS", limit=1, next_page_token=page["nextPageToken"])
     assert [card["name"] for card in page["adapters"]] == ["b"]
     assert "nextPageToken" not in page
 
@@ -116,37 +116,37 @@ def test_a_list_comes_in_pages(desk: AdapterDesk) -> None:
     ],
 )
 def test_what_is_wrong_has_lmis_status(
-    desk: AdapterDesk, kind: str, body: dict[str, Any], status: int, words: str
+    lora_manager: LoraManager, kind: str, body: dict[str, Any], status: int, words: str
 ) -> None:
     with pytest.raises(HttpError) as refusal:
-        ask(desk, kind, **body)
+        ask(lora_manager, kind, **body)
     assert refusal.value.status == status
     said = json.loads(str(refusal.value))
     assert said["code"] == status
     assert words in said["message"]
-    assert list(desk.folders) == ["one"]
+    assert list(lora_manager.folders) == ["one"]
 
 
-def test_a_link_does_not_lead_out(desk: AdapterDesk, root: Path, tmp_path: Path) -> None:
+def test_a_link_does_not_lead_out(lora_manager: LoraManager, root: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "adapter_config.json").write_text("{}")
     (root / "link").symlink_to(outside)
     with pytest.raises(HttpError, match="accepted: a folder in"):
-        ask(desk, "REGISTER_ADAPTER", name="b", src="link")
+        ask(lora_manager, "REGISTER_ADAPTER", name="b", src="link")
 
 
-def test_what_the_engine_cannot_load_is_not_registered(desk: AdapterDesk) -> None:
+def test_what_the_engine_cannot_load_is_not_registered(lora_manager: LoraManager) -> None:
     engine = Engine(RequestError("is broken", field="adapter"))
     with pytest.raises(HttpError) as refusal:
-        ask(desk, "REGISTER_ADAPTER", engine, name="b", src="two")
+        ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two")
     assert refusal.value.status == 424
-    assert list(desk.folders) == ["one"]
+    assert list(lora_manager.folders) == ["one"]
     # The name is free again.
-    ask(desk, "REGISTER_ADAPTER", name="b", src="two")
+    ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
 
 
 def test_without_lora_nothing_is_managed() -> None:
-    desk = AdapterDesk({}, (), is_enabled=False)
+    lora_manager = LoraManager({}, (), is_enabled=False)
     with pytest.raises(HttpError, match=r"option\.enable_lora"):
-        ask(desk, "LIST_ADAPTERS")
+        ask(lora_manager, "LIST_ADAPTERS")

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.errors import RequestError
-from lmi_backend.generation import Call, Chunk, GenerateRequest
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import EngineConfig
 from lmi_backend.worker.handlers.engine import CustomEngine
 
@@ -22,16 +22,18 @@ FORMATTERS = """
 
 async def ask(
     folder: Path, text: str, body: Any, *, adapters: dict[str, str] | None = None
-) -> list[Chunk]:
+) -> list[HttpChunk]:
     file = folder / "model.py"
     file.write_text(dedent(FORMATTERS) + dedent(text), encoding="utf-8")
     config = EngineConfig(model="", custom_file=str(file), adapters=adapters or {})
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
-    return [chunk async for chunk in engine.call(Call("/invocations", json.dumps(body).encode()))]
+    return [
+        chunk async for chunk in engine.call(HttpRequest("/invocations", json.dumps(body).encode()))
+    ]
 
 
-def said(chunks: list[Chunk]) -> str:
+def said(chunks: list[HttpChunk]) -> str:
     assert chunks[-1].is_last
     return b"".join(chunk.data for chunk in chunks).decode()
 

@@ -6,7 +6,7 @@ import pytest
 
 import lmi_backend
 from lmi_backend.plan import EnginePlan
-from lmi_backend.pool.command import CORES_VARIABLE, Place, link_package, worker_command
+from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, link_package, worker_command
 from lmi_backend.pool.mpirun import readable
 
 SOCKET = Path("/run/x/0.sock")
@@ -14,7 +14,7 @@ SOCKET = Path("/run/x/0.sock")
 
 def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) -> dict[str, str]:
     made = EnginePlan(**{"engine": "vllm", "model": "m", "python": "/e/bin/python"} | plan)
-    place = Place(index, SOCKET.parent, str(SOCKET), "secret")
+    place = LaunchContext(index, SOCKET.parent, str(SOCKET), "secret")
     command = worker_command(made, place, inherited)
     assert command.argv == (
         "/e/bin/python",
@@ -89,7 +89,7 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
     assert environment(index=0, **two)[CORES_VARIABLE] == "0,1,2,3"
     assert environment(index=1, **two)[CORES_VARIABLE] == "4,5,6,7"
     assert environment(index=1, tensor_parallel_degree=2, **two)[CORES_VARIABLE] == "4,5|6,7"
-    # Ranks of one worker fight for cores too.
+    # RankGroup of one worker fight for cores too.
     assert environment(tensor_parallel_degree=2)[CORES_VARIABLE] == "0,1,2,3|4,5,6,7"
     # What the user says stands; a single rank, or one on a device, has all cores.
     assert environment({CORES_VARIABLE: "0"}, **two)[CORES_VARIABLE] == "0"
@@ -102,7 +102,9 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
 def test_ranks_learn_where_they_meet_and_others_nothing() -> None:
     assert "MASTER_ADDR" not in environment()
     made = EnginePlan(engine="vllm", model="m", python="/p", mode="mpi", mpirun="mpirun")
-    own = worker_command(made, Place(0, Path("/run"), "/run/0.sock", "t", 29400), {}).environment
+    own = worker_command(
+        made, LaunchContext(0, Path("/run"), "/run/0.sock", "t", 29400), {}
+    ).environment
     assert (own["MASTER_ADDR"], own["MASTER_PORT"]) == ("127.0.0.1", "29400")
 
 
@@ -117,7 +119,9 @@ def test_other_nodes_get_what_the_worker_adds_but_the_token_is_not_on_the_comman
         hosts=("a", "b"),
         environment={"HF_HOME": "/models"},
     )
-    command = worker_command(made, Place(0, Path("/run"), "a:1", "secret", 29400), {"X": "1"})
+    command = worker_command(
+        made, LaunchContext(0, Path("/run"), "a:1", "secret", 29400), {"X": "1"}
+    )
     words = " ".join(command.argv)
     assert "--host a:2,b:2" in words
     forwarded = {each.split()[0] for each in words.split(" -x ")[1:]}

@@ -6,8 +6,8 @@ import pytest
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta
-from lmi_backend.serving.request_state import Session
-from lmi_backend.serving.stats import Histogram, Journal
+from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.stats import Histogram, RequestStats
 
 
 class Sink:
@@ -15,9 +15,9 @@ class Sink:
         self.request_id = request_id
 
 
-def _session(request_id: str = "r") -> Session:
+def _session(request_id: str = "r") -> RequestState:
     sink = Sink(request_id)
-    return Session(1, sink, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    return RequestState(1, sink, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
 
 
 def test_a_histogram_counts_up_to_its_edges() -> None:
@@ -29,13 +29,13 @@ def test_a_histogram_counts_up_to_its_edges() -> None:
 
 
 def test_tokens_of_one_response_share_its_time() -> None:
-    journal, session = Journal(), _session()
-    session.began -= 4
-    journal.sent(session, [Delta("a", 1)])
-    session.sent_at -= 0.8
-    journal.sent(session, [Delta("bcd", 4, "stop")])
-    journal.ended(session, "stop")
-    now = journal.snapshot(0, [])
+    stats, state = RequestStats(), _session()
+    state.began -= 4
+    stats.sent(state, [Delta("a", 1)])
+    state.sent_at -= 0.8
+    stats.sent(state, [Delta("bcd", 4, "stop")])
+    stats.ended(state, "stop")
+    now = stats.snapshot(0, [])
     assert now.first_seconds.count == now.request_seconds.count == 1
     assert now.token_seconds.count == 4
     assert now.token_seconds.total == pytest.approx(0.8, abs=0.1)
@@ -43,10 +43,10 @@ def test_tokens_of_one_response_share_its_time() -> None:
 
 
 def test_an_error_has_no_first_token() -> None:
-    journal, session = Journal(), _session()
-    journal.sent(session, [])
-    journal.ended(session, "internal")
-    now = journal.snapshot(0, [])
+    stats, state = RequestStats(), _session()
+    stats.sent(state, [])
+    stats.ended(state, "internal")
+    now = stats.snapshot(0, [])
     assert (now.responses, now.first_seconds.count, now.ended) == (1, 0, {"internal": 1})
 
 
@@ -54,12 +54,12 @@ def test_only_failures_are_said_unless_all_are_wanted(caplog: pytest.LogCaptureF
     caplog.set_level(logging.INFO)
     quiet, failed = _session(), _session("a b\n")
     failed.error = EngineError("it broke")
-    journal = Journal("m")
-    journal.ended(quiet, "stop")
+    stats = RequestStats("m")
+    stats.ended(quiet, "stop")
     assert not caplog.messages
-    journal.ended(failed, "internal")
+    stats.ended(failed, "internal")
     (line,) = caplog.messages
     assert line.startswith('request model=m request_id="a b\\n" outcome=internal')
     assert line.endswith('error="it broke"')
-    Journal("m", says_all=True).ended(quiet, "stop")
+    RequestStats("m", says_all=True).ended(quiet, "stop")
     assert "request_id=r outcome=stop" in caplog.messages[-1]

@@ -1,4 +1,4 @@
-"""Ranks as the stub hears them, over real sockets."""
+"""RankGroup as the stub hears them, over real sockets."""
 
 import os
 import socket
@@ -12,7 +12,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.connection import Connection
-from lmi_backend.pool.rank_group import Ranks
+from lmi_backend.pool.rank_group import RankGroup
 
 BEAT = encode([msg.Heartbeat(EngineStats())])
 TOKEN = encode([msg.Failure(1, "engine", "said by rank 0")])
@@ -26,7 +26,7 @@ class Group:
         pairs = [socket.socketpair() for _ in range(3)]
         self.ends = [stack.enter_context(end) for _, end in pairs]
         connections = [Connection(stub, 1 << 20) for stub, _ in pairs]
-        self.ranks = Ranks(connections, os.getpid(), shares_all=shares_all)
+        self.ranks = RankGroup(connections, os.getpid(), shares_all=shares_all)
         stack.callback(self.ranks.close)
 
 
