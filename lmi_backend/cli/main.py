@@ -9,7 +9,18 @@ import traceback
 from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
-from lmi_backend.cli import check, convert, doctor, drain, generate, health, options, plan, serve
+from lmi_backend.cli import (
+    check,
+    convert,
+    doctor,
+    drain,
+    frontend,
+    generate,
+    health,
+    options,
+    plan,
+    serve,
+)
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.redaction import Redactor
 
@@ -46,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, drain, health, generate, doctor, check, plan, options, convert):
+    for module in (serve, frontend, drain, health, generate, doctor, check, plan, options, convert):
         module.add_commands(commands)
     return parser
 

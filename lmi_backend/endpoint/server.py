@@ -109,6 +109,12 @@ class Endpoint:
             context.is_embedding,
             context.normalize,
             list(context.adapters),
+            self._name,
+            context.served_names,
+            context.root,
+            context.engine,
+            context.version,
+            context.max_model_len,
         )
 
     def _try(self, client: _Client, number: int, start: Any) -> None:

@@ -160,6 +160,17 @@ class Welcome(_Message, frozen=True):
     is_embedding: bool
     normalize: bool
     adapters: list[str]
+    model: str = ""
+    """What Triton calls it."""
+    served_names: tuple[str, ...] = ()
+    """Further names that its clients' bodies may have."""
+    root: str = ""
+    """Folder or hub id of its weights."""
+    engine: str = ""
+    version: str = ""
+    """Of the engine."""
+    max_model_len: int = 0
+    """Longest prompt plus answer, in tokens."""
 
 
 class Manage(_Message, frozen=True):

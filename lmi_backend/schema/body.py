@@ -57,6 +57,16 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedReques
     path = str(inputs.get("path", [""])[0])
     try:
         headers = _headers(inputs)
+    except RequestError as error:
+        raise as_lmi(error) from error
+    return read_http_body(text, path, headers, context)
+
+
+def read_http_body(
+    text: str, path: str, headers: dict[str, str], context: Context
+) -> ParsedRequest:
+    """Read a body that came to a path; raises like `read_body`."""
+    try:
         return of_tenant(_read(text, path, headers, context), headers, *TENANT_HEADERS)
     except RequestError as error:
         raise as_lmi(error) from error

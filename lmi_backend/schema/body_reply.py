@@ -41,6 +41,16 @@ class LmiBodyReply:
     def outputs(self, names: frozenset[str]) -> None:
         self.inner.outputs = names
 
+    @property
+    def content_type(self) -> str:
+        """Type of the body."""
+        return str(self.inner.content_type)
+
+    def in_the_middle(self, error: LmiError) -> str:
+        """Return what is written where an answer fails after it has begun."""
+        body = getattr(self.inner, "body", None)
+        return body.fail(self.inner.failure(error)) if body is not None else ""
+
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         """See `Reply`."""
         responses: list[Response] = self.inner.responses(chunks, is_last=is_last)

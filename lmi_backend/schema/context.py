@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lmi_backend.plan.engine_plan import Dialect
+
+DEFAULT_NAME: Final = "lmi"
+"""What LMI calls a model to its clients."""
 
 
 @dataclass(frozen=True)
@@ -25,5 +28,11 @@ class Context:
     """Whether vectors have length 1."""
     adapters: Collection[str] = field(default_factory=tuple)
     """LoRA adapters known now, in order; a live view."""
+    served_names: tuple[str, ...] = ()
+    """Names by which OpenAI bodies ask for it, beside Triton's."""
+    root: str = ""
+    engine: str = ""
+    version: str = ""
+    max_model_len: int = 0
     is_custom: bool = False
     """Whether the user's own code reads the bodies."""

@@ -18,7 +18,7 @@ from lmi_backend.plan import plan_model
 from lmi_backend.pool.pool import Pool
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.schema.context import Context
+from lmi_backend.schema.context import DEFAULT_NAME, Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
@@ -137,10 +137,20 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         is_custom=bool(plan.custom_file),
         is_embedding=plan.is_embedding,
         normalize=plan.normalize,
+        served_names=_served_names(plan),
+        root=plan.model,
+        engine=capabilities.engine,
+        version=capabilities.version,
+        max_model_len=capabilities.max_model_len,
     )
     endpoint = Endpoint(name, service, lora_manager, context)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint)
+
+
+def _served_names(plan: EnginePlan) -> tuple[str, ...]:
+    names = plan.engine_arguments.get("served_model_name") or DEFAULT_NAME
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def refuse_copies(config: dict[str, Any]) -> None:

@@ -1,0 +1,183 @@
+"""The front end as an ASGI application: paths, limits, errors, the access log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.routing import Match, Route
+
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.exchange import ClientGoneError, Exchange
+from lmi_backend.frontend.failures import lmi_failure, openai_failure, tgi_failure, triton_failure
+from lmi_backend.frontend.health import Health
+from lmi_backend.frontend.lmi import Lmi
+from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.openai import BODIES, OpenAi
+from lmi_backend.frontend.tgi import Tgi
+from lmi_backend.frontend.triton import TritonProxy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from lmi_backend.frontend.exchange import Receive, Scope, Send
+    from lmi_backend.frontend.failures import Failure
+
+_log = logging.getLogger(__name__)
+
+_LEFT: Final = 499
+_PRINTABLE_ID: Final = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a front end serves, and within which limits."""
+
+    base: Path
+    """Folder for temporary files of the server, or its supervisor's run folder."""
+    triton_url: str = "http://127.0.0.1:8000"
+    """Triton's own HTTP port."""
+    max_body: int = 64 << 20
+    """Bytes."""
+    body_seconds: float = 60.0
+    """Time a request's body may take to come."""
+    logs_access: bool = True
+
+
+@dataclass(frozen=True)
+class Service:
+    """What answers a path, and in which form it fails."""
+
+    answer: Callable[[Exchange], Awaitable[None]]
+    failure_of: Callable[[LmiError], Failure]
+
+
+class FrontEnd:
+    """The application; `run` keeps it in touch with the models."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.models = Models(settings.base)
+        self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.body_seconds)
+        self._routes = list(self._make_routes())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request; ASGI's entry."""
+        if scope["type"] == "http":
+            await self._http(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1003})
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        looking = asyncio.create_task(self.models.run())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await looking
+        await self._triton.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        service, found = self._find(scope)
+        exchange = Exchange(scope | found, receive, send)
+        given = exchange.headers.get("x-request-id", "")
+        is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
+        exchange.request_id = given if given and is_usable else secrets.token_hex(16)
+        exchange.extra_headers.append((b"x-request-id", exchange.request_id.encode("latin-1")))
+        try:
+            await service.answer(exchange)
+        except ClientGoneError:
+            exchange.status = _LEFT
+        except LmiError as error:
+            await self._fail(exchange, service.failure_of(error))
+        except Exception:  # noqa: BLE001  one request must not end the others
+            _log.exception("%s %s failed", exchange.method, exchange.path)
+            failed = HttpError(500, "the request failed; the log says why")
+            await self._fail(exchange, service.failure_of(failed))
+        finally:
+            self._log_access(exchange)
+
+    async def _fail(self, exchange: Exchange, failure: Failure) -> None:
+        if not exchange.status:
+            await exchange.respond(*failure)
+        elif not exchange.is_over:
+            await exchange.write(b"", is_last=True)
+
+    def _log_access(self, exchange: Exchange) -> None:
+        if self._settings.logs_access:
+            _log.info(
+                "%s %s status=%d ms=%.1f id=%s key=%s",
+                exchange.method,
+                exchange.raw_path[:200],
+                exchange.status,
+                (time.monotonic() - exchange.began) * 1e3,
+                exchange.request_id,
+                exchange.tenant or "-",
+            )
+
+    def _find(self, scope: Scope) -> tuple[Service, dict[str, Any]]:
+        allowed: set[str] = set()
+        for route, service in self._routes:
+            match, found = route.matches(scope)  # type: ignore[arg-type]
+            if match is Match.FULL:
+                return service, dict(found)
+            if match is Match.PARTIAL:
+                allowed |= route.methods or set()
+        return Service(_refusal(allowed), openai_failure), {}
+
+    def _make_routes(self) -> Iterator[tuple[Route, Service]]:
+        limits = self._settings.max_body, self._settings.body_seconds
+        openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
+        tgi, health = Tgi(self.models, *limits), Health(self.models)
+        table: tuple[tuple[str, str, Callable[[Exchange], Awaitable[None]], Any], ...] = (
+            *(("POST", path, openai.body, openai_failure) for path in BODIES),
+            ("GET", "/v1/models", openai.models, openai_failure),
+            ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
+            ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
+            ("POST", "/v1/responses/{id}/cancel", openai.stored, openai_failure),
+            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure),
+            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure),
+            ("POST", "/invocations", lmi.invocations, lmi_failure),
+            ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
+            ("POST", "/models/{model}/invoke", lmi.invocations, lmi_failure),
+            ("GET POST", "/models/{model}/adapters", lmi.adapters, lmi_failure),
+            ("GET PUT DELETE", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
+            ("GET POST", "/adapters", lmi.adapters, lmi_failure),
+            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure),
+            ("POST", "/generate", tgi.generate, tgi_failure),
+            ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
+            ("POST", "/", tgi.either, tgi_failure),
+            ("GET", "/info", tgi.info, tgi_failure),
+            ("GET", "/ping", health.ping, lmi_failure),
+            ("GET", "/health", health.ping, lmi_failure),
+            ("GET", "/live", health.live, lmi_failure),
+            ("GET", "/version", health.version, openai_failure),
+            ("GET POST", "/v2", self._triton, triton_failure),
+            ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
+        )
+        for methods, path, answer, failure_of in table:
+            yield Route(path, _unused, methods=methods.split()), Service(answer, failure_of)
+
+
+def _refusal(allowed: set[str]) -> Callable[[Exchange], Awaitable[None]]:
+    async def refuse(exchange: Exchange) -> None:
+        if not allowed:
+            raise HttpError(404, f"{exchange.path[:200]!r} is not served")
+        exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
+        raise HttpError(405, f"{exchange.method} is not served here")
+
+    return refuse
+
+
+async def _unused(_: Any) -> None:
+    """Stand where a route wants an endpoint; `FrontEnd` answers itself."""

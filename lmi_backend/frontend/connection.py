@@ -1,0 +1,197 @@
+"""The front end's end of one model's endpoint: requests out, chunks of their answers back."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+from typing import TYPE_CHECKING, cast
+
+from lmi_backend.endpoint.server import FRAME_LIMIT
+from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
+from lmi_backend.generation import HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.failures import error_of
+from lmi_backend.ipc.frames import FrameDecoder, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.generation import Chunk, GenerateRequest
+
+_log = logging.getLogger(__name__)
+
+# Of one answer whose client does not read; then it is ended.
+_UNREAD_CHUNKS = 100_000
+
+
+class Answer:
+    """What has come of one request's answer and is not yet taken."""
+
+    __slots__ = ("_chunks", "_connection", "_error", "_is_over", "_waiting", "request_id")
+
+    def __init__(self, connection: ModelConnection, request_id: int) -> None:
+        self._connection, self.request_id = connection, request_id
+        self._chunks: list[Chunk] = []
+        self._error: LmiError | None = None
+        self._is_over = False
+        self._waiting: asyncio.Future[None] | None = None
+
+    def put(self, chunk: Chunk) -> None:
+        """Take a chunk from the connection."""
+        self._chunks.append(chunk)
+        self._wake()
+        if len(self._chunks) > _UNREAD_CHUNKS:
+            self.fail(EngineError("the client does not read its answer"))
+            self.abort()
+
+    def fail(self, error: LmiError) -> None:
+        """End with an error, after what has come."""
+        self._error = self._error or error
+        self._is_over = True
+        self._wake()
+
+    async def read(self) -> list[Chunk]:
+        """Wait for the next chunks, and return all that have come.
+
+        Raises:
+            LmiError: the request failed; what came before has been returned.
+        """
+        if not self._chunks and self._error is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if not self._chunks and self._error is not None:
+            raise self._error
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def close(self) -> None:
+        """Forget the request once it has ended; until then its end aborts it."""
+        if self._connection.forget(self.request_id) and not self._is_over:
+            self.abort()
+
+    def abort(self) -> None:
+        """Tell the model that nobody waits."""
+        self._connection.forget(self.request_id)
+        self._connection.send(msg.Abort([self.request_id]))
+
+    def end(self) -> None:
+        """Note that the last chunk has come."""
+        self._is_over = True
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+class ModelConnection(asyncio.Protocol):
+    """A connection to a model's endpoint.
+
+    Args:
+        on_welcome: called with each `Welcome`, the first and those that tell of a change.
+        on_lost: called once, when the model has gone.
+    """
+
+    def __init__(
+        self, on_welcome: Callable[[msg.Welcome], None], on_lost: Callable[[], None]
+    ) -> None:
+        self._on_welcome, self._on_lost = on_welcome, on_lost
+        self._transport: asyncio.Transport | None = None
+        self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
+        self._answers: dict[int, Answer] = {}
+        self._health: list[asyncio.Future[msg.Health]] = []
+        self._ids = itertools.count(1)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Greet the endpoint."""
+        # uvloop's is not a subclass.
+        self._transport = cast("asyncio.Transport", transport)
+        self.send(msg.Hello(msg.PROTOCOL, os.getpid()))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand each message to the request it belongs to."""
+        try:
+            messages = self._decoder.feed(data)
+        except WorkerError as error:
+            _log.warning("an endpoint cannot be understood: %s", error)
+            self.close()
+            return
+        for message in messages:
+            self._take(message)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what is open."""
+        self._transport = None
+        error = EngineDeadError("the model was unloaded, or its process died")
+        answers, self._answers = self._answers, {}
+        for answer in answers.values():
+            answer.fail(error)
+        for waiting in self._health:
+            if not waiting.done():
+                waiting.set_exception(error)
+        self._on_lost()
+
+    @property
+    def num_open(self) -> int:
+        """Requests that have not ended."""
+        return len(self._answers)
+
+    def submit(self, work: tuple[GenerateRequest, ...] | HttpRequest, tenant: str) -> Answer:
+        """Send a request.
+
+        Raises:
+            UnavailableError: the model has gone.
+        """
+        if isinstance(work, HttpRequest):
+            return self._start(lambda number: msg.SubmitHttp(number, work, tenant))
+        return self._start(lambda number: msg.Submit(number, work, tenant))
+
+    def manage(self, body: dict[str, object]) -> Answer:
+        """Send a request about LoRA adapters; raises like `submit`."""
+        return self._start(lambda number: msg.Manage(number, body))
+
+    async def health(self) -> msg.Health:
+        """Ask whether the model takes requests; raises like `submit`."""
+        waiting: asyncio.Future[msg.Health] = asyncio.get_running_loop().create_future()
+        self._health.append(waiting)
+        self.send(msg.AskHealth())
+        return await waiting
+
+    def send(self, message: msg.FromClient) -> None:
+        """Send a message; nothing happens when the model has gone."""
+        if self._transport is not None:
+            self._transport.write(encode([message]))
+
+    def forget(self, request_id: int) -> bool:
+        """Forget a request; return whether it was open."""
+        return self._answers.pop(request_id, None) is not None
+
+    def close(self) -> None:
+        """Leave; what is open fails."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
+        if self._transport is None:
+            raise UnavailableError("the model was unloaded, or its process died")
+        answer = Answer(self, next(self._ids))
+        self._answers[answer.request_id] = answer
+        self.send(message(answer.request_id))
+        return answer
+
+    def _take(self, message: msg.ToClient) -> None:
+        match message:
+            case msg.HttpOutput(request_id, chunk) | msg.Output(request_id, chunk):
+                if (answer := self._answers.get(request_id)) is not None:
+                    answer.put(chunk)
+            case msg.Failure():
+                if (answer := self._answers.pop(message.id, None)) is not None:
+                    answer.fail(error_of(message))
+            case msg.Welcome():
+                self._on_welcome(message)
+            case msg.Health():
+                if self._health and not (waiting := self._health.pop(0)).done():
+                    waiting.set_result(message)
+            case _:
+                pass

@@ -1,0 +1,148 @@
+"""One HTTP request and its response, over ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import HttpError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    Scope = Mapping[str, Any]
+    Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+    Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+_TOO_LARGE: Final = 413
+_TOO_SLOW: Final = 408
+PING_SECONDS: Final = 15.0
+"""Of silence on an event stream, after which a comment is sent: proxies close idle ones."""
+_PING: Final = b": ping\n\n"
+_EVENT_HEADERS: Final = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection."""
+
+
+class Exchange:
+    """A request that is being answered."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.began = time.monotonic()
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        self.parameters: Mapping[str, str] = scope.get("path_params", {})
+        self.status = 0
+        """Of the response; 0 before it has begun."""
+        self.request_id = ""
+        self.tenant = ""
+        """On whose behalf, as the key says; empty where there are no keys."""
+        self.extra_headers: list[tuple[bytes, bytes]] = []
+        self._is_over = False
+        self._written_at = 0.0
+        self._pinging: asyncio.Task[None] | None = None
+
+    @property
+    def query(self) -> str:
+        """The query string as it was written."""
+        text: bytes = self._scope.get("query_string", b"")
+        return text.decode("latin-1")
+
+    @property
+    def raw_path(self) -> str:
+        """The path as it was written, before %-escapes were read."""
+        raw: bytes = self._scope.get("raw_path") or self.path.encode()
+        return raw.decode("latin-1").partition("?")[0]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the whole response was sent."""
+        return self._is_over
+
+    async def body(self, limit: int, seconds: float) -> bytes:
+        """Read the request's body.
+
+        Args:
+            limit: bytes it may have.
+            seconds: time it may take.
+
+        Raises:
+            HttpError: it is too large (413) or too slow (408).
+            ClientGoneError: the client left in the middle.
+        """
+        if int(self.headers.get("content-length") or 0) > limit:
+            raise _too_large(limit)
+        try:
+            return await asyncio.wait_for(self._read(limit), seconds)
+        except asyncio.TimeoutError:
+            raise HttpError(_TOO_SLOW, f"the body did not come within {seconds:.0f} s") from None
+
+    async def _read(self, limit: int) -> bytes:
+        data = bytearray()
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            data += message.get("body", b"")
+            if len(data) > limit:
+                raise _too_large(limit)
+            if not message.get("more_body", False):
+                return bytes(data)
+
+    async def until_gone(self) -> None:
+        """Wait until the client has closed its connection; only after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Begin the response."""
+        self.status = status
+        lines = [
+            (name.encode("latin-1"), value.encode("latin-1", "replace"))
+            for name, value in headers.items()
+        ]
+        is_event_stream = headers.get("content-type", "").startswith(EVENTS)
+        if is_event_stream:
+            lines += (line for line in _EVENT_HEADERS if line[0].decode() not in headers)
+        lines += self.extra_headers
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        self._written_at = time.monotonic()
+        if is_event_stream:
+            asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
+
+    async def write(self, data: bytes, *, is_last: bool = False) -> None:
+        """Send the next bytes of the response."""
+        self._is_over = is_last
+        self._written_at = time.monotonic()
+        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+
+    async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
+        """Send a whole response."""
+        await self.start(status, {**headers, "content-length": str(len(data))})
+        await self.write(data, is_last=True)
+
+    def ping(self) -> None:
+        """Say on an event stream that has been silent for a while that the server is there."""
+        now = time.monotonic()
+        if self._is_over:
+            return
+        loop = asyncio.get_running_loop()
+        silent = now - self._written_at
+        if silent >= PING_SECONDS:
+            self._written_at, silent = now, 0.0
+            self._pinging = loop.create_task(self.write(_PING))
+        loop.call_later(PING_SECONDS - silent, self.ping)
+
+
+def _too_large(limit: int) -> HttpError:
+    return HttpError(_TOO_LARGE, f"the body is larger than {limit} bytes")

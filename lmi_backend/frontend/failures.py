@@ -1,0 +1,100 @@
+"""Errors as each kind of client reads them: status, body and headers."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from lmi_backend.errors import (
+    CancelledError,
+    DeadlineError,
+    HttpError,
+    LmiError,
+    RequestError,
+)
+from lmi_backend.schema.body_reply import as_lmi
+
+_RETRY_SECONDS: Final = "1"
+_RETRYABLE: Final = frozenset({429, 503})
+_TYPES: Final = {
+    400: "BadRequestError",
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    408: "RequestTimeoutError",
+    413: "RequestEntityTooLargeError",
+    429: "RateLimitError",
+    499: "ClientClosedRequest",
+    503: "ServiceUnavailableError",
+    504: "GatewayTimeoutError",
+}
+
+
+class Failure(NamedTuple):
+    """An error's response."""
+
+    status: int
+    data: bytes
+    headers: dict[str, str]
+
+
+def status_of(error: LmiError) -> int:
+    """Return the HTTP status of an error, for clients that tell a request's faults from ours."""
+    if isinstance(error, HttpError):
+        return error.status
+    if isinstance(error, RequestError):
+        return 400
+    if isinstance(error, CancelledError):
+        return 499
+    if isinstance(error, DeadlineError):
+        return 504
+    return 503 if error.retryable else 500
+
+
+def openai_failure(error: LmiError) -> Failure:
+    """Return an error as OpenAI's clients read it."""
+    status, text = status_of(error), str(error)
+    if isinstance(error, HttpError) and _is_object(text):
+        return _failure(status, text)
+    said = {
+        "message": text,
+        "type": _TYPES.get(status, "InternalServerError"),
+        "param": getattr(error, "field", None),
+        "code": status,
+    }
+    return _failure(status, json.dumps({"error": said}, ensure_ascii=False))
+
+
+def lmi_failure(error: LmiError) -> Failure:
+    """Return an error as LMI's clients read it: 424 for what is wrong with a body or a step."""
+    if isinstance(error, HttpError) and not _is_object(str(error)):
+        body = {"code": error.status, "error": str(error)}
+        return _failure(error.status, json.dumps(body, ensure_ascii=False))
+    answer = error if isinstance(error, HttpError) else as_lmi(error)
+    return _failure(answer.status, str(answer))
+
+
+def tgi_failure(error: LmiError) -> Failure:
+    """Return an error as the clients of Text Generation Inference read it."""
+    status = status_of(error)
+    kinds = {400: "validation", 429: "overloaded", 503: "overloaded"}
+    # Its clients know 422 for a wrong body.
+    shown = 422 if status == 400 else status
+    body = {"error": str(error), "error_type": kinds.get(status, "generation")}
+    return _failure(shown, json.dumps(body, ensure_ascii=False))
+
+
+def triton_failure(error: LmiError) -> Failure:
+    """Return an error as Triton's clients read it."""
+    return _failure(status_of(error), json.dumps({"error": str(error)}, ensure_ascii=False))
+
+
+def _failure(status: int, text: str) -> Failure:
+    headers = {"content-type": "application/json"}
+    if status in _RETRYABLE:
+        headers["retry-after"] = _RETRY_SECONDS
+    return Failure(status, text.encode(), headers)
+
+
+def _is_object(text: str) -> bool:
+    return text.startswith("{")

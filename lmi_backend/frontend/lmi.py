@@ -1,0 +1,106 @@
+"""LMI's and SageMaker's paths."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+from lmi_backend.errors import HttpError
+from lmi_backend.frontend.failures import lmi_failure
+from lmi_backend.frontend.openai import read_object
+from lmi_backend.frontend.relay import HttpForm, ReplyForm, answers_of, send_answer
+from lmi_backend.generation import HttpRequest
+from lmi_backend.names import check_headers
+from lmi_backend.schema.body import LMI_PATH, read_http_body
+from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.schema.reply import AdapterChange
+from lmi_backend.schema.tracing import take_trace, with_trace
+
+if TYPE_CHECKING:
+    from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.relay import Form
+    from lmi_backend.schema.reply import ParsedRequest
+
+_TARGET: Final = "x-amzn-sagemaker-target-model"
+_COMPONENT: Final = "x-amzn-sagemaker-inference-component"
+_NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+"""The client's secrets, which are for us, or for what is before us."""
+_NOT_FOUND: Final = 404
+
+
+class Lmi:
+    """Reads LMI's bodies; OpenAI's, and users' own, go to the worker as they are."""
+
+    def __init__(self, models: Models, limit: int, seconds: float) -> None:
+        self._models, self._limit, self._seconds = models, limit, seconds
+
+    async def invocations(self, exchange: Exchange) -> None:
+        """Answer a body for the model that the path, a header or the body names."""
+        data = await exchange.body(self._limit, self._seconds)
+        model = self._model(exchange, data)
+        headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
+        check_headers(headers)
+        text = _text(data)
+        context = model.context
+        parsed = read_http_body(text, LMI_PATH, headers, context)
+        await self._answer(exchange, model, parsed)
+
+    async def adapters(self, exchange: Exchange) -> None:
+        """Answer LMI's and SageMaker's management of LoRA adapters."""
+        body: dict[str, Any] = dict(parse_qsl(exchange.query))
+        if exchange.method in ("POST", "PUT") and exchange.headers.get("content-length") != "0":
+            data = await exchange.body(self._limit, self._seconds)
+            body |= read_object(data) if data else {}
+        name = exchange.parameters.get("adapter", "")
+        if name:
+            body["name"] = name
+        words = {"GET": "DESCRIBE" if name else "LIST", "POST": "REGISTER", "PUT": "UPDATE",
+                 "DELETE": "UNREGISTER"}  # fmt: skip
+        kind = words[exchange.method]
+        order = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
+        model = self._named(exchange.parameters.get("model", ""))
+        answer = model.connection.manage(body | {"requestType": order})
+        await send_answer(exchange, answer, HttpForm(), lmi_failure)
+
+    def _model(self, exchange: Exchange, data: bytes) -> Model:
+        headers = exchange.headers
+        named = exchange.parameters.get("model") or headers.get(_TARGET) or headers.get(_COMPONENT)
+        if named:
+            return self._named(named.removesuffix(".tar.gz").strip("/"))
+        if (model := self._models.find("")) is not None:
+            return model
+        return self._models.of_body(str(read_object(data).get("model") or ""))
+
+    def _named(self, name: str) -> Model:
+        if (model := self._models.find(name)) is None:
+            raise self._models.unknown(name)
+        return model
+
+    async def _answer(self, exchange: Exchange, model: Model, parsed: ParsedRequest) -> None:
+        if isinstance(parsed.work, AdapterChange):
+            answer = model.connection.manage(parsed.work.body)
+            await send_answer(exchange, answer, HttpForm(), lmi_failure)
+            return
+        if not isinstance(parsed.work, HttpRequest | tuple):
+            raise HttpError(_NOT_FOUND, "there is nothing to cancel")
+        work = with_trace(parsed.work, take_trace(dict(exchange.headers)))
+        answer = model.connection.submit(work, exchange.tenant or parsed.tenant)
+        await send_answer(exchange, answer, form_of(parsed), lmi_failure)
+
+
+def form_of(parsed: ParsedRequest) -> Form:
+    """Return what makes a response of the answer to a parsed request."""
+    reply = parsed.reply
+    if not isinstance(reply, LmiBodyReply):
+        return HttpForm()
+    return ReplyForm(reply, answers_of(parsed.work), reply.content_type, reply.in_the_middle)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        text = json.dumps({"code": 424, "error": f"the body is not UTF-8: {error}"})
+        raise HttpError(424, text) from error

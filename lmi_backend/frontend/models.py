@@ -1,0 +1,181 @@
+"""The models of this machine's server: found by their endpoints, as they come and go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.endpoint.address import endpoint_folder
+from lmi_backend.errors import ConfigurationError, HttpError, UnavailableError
+from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.printable import listed, printable
+from lmi_backend.private_folders import private_folder
+from lmi_backend.schema.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from lmi_backend.ipc import messages as msg
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.2
+_NOT_FOUND: Final = 404
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A model that is loaded."""
+
+    connection: ModelConnection
+    welcome: msg.Welcome
+
+    @property
+    def name(self) -> str:
+        """What Triton calls it."""
+        return self.welcome.model
+
+    @property
+    def context(self) -> Context:
+        """How its clients' bodies are read now."""
+        said = self.welcome
+        return Context(
+            dialect=said.dialect,
+            output_formatter=said.output_formatter,
+            tgi_compat=said.tgi_compat,
+            is_custom=said.is_custom,
+            is_embedding=said.is_embedding,
+            normalize=said.normalize,
+            adapters=tuple(said.adapters),
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names by which a client may ask for it; LoRA adapters last."""
+        own = (self.welcome.model, *self.welcome.served_names)
+        return tuple(dict.fromkeys((*own, *self.welcome.adapters)))
+
+
+class Models:
+    """All models whose endpoints are in a folder.
+
+    Args:
+        base: folder for temporary files, or the supervisor's run folder; the endpoints are in a
+            private folder in it.
+    """
+
+    def __init__(self, base: Path) -> None:
+        self._folder = endpoint_folder(base)
+        self._known: dict[Path, tuple[int, ModelConnection]] = {}
+        self._models: dict[Path, Model] = {}
+        self._by_name: dict[str, Model] = {}
+        self._seen = 0
+
+    async def run(self) -> None:
+        """Look for endpoints until cancelled."""
+        try:
+            while True:
+                await self._look()
+                await asyncio.sleep(_LOOK_SECONDS)
+        finally:
+            for _, connection in self._known.values():
+                connection.close()
+
+    def all(self) -> list[Model]:
+        """Return all models, by name."""
+        return sorted(self._models.values(), key=lambda model: model.name)
+
+    def find(self, name: str) -> Model | None:
+        """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
+        if name:
+            return self._by_name.get(name)
+        return next(iter(self._models.values())) if len(self._models) == 1 else None
+
+    def of_body(self, name: str) -> Model:
+        """Return the model that a body asks for.
+
+        Raises:
+            HttpError: there is none of that name (404).
+            UnavailableError: no model is loaded yet.
+        """
+        if not self._models:
+            raise UnavailableError("no model is loaded")
+        if (model := self.find(name)) is None:
+            raise self.unknown(name)
+        return model
+
+    def unknown(self, name: str) -> HttpError:
+        """Return the error of a name that no model has, in OpenAI's form."""
+        known = listed(self._by_name)
+        if name:
+            text = f"The model `{printable(name)}` does not exist; known: {known}"
+        else:
+            text = f"the body names no model; known: {known}"
+        return HttpError(_NOT_FOUND, text)
+
+    async def _look(self) -> None:
+        try:
+            changed = self._folder.stat().st_mtime_ns
+        except FileNotFoundError:
+            return
+        # A model that is being started has made its socket and does not listen yet.
+        if changed == self._seen and all(path in self._known for path in self._sockets()):
+            return
+        self._seen = changed
+        try:
+            private_folder(self._folder)
+        except ConfigurationError as error:
+            _log.error("%s", error)
+            return
+        for path in self._sockets():
+            await self._connect(path)
+
+    def _sockets(self) -> Iterator[Path]:
+        return self._folder.glob("*.sock")
+
+    async def _connect(self, path: Path) -> None:
+        try:
+            inode = path.stat().st_ino  # noqa: ASYNC240  microseconds
+        except FileNotFoundError:
+            return
+        if path in self._known and self._known[path][0] == inode:
+            return
+        loop = asyncio.get_running_loop()
+        connection = ModelConnection(
+            lambda welcome: self._enter(path, connection, welcome),
+            lambda: self._leave(path, connection),
+        )
+        try:
+            await loop.create_unix_connection(lambda: connection, str(path))
+        except OSError as error:
+            _log.debug("%s: %s", path, error)
+            return
+        self._known[path] = inode, connection
+
+    def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
+        if path not in self._models:
+            _log.info("model %s is there", welcome.model)
+        self._models[path] = Model(connection, welcome)
+        self._index()
+
+    def _leave(self, path: Path, connection: ModelConnection) -> None:
+        if (known := self._known.get(path)) and known[1] is connection:
+            del self._known[path]
+        model = self._models.get(path)
+        if model is not None and model.connection is connection:
+            del self._models[path]
+            _log.info("model %s has gone", model.name)
+            self._index()
+
+    def _index(self) -> None:
+        by_name: dict[str, Model] = {}
+        # A model's own name before an adapter's of another.
+        for model in self.all():
+            by_name.setdefault(model.name, model)
+        for model in self.all():
+            for name in model.names:
+                by_name.setdefault(name, model)
+        self._by_name = by_name

@@ -1,0 +1,179 @@
+"""OpenAI's paths, and those that vLLM's own server has beside them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.errors import HttpError
+from lmi_backend.frontend.failures import openai_failure
+from lmi_backend.frontend.relay import HttpForm, send_answer
+from lmi_backend.generation import HttpRequest
+from lmi_backend.names import check_headers
+from lmi_backend.schema.tracing import take_trace
+
+if TYPE_CHECKING:
+    from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+
+BODIES: Final = (
+    "/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages",
+    "/v1/messages/count_tokens", "/tokenize", "/detokenize", "/pooling", "/classify", "/score",
+    "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
+)  # fmt: skip
+"""Paths that take a body which names a model."""
+_JSON: Final = {"content-type": "application/json"}
+_ENGINE_HEADERS: Final = ("x-request-id", "x-session-id", "x-correlation-id")
+"""Headers that vLLM's server reads; the client's key and cookies do not go to an engine."""
+_BAD_REQUEST: Final = 400
+_NOT_FOUND: Final = 404
+
+
+class _Names(msgspec.Struct):
+    """What of a body decides where it goes."""
+
+    model: Any = None
+    lora_name: Any = None
+
+
+_names = msgspec.json.Decoder(_Names)
+
+
+class OpenAi:
+    """Relays bodies to the model that they name; the engine's own server code reads them."""
+
+    def __init__(self, models: Models, limit: int, seconds: float) -> None:
+        self._models, self._limit, self._seconds = models, limit, seconds
+
+    async def body(self, exchange: Exchange) -> None:
+        """Answer a body."""
+        data = await exchange.body(self._limit, self._seconds)
+        model = self._models.of_body(read_model(data))
+        await self._relay(exchange, model, HttpRequest(exchange.path, data, _headers(exchange)))
+
+    async def stored(self, exchange: Exchange) -> None:
+        """Answer for a response of `/v1/responses` by its id, where one model can have it."""
+        method = exchange.method
+        path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
+        request = HttpRequest(path, b"", _headers(exchange) | {":method": method})
+        await self._relay(exchange, self._models.of_body(""), request)
+
+    async def models(self, exchange: Exchange) -> None:
+        """List all names that a body may have."""
+        cards = [card for model in self._models.all() for card in _cards(model)]
+        await exchange.respond(200, _dump({"object": "list", "data": cards}), _JSON)
+
+    async def model(self, exchange: Exchange) -> None:
+        """Show one of them."""
+        name = exchange.parameters["model"]
+        model = self._models.find(name)
+        if model is None:
+            raise self._models.unknown(name)
+        (card,) = (card for card in _cards(model) if card["id"] == name)
+        await exchange.respond(200, _dump(card), _JSON)
+
+    async def load_adapter(self, exchange: Exchange) -> None:
+        """Load a LoRA adapter, as vLLM's server does."""
+        body = read_object(await exchange.body(self._limit, self._seconds))
+        name, folder = body.get("lora_name"), body.get("lora_path")
+        if not name or not folder:
+            text = "Both 'lora_name' and 'lora_path' must be provided."
+            raise HttpError(_BAD_REQUEST, text)
+        order = "UPDATE_ADAPTER" if body.get("load_inplace") else "REGISTER_ADAPTER"
+        await self._manage(
+            exchange, body, {"requestType": order, "name": name, "src": folder}, "added"
+        )
+
+    async def unload_adapter(self, exchange: Exchange) -> None:
+        """Forget a LoRA adapter."""
+        body = read_object(await exchange.body(self._limit, self._seconds))
+        name = body.get("lora_name")
+        if not name:
+            raise HttpError(_BAD_REQUEST, "'lora_name' needs to be provided to unload a adapter.")
+        order = {"requestType": "UNREGISTER_ADAPTER", "name": name}
+        await self._manage(exchange, body | {"model": body.get("model") or name}, order, "removed")
+
+    async def _manage(
+        self, exchange: Exchange, body: dict[str, Any], order: dict[str, object], done: str
+    ) -> None:
+        model = self._models.of_body(str(body.get("model") or ""))
+        answer = model.connection.manage(order)
+        try:
+            await answer.read()
+            answer.end()
+        finally:
+            answer.close()
+        text = f"Success: LoRA adapter '{order['name']}' {done} successfully."
+        await exchange.respond(200, text.encode(), {"content-type": "text/plain; charset=utf-8"})
+
+    async def _relay(self, exchange: Exchange, model: Model, request: HttpRequest) -> None:
+        answer = model.connection.submit(request, exchange.tenant)
+        await send_answer(exchange, answer, HttpForm(), openai_failure)
+
+
+def read_model(data: bytes) -> str:
+    """Return the name of the model that a body asks for; empty where it names none.
+
+    Raises:
+        HttpError: it is no JSON object, or is nested too deeply.
+    """
+    try:
+        named = _names.decode(data).model
+    except msgspec.ValidationError as error:
+        raise HttpError(_BAD_REQUEST, f"the body is not an object: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise HttpError(_BAD_REQUEST, f"the body is not JSON: {error}") from error
+    except RecursionError as error:
+        raise HttpError(_BAD_REQUEST, "the body is nested too deeply") from error
+    if named is None:
+        return ""
+    if not isinstance(named, str):
+        raise HttpError(_BAD_REQUEST, "model is not a string")
+    return named
+
+
+def read_object(data: bytes) -> dict[str, Any]:
+    """Return a body that is a JSON object; raises like `read_model`."""
+    read_model(data)
+    body: dict[str, Any] = msgspec.json.decode(data)
+    return body
+
+
+def _headers(exchange: Exchange) -> dict[str, str]:
+    given = exchange.headers
+    kept = {name: given[name] for name in _ENGINE_HEADERS if name in given}
+    kept |= take_trace(dict(given))
+    if exchange.request_id:
+        kept["x-request-id"] = exchange.request_id
+    if "content-type" in given:
+        kept["content-type"] = given["content-type"]
+    check_headers(kept)
+    return kept
+
+
+def _cards(model: Model) -> list[dict[str, Any]]:
+    """Return what vLLM's server says of a model: its names, then its LoRA adapters."""
+    said = model.welcome
+    common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
+    own = dict.fromkeys((said.model, *said.served_names))
+    cards = [
+        {
+            "id": name,
+            **common,
+            "root": said.root,
+            "parent": None,
+            "max_model_len": said.max_model_len,
+        }
+        for name in own
+    ]
+    cards += [
+        {"id": name, **common, "root": name, "parent": said.model, "max_model_len": None}
+        for name in said.adapters
+    ]
+    return cards
+
+
+def _dump(value: object) -> bytes:
+    return msgspec.json.encode(value)

@@ -1,0 +1,167 @@
+"""Send a model's answer to a client, and tell the model when the client leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final, Protocol
+
+from lmi_backend.errors import CancelledError, LmiError
+from lmi_backend.frontend.exchange import EVENTS
+from lmi_backend.generation import HttpChunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from lmi_backend.frontend.connection import Answer
+    from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.failures import Failure
+    from lmi_backend.generation import Chunk
+    from lmi_backend.schema.reply import Reply
+
+_DONE: Final = b"data: [DONE]\n\n"
+# Of one connection; an application's answer may not say them.
+_HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
+
+
+class Form(Protocol):
+    """Makes an HTTP response of chunks."""
+
+    status: int
+    headers: Mapping[str, str]
+    """Both are known after the first `write`."""
+    is_over: bool
+    """Whether the answer is complete."""
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """Return the bytes to send for some chunks. Raises LmiError: the answer is an error."""
+        ...
+
+    def failure(self, error: LmiError) -> bytes:
+        """Return what is sent where an answer fails after it has begun."""
+        ...
+
+
+class HttpForm:
+    """The answer of an HTTP application, byte by byte."""
+
+    def __init__(self) -> None:
+        self.status, self.is_over = 0, False
+        self.headers: Mapping[str, str] = {}
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """Return the application's bytes."""
+        data = []
+        for chunk in chunks:
+            if isinstance(chunk, HttpChunk):
+                if not self.status:
+                    kept = (pair for pair in chunk.headers.items() if pair[0] not in _HOP_BY_HOP)
+                    self.status, self.headers = chunk.status, dict(kept)
+                data.append(chunk.data)
+                self.is_over = self.is_over or chunk.is_last
+        return data[0] if len(data) == 1 else b"".join(data)
+
+    def failure(self, error: LmiError) -> bytes:
+        """Return an event that says it, where there are events."""
+        if not self.headers.get("content-type", "").startswith(EVENTS):
+            return b""
+        said = {"message": str(error), "type": "InternalServerError", "param": None, "code": 500}
+        return b"data: " + json.dumps({"error": said}).encode() + b"\n\n" + _DONE
+
+
+class ReplyForm:
+    """An answer that a `Reply` of ours writes.
+
+    Args:
+        reply: writes the output `response`.
+        answers: answers that the request asks for.
+        content_type: of the response.
+        fail: writes an error in the middle of it.
+    """
+
+    def __init__(
+        self, reply: Reply, answers: int, content_type: str, fail: Callable[[LmiError], str]
+    ) -> None:
+        self.status, self.is_over = 200, False
+        self.headers: Mapping[str, str] = {"content-type": content_type}
+        self._reply, self._left, self._fail = reply, answers, fail
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """Return the reply's bytes; the chunks of an answer are merged first."""
+        merged: dict[int, Chunk] = {}
+        for chunk in chunks:
+            if (before := merged.get(chunk.index)) is None:
+                merged[chunk.index] = chunk
+            else:
+                before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+        self._left -= sum(chunk.is_last for chunk in merged.values())
+        self.is_over = self._left <= 0
+        responses = self._reply.responses(list(merged.values()), is_last=self.is_over)
+        return b"".join(_bytes(response.get("response", b"")) for response in responses)
+
+    def failure(self, error: LmiError) -> bytes:
+        """Return what the reply's format writes."""
+        return self._fail(error).encode()
+
+
+async def send_answer(
+    exchange: Exchange,
+    answer: Answer,
+    form: Form,
+    failure_of: Callable[[LmiError], Failure],
+) -> None:
+    """Send an answer to its end; a client that leaves ends its request.
+
+    Args:
+        failure_of: makes the response of an error that comes before anything else.
+    """
+    leaving = asyncio.create_task(_watch(exchange, answer))
+    try:
+        await _send(exchange, answer, form, failure_of)
+    finally:
+        leaving.cancel()
+        answer.close()
+        with contextlib.suppress(asyncio.CancelledError):
+            await leaving
+
+
+async def _send(
+    exchange: Exchange, answer: Answer, form: Form, failure_of: Callable[[LmiError], Failure]
+) -> None:
+    try:
+        while not form.is_over:
+            data = form.write(await answer.read())
+            if form.is_over:
+                answer.end()
+            if not exchange.status and form.is_over:
+                await exchange.respond(form.status, data, form.headers)
+            elif data or form.is_over:
+                if not exchange.status:
+                    await exchange.start(form.status, form.headers)
+                await exchange.write(data, is_last=form.is_over)
+    except CancelledError:
+        if not exchange.status:
+            exchange.status = 499
+    except LmiError as error:
+        if exchange.status:
+            await exchange.write(form.failure(error), is_last=True)
+        else:
+            await exchange.respond(*failure_of(error))
+
+
+async def _watch(exchange: Exchange, answer: Answer) -> None:
+    await exchange.until_gone()
+    answer.abort()
+    answer.fail(CancelledError("the client closed its connection"))
+
+
+def answers_of(work: object) -> int:
+    """Return how many answers a request asks for."""
+    if isinstance(work, tuple):
+        return sum(request.n for request in work)
+    return 1
+
+
+def _bytes(value: object) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()

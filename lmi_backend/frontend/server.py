@@ -1,0 +1,86 @@
+"""Run the front end: one process, or several that share a port."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.frontend.app import FrontEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmi_backend.frontend.app import Settings
+
+_BACKLOG: Final = 2048
+_DRAIN_SECONDS: Final = 30
+_KEEP_ALIVE_SECONDS: Final = 65
+"""Longer than the 60 s of AWS's load balancers, which must be the ones to close."""
+_log = logging.getLogger(__name__)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; several processes may have one each of the same port.
+
+    Raises:
+        ConfigurationError: the address cannot be had.
+    """
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.socket(family)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        message = f"the front end cannot listen on {host}:{port}: {error}"
+        raise ConfigurationError(message) from error
+    return listener
+
+
+def serve(settings: Settings, host: str, port: int) -> int:
+    """Serve in this process until a signal; return the exit status."""
+    listener = listen(host, port)
+    config = uvicorn.Config(
+        FrontEnd(settings),
+        loop="uvloop",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=_DRAIN_SECONDS,
+        h11_max_incomplete_event_size=None,
+    )
+    server = uvicorn.Server(config)
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def serve_many(argv: Sequence[str], processes: int, stop: threading.Event) -> int:
+    """Run some processes of this command until `stop`; one that ends is started again."""
+    command = [sys.executable, "-m", "lmi_backend.cli.main", *argv]
+    running = [subprocess.Popen(command) for _ in range(processes)]  # noqa: S603
+    while not stop.wait(0.2):
+        for place, process in enumerate(running):
+            if process.poll() is not None:
+                _log.error("a front end ended with status %d and is started again", process.poll())
+                if stop.wait(1.0):
+                    break
+                running[place] = subprocess.Popen(command)  # noqa: S603
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.wait(_DRAIN_SECONDS + 5)
+    return 0

@@ -1,0 +1,105 @@
+"""Triton's V2 paths, passed to its own HTTP port."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+import msgspec
+
+from lmi_backend.errors import HttpError, UnavailableError
+
+if TYPE_CHECKING:
+    from lmi_backend.frontend.exchange import Exchange
+
+_NAME: Final = r"[\w-][\w.-]*"
+_PATHS: Final = re.compile(
+    rf"/v2(/health/(live|ready)|/models/(stats|{_NAME}(/versions/\d+)?"
+    r"(/(ready|config|stats|infer|generate|generate_stream))?))?/?",
+    re.ASCII,
+)
+"""What is for clients. Repositories, shared memory, logging and traces are for the operator."""
+_NOT_PASSED: Final = frozenset(
+    {
+        "host", "connection", "transfer-encoding", "content-length", "keep-alive", "te", "upgrade",
+        "authorization", "cookie", "x-api-key", "expect", "triton-control-key",
+    }
+)  # fmt: skip
+_JSON_LENGTH: Final = "inference-header-content-length"
+_BAD_REQUEST, _NOT_FOUND, _UNSUPPORTED = 400, 404, 415
+_CHUNK_BYTES: Final = 1 << 16
+
+
+class TritonProxy:
+    """Passes requests on and their answers back.
+
+    Args:
+        url: of Triton's HTTP port.
+        limit: bytes of a body.
+        seconds: time a body may take to come.
+    """
+
+    def __init__(self, url: str, limit: int, seconds: float) -> None:
+        self._url, self._limit, self._seconds = url, limit, seconds
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        """Answer a request; only those for clients are passed on."""
+        path = exchange.raw_path
+        if not _PATHS.fullmatch(path):
+            raise HttpError(_NOT_FOUND, f"{path[:200]!r} is not served on this port")
+        # Whole, so that Triton gets neither a million chunks nor a body that is too deep for it.
+        data = await exchange.body(self._limit, self._seconds)
+        if data:
+            _check_depth(exchange, data)
+        headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_PASSED}
+        url = self._url + path + (f"?{exchange.query}" if exchange.query else "")
+        try:
+            async with self._open().request(
+                exchange.method, url, data=data or None, headers=headers
+            ) as response:
+                await _pass_back(exchange, response)
+        except aiohttp.ClientConnectorError as error:
+            raise UnavailableError("Triton's HTTP port does not answer") from error
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, auto_decompress=False
+            )
+        return self._session
+
+
+async def _pass_back(exchange: Exchange, response: aiohttp.ClientResponse) -> None:
+    headers = {n.lower(): v for n, v in response.headers.items() if n.lower() not in _NOT_PASSED}
+    if (length := response.headers.get("content-length")) is not None:
+        headers["content-length"] = length
+    await exchange.start(response.status, headers)
+    async for data in response.content.iter_any():
+        await exchange.write(data)
+    await exchange.write(b"", is_last=True)
+
+
+def _check_depth(exchange: Exchange, data: bytes) -> None:
+    """Refuse what is nested so deeply that Triton 24.10 would end with a segmentation fault."""
+    if exchange.headers.get("content-encoding", "identity") != "identity":
+        raise HttpError(_UNSUPPORTED, "a compressed body is not taken here")
+    head = data
+    if (length := exchange.headers.get(_JSON_LENGTH)) is not None:
+        head = data[: int(length)] if length.isdecimal() else b""
+    if not head:
+        return
+    try:
+        msgspec.json.decode(head)
+    except RecursionError as error:
+        raise HttpError(_BAD_REQUEST, "the body is nested too deeply") from error
+    except msgspec.DecodeError as error:
+        raise HttpError(_BAD_REQUEST, f"the body is not JSON: {error}") from error
