@@ -8,9 +8,12 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+
+_LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -24,8 +27,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "tritonserver that you start yourself, as the same user. It finds models as they are "
         "loaded, and may be started before the server.",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--port", type=int, default=8080, help="default %(default)s")
+    add_front_end_arguments(parser)
     parser.add_argument(
         "--triton-url",
         default="http://127.0.0.1:8000",
@@ -38,13 +40,78 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER",
         help="where the models' endpoints are; default: where the server makes temporary files",
     )
+    parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     parser.set_defaults(run=_frontend)
+
+
+def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what `frontend` and `serve` share."""
+    group = parser.add_argument_group("the front end")
+    group.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    group.add_argument(
+        "--port", type=int, default=8080, help="LMI's and SageMaker's by default (%(default)s)"
+    )
+    group.add_argument(
+        "--frontend-processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="processes that share the port (default %(default)s)",
+    )
+    group.add_argument(
+        "--api-keys",
+        type=Path,
+        metavar="FILE",
+        help="who may ask, a key a line (`lmi-backend api-key NAME` makes one); read again when it "
+        "changes. LMI_API_KEY holds a single key. Default: no key is needed",
+    )
+    group.add_argument(
+        "--allowed-origins",
+        type=_items,
+        default=(),
+        metavar="A,B",
+        help="web sites whose pages may ask, as https://host; * for all. Default: none but this",
+    )
+    group.add_argument(
+        "--allowed-hosts",
+        type=_items,
+        default=(),
+        metavar="A,B",
+        help="names by which browsers reach this port, beside its addresses and localhost",
+    )
+    group.add_argument(
+        "--max-body",
+        type=int,
+        default=64 << 20,
+        metavar="BYTES",
+        help="of a request (default %(default)s)",
+    )
+    group.add_argument("--no-access-log", action="store_true", help="no line for each request")
+
+
+def front_end_words(arguments: argparse.Namespace) -> list[str]:
+    """Return what `serve` was given for the front end, as `frontend` takes it."""
+    words = [
+        f"--host={arguments.host}",
+        f"--port={arguments.port}",
+        f"--frontend-processes={arguments.frontend_processes}",
+        f"--max-body={arguments.max_body}",
+        f"--allowed-origins={','.join(arguments.allowed_origins)}",
+        f"--allowed-hosts={','.join(arguments.allowed_hosts)}",
+    ]
+    if arguments.api_keys is not None:
+        words.append(f"--api-keys={arguments.api_keys.absolute()}")
+    return [*words, "--no-access-log"] if arguments.no_access_log else words
+
+
+def _items(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
 def _frontend(arguments: argparse.Namespace) -> int:
     try:
         from lmi_backend.frontend.app import Settings  # noqa: PLC0415  an extra of the package
-        from lmi_backend.frontend.server import serve  # noqa: PLC0415
+        from lmi_backend.frontend.server import serve, serve_many  # noqa: PLC0415
     except ImportError as error:
         message = f"the front end needs lmi-backend[frontend]: {error}"
         raise ConfigurationError(message) from error
@@ -52,5 +119,26 @@ def _frontend(arguments: argparse.Namespace) -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     base = arguments.run_folder or os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
-    settings = Settings(base=Path(base), triton_url=arguments.triton_url)
+    key = os.environ.get("LMI_API_KEY", "")
+    is_local = arguments.host in _LOCAL
+    if not is_local and not key and arguments.api_keys is None:
+        logging.getLogger(__name__).warning(
+            "the front end listens on %s and asks nobody for a key: whoever reaches it may use the "
+            "models (--api-keys)",
+            arguments.host,
+        )
+    settings = Settings(
+        base=Path(base),
+        triton_url=arguments.triton_url,
+        max_body=arguments.max_body,
+        logs_access=not arguments.no_access_log,
+        api_keys=arguments.api_keys,
+        api_key=key,
+        is_local=is_local,
+        processes=arguments.share or arguments.frontend_processes,
+        origins=arguments.allowed_origins,
+        hosts=arguments.allowed_hosts,
+    )
+    if arguments.frontend_processes > 1:
+        return serve_many(sys.argv[1:], arguments.frontend_processes)
     return serve(settings, arguments.host, arguments.port)

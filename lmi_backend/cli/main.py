@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
 from lmi_backend.cli import (
+    api_key,
     check,
     convert,
     doctor,
@@ -57,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (serve, frontend, drain, health, generate, doctor, check, plan, options, convert):
+    modules = (serve, frontend, api_key, drain, health, generate)
+    for module in (*modules, doctor, check, plan, options, convert):
         module.add_commands(commands)
     return parser
 

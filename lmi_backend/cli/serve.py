@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.cli.clients_option import add_clients
 from lmi_backend.cli.folders import Model, find_models
+from lmi_backend.cli.frontend import add_front_end_arguments, front_end_words
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
 from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
+from lmi_backend.supervisor.front_end import front_end, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.ports import Ports
@@ -59,10 +61,21 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         help="keep the Triton model folders here; default: none kept",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
-    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
-    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    add_front_end_arguments(parser)
+    parser.add_argument(
+        "--no-frontend",
+        action="store_true",
+        help="do not start the front end: Triton's own ports only",
+    )
+    parser.add_argument(
+        "--triton-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address on which Triton's own ports listen (%(default)s)",
+    )
+    parser.add_argument("--http-port", type=int, default=8000, help="Triton's (%(default)s)")
+    parser.add_argument("--grpc-port", type=int, default=8001, help="Triton's (%(default)s)")
+    parser.add_argument("--metrics-port", type=int, default=8002, help="Triton's (%(default)s)")
     parser.add_argument(
         "--drain-timeout",
         type=float,
@@ -103,7 +116,9 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    ports = Ports(
+        arguments.triton_host, arguments.http_port, arguments.grpc_port, arguments.metrics_port
+    )
     ports.check()
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
@@ -120,7 +135,20 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        return supervisor.run(lambda: _greet(names, ports, arguments.example))
+        with _front_end(arguments, ports, run):
+            return supervisor.run(lambda: _greet(names, ports, arguments))
+
+
+def _front_end(
+    arguments: argparse.Namespace, ports: Ports, run: Path
+) -> contextlib.AbstractContextManager[None]:
+    if arguments.no_frontend:
+        return contextlib.nullcontext()
+    if missing := missing_libraries():
+        say(f"no front end: {', '.join(missing)} missing; install lmi-backend[frontend]")
+        return contextlib.nullcontext()
+    words = ["--run-folder", str(run), "--triton-url", ports.url]
+    return front_end([*words, *front_end_words(arguments)])
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
@@ -169,9 +197,9 @@ def _stop_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _greet(names: list[str], ports: Ports, example: str | None) -> None:
+def _greet(names: list[str], ports: Ports, arguments: argparse.Namespace) -> None:
     """Say what serves and how to ask it; a server that dies meanwhile is not for this to notice."""
-    server = TritonHttp(ports.url)
+    server, example = TritonHttp(ports.url), arguments.example
     prompt = example or "The capital of France is"
     try:
         say(describe(str(server.json("/v2").get("version", ""))))
@@ -182,5 +210,7 @@ def _greet(names: list[str], ports: Ports, example: str | None) -> None:
         say(str(error))
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
+    if not arguments.no_frontend:
+        url = f"http://{arguments.host}:{arguments.port}/invocations"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
     sys.stdout.flush()

@@ -7,13 +7,16 @@ import contextlib
 import logging
 import secrets
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.routing import Match, Route
 
 from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.access import Access
+from lmi_backend.frontend.api_keys import ApiKeys
 from lmi_backend.frontend.exchange import ClientGoneError, Exchange
 from lmi_backend.frontend.failures import lmi_failure, openai_failure, tgi_failure, triton_failure
 from lmi_backend.frontend.health import Health
@@ -24,13 +27,16 @@ from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Iterator
 
     from lmi_backend.frontend.exchange import Receive, Scope, Send
     from lmi_backend.frontend.failures import Failure
 
 _log = logging.getLogger(__name__)
 
+_Answer = Callable[["Exchange"], Awaitable[None]]
+_Fail = Callable[[LmiError], "Failure"]
+_Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
 _LEFT: Final = 499
 _PRINTABLE_ID: Final = 128
 
@@ -48,6 +54,22 @@ class Settings:
     body_seconds: float = 60.0
     """Time a request's body may take to come."""
     logs_access: bool = True
+    api_keys: Path | None = None
+    """File of keys; None where `api_key` is the only one, or nobody needs one."""
+    api_key: str = ""
+    """One key, itself."""
+    is_local: bool = True
+    """Whether only this machine reaches the port."""
+    processes: int = 1
+    """That share the port, and the limits of each key."""
+    origins: tuple[str, ...] = ()
+    """Web sites whose pages may ask."""
+    hosts: tuple[str, ...] = ()
+    """Names by which browsers reach the port, beside its addresses."""
+
+
+Who = Literal["anybody", "client", "operator"]
+"""Whose key a path needs, where keys are needed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,7 @@ class Service:
 
     answer: Callable[[Exchange], Awaitable[None]]
     failure_of: Callable[[LmiError], Failure]
+    who: Who = "client"
 
 
 class FrontEnd:
@@ -65,6 +88,8 @@ class FrontEnd:
         self._settings = settings
         self.models = Models(settings.base)
         self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.body_seconds)
+        keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
+        self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
         self._routes = list(self._make_routes())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -95,7 +120,7 @@ class FrontEnd:
         exchange.request_id = given if given and is_usable else secrets.token_hex(16)
         exchange.extra_headers.append((b"x-request-id", exchange.request_id.encode("latin-1")))
         try:
-            await service.answer(exchange)
+            await self._answer(service, exchange)
         except ClientGoneError:
             exchange.status = _LEFT
         except LmiError as error:
@@ -107,6 +132,27 @@ class FrontEnd:
         finally:
             self._log_access(exchange)
 
+    async def _answer(self, service: Service, exchange: Exchange) -> None:
+        self._access.check_site(exchange)
+        if exchange.method == "OPTIONS":
+            await exchange.respond(204, b"", {})
+            return
+        if service.who == "anybody":
+            await service.answer(exchange)
+            return
+        if service.who == "operator":
+            self._access.check_host(exchange)
+        key = self._access.key(exchange, for_operator=service.who == "operator")
+        if key is None:
+            await service.answer(exchange)
+            return
+        key.enter()
+        exchange.tenant = key.name
+        try:
+            await service.answer(exchange)
+        finally:
+            key.leave(exchange.num_tokens + exchange.num_prompt_tokens)
+
     async def _fail(self, exchange: Exchange, failure: Failure) -> None:
         if not exchange.status:
             await exchange.respond(*failure)
@@ -116,11 +162,13 @@ class FrontEnd:
     def _log_access(self, exchange: Exchange) -> None:
         if self._settings.logs_access:
             _log.info(
-                "%s %s status=%d ms=%.1f id=%s key=%s",
+                "%s %s status=%d ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s",
                 exchange.method,
                 exchange.raw_path[:200],
                 exchange.status,
                 (time.monotonic() - exchange.began) * 1e3,
+                exchange.num_prompt_tokens,
+                exchange.num_tokens,
                 exchange.request_id,
                 exchange.tenant or "-",
             )
@@ -139,34 +187,46 @@ class FrontEnd:
         limits = self._settings.max_body, self._settings.body_seconds
         openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
         tgi, health = Tgi(self.models, *limits), Health(self.models)
-        table: tuple[tuple[str, str, Callable[[Exchange], Awaitable[None]], Any], ...] = (
+        operator: Who = "operator"
+        anybody: Who = "anybody"
+        of_model = "/models/{model}"
+        table: tuple[_Row, ...] = (
             *(("POST", path, openai.body, openai_failure) for path in BODIES),
             ("GET", "/v1/models", openai.models, openai_failure),
             ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
             ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
             ("POST", "/v1/responses/{id}/cancel", openai.stored, openai_failure),
-            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure),
-            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure),
+            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, operator),
+            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, operator),
             ("POST", "/invocations", lmi.invocations, lmi_failure),
             ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
-            ("POST", "/models/{model}/invoke", lmi.invocations, lmi_failure),
-            ("GET POST", "/models/{model}/adapters", lmi.adapters, lmi_failure),
-            ("GET PUT DELETE", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
-            ("GET POST", "/adapters", lmi.adapters, lmi_failure),
-            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure),
+            ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
+            ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
+            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, operator),
+            ("GET", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
+            (
+                "PUT DELETE",
+                "/models/{model}/adapters/{adapter}",
+                lmi.adapters,
+                lmi_failure,
+                operator,
+            ),
+            ("GET", "/adapters", lmi.adapters, lmi_failure),
+            ("POST", "/adapters", lmi.adapters, lmi_failure, operator),
+            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, operator),
             ("POST", "/generate", tgi.generate, tgi_failure),
             ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
             ("POST", "/", tgi.either, tgi_failure),
             ("GET", "/info", tgi.info, tgi_failure),
-            ("GET", "/ping", health.ping, lmi_failure),
-            ("GET", "/health", health.ping, lmi_failure),
-            ("GET", "/live", health.live, lmi_failure),
-            ("GET", "/version", health.version, openai_failure),
+            ("GET", "/ping", health.ping, lmi_failure, anybody),
+            ("GET", "/health", health.ping, lmi_failure, anybody),
+            ("GET", "/live", health.live, lmi_failure, anybody),
+            ("GET", "/version", health.version, openai_failure, anybody),
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
         )
-        for methods, path, answer, failure_of in table:
-            yield Route(path, _unused, methods=methods.split()), Service(answer, failure_of)
+        for methods, path, *service in table:
+            yield Route(path, _unused, methods=methods.split()), Service(*service)
 
 
 def _refusal(allowed: set[str]) -> Callable[[Exchange], Awaitable[None]]:

@@ -47,6 +47,8 @@ class Exchange:
         self.request_id = ""
         self.tenant = ""
         """On whose behalf, as the key says; empty where there are no keys."""
+        self.num_prompt_tokens = self.num_tokens = 0
+        """Of the answer so far, where the engine counts them."""
         self.extra_headers: list[tuple[bytes, bytes]] = []
         self._is_over = False
         self._written_at = 0.0

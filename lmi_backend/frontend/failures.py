@@ -14,7 +14,8 @@ from lmi_backend.errors import (
 )
 from lmi_backend.schema.body_reply import as_lmi
 
-_RETRY_SECONDS: Final = "1"
+_RETRY_SECONDS: Final = 1
+_UNAUTHORIZED: Final = 401
 _RETRYABLE: Final = frozenset({429, 503})
 _TYPES: Final = {
     400: "BadRequestError",
@@ -55,23 +56,23 @@ def openai_failure(error: LmiError) -> Failure:
     """Return an error as OpenAI's clients read it."""
     status, text = status_of(error), str(error)
     if isinstance(error, HttpError) and _is_object(text):
-        return _failure(status, text)
+        return _failure(status, text, error)
     said = {
         "message": text,
         "type": _TYPES.get(status, "InternalServerError"),
         "param": getattr(error, "field", None),
         "code": status,
     }
-    return _failure(status, json.dumps({"error": said}, ensure_ascii=False))
+    return _failure(status, json.dumps({"error": said}, ensure_ascii=False), error)
 
 
 def lmi_failure(error: LmiError) -> Failure:
     """Return an error as LMI's clients read it: 424 for what is wrong with a body or a step."""
     if isinstance(error, HttpError) and not _is_object(str(error)):
         body = {"code": error.status, "error": str(error)}
-        return _failure(error.status, json.dumps(body, ensure_ascii=False))
+        return _failure(error.status, json.dumps(body, ensure_ascii=False), error)
     answer = error if isinstance(error, HttpError) else as_lmi(error)
-    return _failure(answer.status, str(answer))
+    return _failure(answer.status, str(answer), error)
 
 
 def tgi_failure(error: LmiError) -> Failure:
@@ -81,18 +82,21 @@ def tgi_failure(error: LmiError) -> Failure:
     # Its clients know 422 for a wrong body.
     shown = 422 if status == 400 else status
     body = {"error": str(error), "error_type": kinds.get(status, "generation")}
-    return _failure(shown, json.dumps(body, ensure_ascii=False))
+    return _failure(shown, json.dumps(body, ensure_ascii=False), error)
 
 
 def triton_failure(error: LmiError) -> Failure:
     """Return an error as Triton's clients read it."""
-    return _failure(status_of(error), json.dumps({"error": str(error)}, ensure_ascii=False))
+    body = {"error": str(error)}
+    return _failure(status_of(error), json.dumps(body, ensure_ascii=False), error)
 
 
-def _failure(status: int, text: str) -> Failure:
+def _failure(status: int, text: str, error: LmiError) -> Failure:
     headers = {"content-type": "application/json"}
     if status in _RETRYABLE:
-        headers["retry-after"] = _RETRY_SECONDS
+        headers["retry-after"] = str(getattr(error, "seconds", _RETRY_SECONDS))
+    if status == _UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
     return Failure(status, text.encode(), headers)
 
 

@@ -131,7 +131,13 @@ async def _send(
 ) -> None:
     try:
         while not form.is_over:
-            data = form.write(await answer.read())
+            chunks = await answer.read()
+            for chunk in chunks:
+                exchange.num_tokens += chunk.num_tokens
+                exchange.num_prompt_tokens = max(
+                    exchange.num_prompt_tokens, chunk.num_prompt_tokens
+                )
+            data = form.write(chunks)
             if form.is_over:
                 answer.end()
             if not exchange.status and form.is_over:

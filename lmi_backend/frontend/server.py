@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import uvicorn
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.app import FrontEnd
+from lmi_backend.frontend.protocol import BoundedProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,7 +54,7 @@ def serve(settings: Settings, host: str, port: int) -> int:
     config = uvicorn.Config(
         FrontEnd(settings),
         loop="uvloop",
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
@@ -68,9 +70,19 @@ def serve(settings: Settings, host: str, port: int) -> int:
     return 0 if server.started else 1
 
 
-def serve_many(argv: Sequence[str], processes: int, stop: threading.Event) -> int:
-    """Run some processes of this command until `stop`; one that ends is started again."""
-    command = [sys.executable, "-m", "lmi_backend.cli.main", *argv]
+def serve_many(argv: Sequence[str], processes: int) -> int:
+    """Run some processes of this command until a signal; one that ends is started again."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    command = [
+        sys.executable,
+        "-m",
+        "lmi_backend.cli.main",
+        *argv,
+        f"--share={processes}",
+        "--frontend-processes=1",
+    ]
     running = [subprocess.Popen(command) for _ in range(processes)]  # noqa: S603
     while not stop.wait(0.2):
         for place, process in enumerate(running):

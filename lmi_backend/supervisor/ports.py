@@ -13,6 +13,7 @@ class Ports:
     """Where the server listens."""
 
     host: str
+    """Where Triton's own ports listen."""
     http: int
     grpc: int
     metrics: int

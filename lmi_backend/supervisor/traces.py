@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from lmi_backend.supervisor.front_end import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 from lmi_backend.supervisor.processes import running, with_children
 
@@ -49,7 +50,7 @@ class Traces:
 
     def end(self) -> None:
         """Kill every process and remove every file."""
-        kill(self.processes())
+        kill(self.processes() + with_children(running((PROGRAM,), str(self.run))))
         self.remove_shared_memory()
         shutil.rmtree(self.run, ignore_errors=True)
 

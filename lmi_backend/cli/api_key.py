@@ -1,0 +1,45 @@
+"""`lmi-backend api-key`: a key for a client of the front end."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+
+from lmi_backend.errors import ConfigurationError
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "api-key",
+        help="make a key for a client of the front end",
+        description="Make a key. The key itself is written to standard error once, for the client; "
+        "the line for the file of --api-keys goes to standard output and holds its hash only: "
+        "lmi-backend api-key alice --running 8 >> keys",
+    )
+    parser.add_argument("name", help="whose it is; logs and limits go by it")
+    parser.add_argument("--operator", action="store_true", help="it also manages models")
+    parser.add_argument("--running", type=int, metavar="N", help="requests at once")
+    parser.add_argument("--requests-per-minute", type=int, metavar="N")
+    parser.add_argument(
+        "--tokens-per-minute", type=int, metavar="N", help="of prompts and answers together"
+    )
+    parser.set_defaults(run=_api_key)
+
+
+def _api_key(arguments: argparse.Namespace) -> int:
+    from lmi_backend.frontend.api_keys import ACCEPTED, hash_of, is_name  # noqa: PLC0415
+
+    if not is_name(arguments.name):
+        raise ConfigurationError(f"{arguments.name!r} is no name; accepted: {ACCEPTED}")
+    key = f"lmi-{secrets.token_urlsafe(32)}"
+    words = [arguments.name, hash_of(key)]
+    if arguments.operator:
+        words.append("operator")
+    for limit in ("running", "requests-per-minute", "tokens-per-minute"):
+        if (count := getattr(arguments, limit.replace("-", "_"))) is not None:
+            words.append(f"{limit}={count}")
+    sys.stderr.write(f"{key}\n")
+    sys.stdout.write(f"{' '.join(words)}\n")
+    return 0

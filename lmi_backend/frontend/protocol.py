@@ -1,0 +1,60 @@
+"""HTTP/1.1 on one connection: uvicorn's, with bounds of size and time for what comes first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES: Final = 1 << 16
+"""Of a request line with its headers."""
+HEAD_SECONDS: Final = 30.0
+"""Time that these may take, and a new connection to begin."""
+_TOO_LONG: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\n\r\n"
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """Closes connections whose headers never end; the application bounds the body."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Give a new connection time to say what it wants."""
+        super().connection_made(transport)
+        self._head_bytes = 0
+        self._is_in_head = True
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; too many before the end of the headers close the connection."""
+        if self._is_in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        # A body that came with its headers is none of them.
+        if self._is_in_head and self._head_bytes > HEAD_BYTES:
+            self.transport.write(_TOO_LONG)
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        """Begin to count a request's headers."""
+        super().on_message_begin()
+        self._is_in_head, self._head_bytes = True, 0
+        self._timer.cancel()
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+
+    def on_headers_complete(self) -> None:
+        """Let the application have the request."""
+        self._is_in_head = False
+        self._timer.cancel()
+        super().on_headers_complete()
+
+    def _give_up(self) -> None:
+        if self._is_in_head and not self.transport.is_closing():
+            self.transport.close()
