@@ -15,9 +15,9 @@ from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor, shown
 from lmi_backend.sizing.memory import human_bytes
-from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     import argparse

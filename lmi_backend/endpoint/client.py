@@ -91,10 +91,10 @@ class SharedWorkers:
         except OSError as error:
             raise ConnectionLostError(f"model {self.name} cannot be reached: {error}") from error
 
-    def abort(self, index: int, numbers: list[int]) -> None:
+    def abort(self, index: int, request_ids: list[int]) -> None:
         """See `Workers`."""
         with contextlib.suppress(ConnectionLostError):
-            self.send_frame(encode([msg.Abort(numbers)]))
+            self.send_frame(encode([msg.Abort(request_ids)]))
 
     def done(self, index: int, width: int) -> None:
         """See `Workers`; the model counts."""
@@ -105,7 +105,7 @@ class SharedWorkers:
         trouble = "" if is_there else f"model {self.name}: {self._trouble}"
         return msg.Health(is_ready=is_there, trouble=trouble)
 
-    def figures(self) -> list[WorkerStats]:
+    def stats(self) -> list[WorkerStats]:
         """See `Workers`; the model tells its own."""
         return []
 

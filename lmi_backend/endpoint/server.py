@@ -79,18 +79,22 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
-            case msg.Abort(ids=numbers):
-                client.abort(numbers)
+            case msg.Abort(ids=request_ids):
+                client.abort(request_ids)
             case msg.Drain(seconds=seconds):
                 client.put(msg.Drained(self._service.drain(seconds)))
-            case msg.Submit(id=number, requests=work, tenant=tenant):
-                self._try(client, number, lambda s: self._service.submit(work, s, tenant=tenant))
-            case msg.SubmitHttp(id=number, call=call, tenant=tenant):
-                self._try(client, number, lambda s: self._service.submit(call, s, tenant=tenant))
-            case msg.Manage(id=number, body=body):
+            case msg.Submit(id=request_id, requests=work, tenant=tenant):
+                self._try(
+                    client, request_id, lambda s: self._service.submit(work, s, tenant=tenant)
+                )
+            case msg.SubmitHttp(id=request_id, call=call, tenant=tenant):
+                self._try(
+                    client, request_id, lambda s: self._service.submit(call, s, tenant=tenant)
+                )
+            case msg.Manage(id=request_id, body=body):
                 self._try(
                     client,
-                    number,
+                    request_id,
                     lambda sink: self._lora_manager.handle(body, self._service, sink),
                 )
 
@@ -111,8 +115,8 @@ class Endpoint:
             list(context.adapters),
         )
 
-    def _try(self, client: _Client, number: int, start: Any) -> None:
-        sink = _ClientSink(client, number)
+    def _try(self, client: _Client, request_id: int, start: Any) -> None:
+        sink = _ClientSink(client, request_id)
         try:
             start(sink)
         except LmiError as error:
@@ -154,15 +158,15 @@ class _Client:
             self._outgoing += messages
             self._has_work.notify()
 
-    def enter(self, sink: _ClientSink, number: int) -> None:
-        self._sinks[number] = sink
+    def enter(self, sink: _ClientSink, request_id: int) -> None:
+        self._sinks[request_id] = sink
 
-    def leave(self, number: int) -> None:
-        self._sinks.pop(number, None)
+    def leave(self, request_id: int) -> None:
+        self._sinks.pop(request_id, None)
 
-    def abort(self, numbers: list[int]) -> None:
-        for number in numbers:
-            sink = self._sinks.get(number)
+    def abort(self, request_ids: list[int]) -> None:
+        for request_id in request_ids:
+            sink = self._sinks.get(request_id)
             if sink is not None:
                 sink.is_gone = True
 
@@ -206,21 +210,21 @@ class _ClientSink:
 
     request_id = ""
 
-    def __init__(self, client: _Client, number: int) -> None:
-        self._client, self._number = client, number
+    def __init__(self, client: _Client, request_id: int) -> None:
+        self._client, self._id = client, request_id
         self.is_gone = False
-        client.enter(self, number)
+        client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """See `Sink`."""
         if is_last:
-            self._client.leave(self._number)
+            self._client.leave(self._id)
         self._client.put(*(self._message(chunk) for chunk in chunks))
 
     def fail(self, error: LmiError) -> None:
         """See `Sink`."""
-        self._client.leave(self._number)
-        self._client.put(failure_of(self._number, error))
+        self._client.leave(self._id)
+        self._client.put(failure_of(self._id, error))
 
     def is_cancelled(self) -> bool:
         """See `Sink`; costs nothing here."""
@@ -228,5 +232,5 @@ class _ClientSink:
 
     def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:
         if isinstance(chunk, Delta):
-            return msg.Output(self._number, chunk)
-        return msg.HttpOutput(self._number, chunk)
+            return msg.Output(self._id, chunk)
+        return msg.HttpOutput(self._id, chunk)

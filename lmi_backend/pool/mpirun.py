@@ -1,6 +1,6 @@
 """MPI mode: a worker is a group of ranks that mpirun starts, on one node or several.
 
-Open MPI's words; 4 and 5 take them alike.
+Open MPI 4 and 5 take the same arguments.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _TAG = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>: ?")
 
 
 def mpirun(plan: EnginePlan, variables: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that start a plan's ranks, before the command of one rank.
+    """Return the arguments that start a plan's ranks, before the command of one rank.
 
     Args:
         variables: names of those that ranks on other nodes must get; ranks on this node
             inherit them.
     """
-    words = [plan.mpirun, "--allow-run-as-root", "-np", str(plan.processes)]
+    argv = [plan.mpirun, "--allow-run-as-root", "-np", str(plan.processes)]
     # More ranks than cores are no mistake: a rank computes on its device. Threads choose their
     # cores themselves.
-    words += ["--oversubscribe", "--bind-to", "none", "--tag-output"]
+    argv += ["--oversubscribe", "--bind-to", "none", "--tag-output"]
     # Containers forbid one process to read the memory of another.
-    words += ["--mca", "btl_vader_single_copy_mechanism", "none"]
+    argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
     if plan.hosts:
         each = plan.processes // len(plan.hosts)
-        words += ["--host", ",".join(f"{host}:{each}" for host in plan.hosts)]
+        argv += ["--host", ",".join(f"{host}:{each}" for host in plan.hosts)]
         for name in variables:
-            words += ["-x", name]
-    return (*words, *plan.mpi_options)
+            argv += ["-x", name]
+    return (*argv, *plan.mpi_options)
 
 
 def rendezvous(plan: EnginePlan, port: int) -> dict[str, str]:
-    """Return where the ranks of a worker find each other, in torch's words."""
+    """Return where the ranks of a worker find each other, as torch reads it."""
     host = plan.hosts[0] if plan.hosts else "127.0.0.1"
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
 
@@ -51,5 +51,5 @@ def is_job_variable(name: str) -> bool:
 
 
 def readable(line: str) -> str:
-    """Return a line of mpirun with its tag in words: `[1,3]<stderr>: x` is `rank 3: x`."""
+    """Return a line of mpirun with a readable tag: `[1,3]<stderr>: x` is `rank 3: x`."""
     return _TAG.sub(r"rank \1: ", line, count=1)

@@ -1,4 +1,4 @@
-"""All workers of one model: start, choose, watch, restart, stop."""
+"""All workers of one model: start, choose, read, restart, stop."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Slot:
     name: str
     worker: Worker | None = None
     outstanding: int = 0
-    taken: int = 0
+    assigned: int = 0
     deaths: int = 0
     failures: int = 0
     """Deaths and failed starts that are not forgiven."""
@@ -89,7 +89,7 @@ class Pool:
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
-        self._watchers: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
 
     def start(self, listener: Listener) -> Capabilities:
         """Start every worker, whose words `listener` hears.
@@ -106,11 +106,14 @@ class Pool:
             self.close()
             raise
         for slot in self._slots:
-            watcher = threading.Thread(
-                target=self._watch, args=(slot, listener), name=f"lmi-{slot.name}", daemon=True
+            reader = threading.Thread(
+                target=self._keep_running,
+                args=(slot, listener),
+                name=f"lmi-{slot.name}",
+                daemon=True,
             )
-            watcher.start()
-            self._watchers.append(watcher)
+            reader.start()
+            self._readers.append(reader)
         first = self._slots[0].worker
         if first is None:
             message = "the pool was closed while it started"
@@ -129,7 +132,7 @@ class Pool:
             ready = [
                 # Of two with as much to do, the one that has had less: also a client that asks one
                 # after the other uses all workers.
-                (slot.outstanding, slot.taken, slot.index, slot.worker)
+                (slot.outstanding, slot.assigned, slot.index, slot.worker)
                 for slot in self._slots
                 if slot.worker is not None
             ]
@@ -137,7 +140,7 @@ class Pool:
                 raise UnavailableError("; ".join(map(str, self._slots)))
             *_, index, worker = min(ready, key=lambda item: item[:3])
             self._slots[index].outstanding += width
-            self._slots[index].taken += width
+            self._slots[index].assigned += width
             return index, worker
 
     def capacity(self) -> int:
@@ -145,14 +148,14 @@ class Pool:
         ready = sum(slot.worker is not None for slot in self._slots)
         return self._plan.worker_requests * ready
 
-    def abort(self, index: int, numbers: list[int]) -> None:
+    def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
         worker = self._slots[index].worker
         try:
             if worker is not None:
-                worker.send(msg.Abort(numbers))
+                worker.send(msg.Abort(request_ids))
         except ConnectionLostError as error:
-            # It is dying, and its watcher deals with that.
+            # It is dying, and its reader deals with that.
             _log.warning("worker %s: %s", worker.name if worker else index, error)
 
     def done(self, index: int, width: int = 1) -> None:
@@ -169,10 +172,10 @@ class Pool:
                 trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
             )
 
-    def figures(self) -> list[WorkerStats]:
-        """Return the figures of each worker."""
+    def stats(self) -> list[WorkerStats]:
+        """Return the stats of each worker."""
         return [
-            WorkerStats(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            WorkerStats(slot.stats, slot.assigned, slot.deaths, slot.worker is not None)
             for slot in self._slots
         ]
 
@@ -186,8 +189,8 @@ class Pool:
         if workers:
             with ThreadPoolExecutor(len(workers)) as executor:
                 list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
-        for watcher in self._watchers:
-            watcher.join(_STOP_SECONDS)
+        for reader in self._readers:
+            reader.join(_STOP_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
@@ -219,7 +222,7 @@ class Pool:
         seconds = time.monotonic() - began
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
-    def _watch(self, slot: _Slot, listener: Listener) -> None:
+    def _keep_running(self, slot: _Slot, listener: Listener) -> None:
         """Read a worker until it dies; then tell, and start another; until the pool closes."""
         while not self._closing.is_set():
             worker = slot.worker

@@ -29,11 +29,11 @@ _ERROR: Final = 400  # the first HTTP status that is one
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """Figures of a worker since the start of its model."""
+    """The stats of a worker since the start of its model."""
 
     stats: EngineStats
     """What its engine last said; sums start anew when it is restarted."""
-    taken: int
+    assigned: int
     """Answers it was asked for."""
     deaths: int
     is_ready: bool

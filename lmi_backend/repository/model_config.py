@@ -20,7 +20,7 @@ WARMUP_FILE: str = "prompt"
 
 
 def model_config(
-    *, name: str, parameters: Mapping[str, str], entry: Variant = MAIN, warmup: bool = False
+    *, name: str, parameters: Mapping[str, str], variant: Variant = MAIN, warmup: bool = False
 ) -> dict[str, Any]:
     """Return the ModelConfig of a model, in the order of a written file.
 
@@ -32,10 +32,10 @@ def model_config(
         "name": name,
         "backend": "python",
         # 0: Triton adds no batch dimension, the engine batches continuously.
-        "max_batch_size": entry.max_batch_size,
-        "model_transaction_policy": {"decoupled": entry.is_decoupled},
-        "input": [_tensor(tensor) | {"optional": True} for tensor in entry.inputs],
-        "output": [_tensor(tensor) for tensor in entry.outputs],
+        "max_batch_size": variant.max_batch_size,
+        "model_transaction_policy": {"decoupled": variant.is_decoupled},
+        "input": [_tensor(tensor) | {"optional": True} for tensor in variant.inputs],
+        "output": [_tensor(tensor) for tensor in variant.outputs],
         # Without a group a GPU server would start a whole copy of the model on each device.
         "instance_group": [{"name": name, "kind": Word("KIND_MODEL"), "count": 1}],
         # No dynamic_batching: with a queue policy Triton's batcher serves a burst of requests one

@@ -62,7 +62,7 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedReques
         raise as_lmi(error) from error
 
 
-def of_tenant(taken: ParsedRequest, named: Mapping[str, Any], *names: str) -> ParsedRequest:
+def of_tenant(parsed: ParsedRequest, named: Mapping[str, Any], *names: str) -> ParsedRequest:
     """Return a request with the tenant that one of some names says, if one does.
 
     Raises:
@@ -70,8 +70,8 @@ def of_tenant(taken: ParsedRequest, named: Mapping[str, Any], *names: str) -> Pa
     """
     for name in names:
         if name in named:
-            return replace(taken, tenant=read_value(STRING, name, named[name]))
-    return taken
+            return replace(parsed, tenant=read_value(STRING, name, named[name]))
+    return parsed
 
 
 def make_body(inputs: Any, named: Mapping[str, Any]) -> ParsedRequest:
@@ -112,16 +112,16 @@ def _is_management(text: str) -> bool:
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> ParsedRequest:
     if context.is_embedding:
-        taken = read_lmi_embedding(body["inputs"], context, is_body=True)
-        return ParsedRequest(taken.work, LmiBodyReply(taken.reply))
+        parsed = read_lmi_embedding(body["inputs"], context, is_body=True)
+        return ParsedRequest(parsed.work, LmiBodyReply(parsed.reply))
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)
     top = {name: body[name] for name in _TOP if body.get(name) is not None}
     if adapter := headers.get("x-amzn-sagemaker-adapter-identifier"):
         top["adapters"] = adapter
-    taken = read_lmi(body["inputs"], parameters | top, context, is_body=True)
-    return replace(taken, reply=LmiBodyReply(taken.reply))
+    parsed = read_lmi(body["inputs"], parameters | top, context, is_body=True)
+    return replace(parsed, reply=LmiBodyReply(parsed.reply))
 
 
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
-from lmi_backend.schema.vllm import asked_outputs
+from lmi_backend.schema.vllm import requested_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,10 +31,10 @@ def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> Parse
         RequestError: `inputs` is neither a text nor a list of them.
     """
     prompts, _ = read_prompts("inputs", inputs)
-    asked: dict[str, Any] = {"input": prompts}
+    requested: dict[str, Any] = {"input": prompts}
     if not context.normalize:
-        asked["use_activation"] = False
-    call = HttpRequest(_PATH, json.dumps(asked).encode())
+        requested["use_activation"] = False
+    call = HttpRequest(_PATH, json.dumps(requested).encode())
     return ParsedRequest(
         call, EmbeddingReply("inputs", "response" if is_body else "generated_text")
     )
@@ -54,10 +54,10 @@ def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
     # The vLLM backend's clients send the number in a list.
     if isinstance(dimensions, list) and dimensions:
         dimensions = dimensions[0]
-    asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
-    call = HttpRequest(_PATH, json.dumps(asked).encode())
+    requested = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
+    call = HttpRequest(_PATH, json.dumps(requested).encode())
     return ParsedRequest(
-        call, EmbeddingReply("embedding_request", "text_output", asked_outputs(inputs))
+        call, EmbeddingReply("embedding_request", "text_output", requested_outputs(inputs))
     )
 
 

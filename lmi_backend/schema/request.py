@@ -44,12 +44,12 @@ def read_request(
     """
     given = [{name: value for name, value in row.items() if value} for row in rows]
     # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
-    taken = of_tenant(_read(given, parameters, context), parameters, "tenant")
+    parsed = of_tenant(_read(given, parameters, context), parameters, "tenant")
     try:
-        _check_names(taken)
+        _check_names(parsed)
     except RequestError as error:
-        raise taken.reply.failure(error) from error
-    return taken
+        raise parsed.reply.failure(error) from error
+    return parsed
 
 
 def _read(
@@ -75,12 +75,12 @@ def _read(
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
 
 
-def _check_names(taken: ParsedRequest) -> None:
+def _check_names(parsed: ParsedRequest) -> None:
     """Refuse names that nobody could keep or log, whichever tensor, field or header they came in.
 
     An OpenAI body is read in the worker, and the names in it are checked there.
     """
-    match taken.work:
+    match parsed.work:
         case AdapterChange(body):
             bounds = {"name": NAME_BYTES, "src": PATH_BYTES, "requestType": NAME_BYTES}
             for name, most in bounds.items():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.schema.parameters import (
-    Asked,
+    Requested,
     answers_wanted,
     make_sampling,
     read_json,
@@ -62,49 +62,49 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Pars
         problem = f"has {len(inputs['text_input'])} prompts"
         raise RequestError(problem, field="text_input", accepted="one prompt")
     (prompt,), _ = read_prompts("text_input", inputs["text_input"][0])
-    asked = read_parameters(named)
+    requested = read_parameters(named)
     if "sampling_parameters" in inputs:
         body = read_json("sampling_parameters", inputs["sampling_parameters"][0])
-        asked |= read_parameters(body, is_text=True)
-    stream = asked.get("stream", False)
-    outputs = asked_outputs(inputs)
-    n = answers_wanted(asked)
-    greedy = {"temperature": 0.0} if asked.get("do_sample") is False else {}
+        requested |= read_parameters(body, is_text=True)
+    stream = requested.get("stream", False)
+    outputs = requested_outputs(inputs)
+    n = answers_wanted(requested)
+    greedy = {"temperature": 0.0} if requested.get("do_sample") is False else {}
     request = GenerateRequest(
         prompt=prompt,
-        sampling=make_sampling(_DEFAULTS | asked | greedy),
+        sampling=make_sampling(_DEFAULTS | requested | greedy),
         stream=stream,
-        adapter=_adapter(asked),
-        priority=asked.get("priority", 0),
+        adapter=_adapter(requested),
+        priority=requested.get("priority", 0),
         n=n,
-        logprobs=_logprobs(asked, outputs),
+        logprobs=_logprobs(requested, outputs),
         images=tuple(_image(text) for text in inputs.get("image", ())),
     )
-    excludes = asked.get("exclude_prompt", stream)
+    excludes = requested.get("exclude_prompt", stream)
     if stream and not excludes:
         problem = "cannot be put before an answer that is streamed"
         name = "exclude_input_in_output"
         raise RequestError(problem, field=name, value=False, accepted="true")
     prefix = "" if excludes or not isinstance(prompt, str) else prompt
-    shows_logprobs = asked.get("logprobs") is not None
+    shows_logprobs = requested.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
-    return ParsedRequest((request,), reply, tenant=asked.get("tenant", ""))
+    return ParsedRequest((request,), reply, tenant=requested.get("tenant", ""))
 
 
-def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
+def requested_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
     """Return the optional outputs whose `return_…` input is true."""
     return frozenset(output for name, output in RETURNS.items() if inputs.get(name, [False])[0])
 
 
-def _adapter(asked: Asked) -> str:
-    names = asked.get("adapter", ())
+def _adapter(requested: Requested) -> str:
+    names = requested.get("adapter", ())
     if len(names) > 1:
         raise RequestError(f"has {len(names)} names", field="adapters", accepted="one name")
     return names[0] if names else ""
 
 
-def _logprobs(asked: Asked, outputs: frozenset[str]) -> int | None:
-    count: int | None = asked.get("logprobs")
+def _logprobs(requested: Requested, outputs: frozenset[str]) -> int | None:
+    count: int | None = requested.get("logprobs")
     if count is None and "cumulative_logprob" in outputs:
         return 0
     return count
@@ -170,10 +170,12 @@ class VllmReply:
     def _logprobs(self, tokens: tuple[Token, ...]) -> str:
         if not self.shows_logprobs:
             return "null"
-        return json.dumps([{str(t.id): _place(t) for t in (token, *token.top)} for token in tokens])
+        return json.dumps(
+            [{str(t.id): _logprob(t) for t in (token, *token.top)} for token in tokens]
+        )
 
 
-def _place(token: Token) -> dict[str, Any]:
+def _logprob(token: Token) -> dict[str, Any]:
     return {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
 
 

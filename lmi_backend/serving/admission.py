@@ -1,6 +1,6 @@
 """Decide which request starts next, so that callers take turns where more wait than may run.
 
-An engine serves its queue in the order of arrival, so it is kept short: what has no place waits
+An engine serves its queue in the order of arrival, so that queue is kept short: other requests wait
 here, by tenant, and tenants take turns (deficit round robin, Shreedhar and Varghese 1995). In a
 turn a tenant starts as many answers as its weight says; a request for more answers than that saves
 up several turns. Guarded by the service's lock.
@@ -63,14 +63,14 @@ class Admission:
         self._num_done, self._since = 0, time.monotonic()
 
     def displaced_by(self, state: RequestState) -> list[RequestState]:
-        """Return the held requests that must end so that another may wait; none if there is room.
+        """Return the held requests that must end so that another may wait, if any must.
 
         Where the queue is full, a tenant with less waiting, by weight, displaces the latest
         requests of the one with the most.
 
         Raises:
-            RequestError: there is never room.
-            UnavailableError: there is none now.
+            RequestError: it asks for more than the capacity.
+            UnavailableError: the queue is full.
         """
         try:
             self._limits.check(self.running + self.waiting, state.width)
@@ -88,7 +88,7 @@ class Admission:
         if most is own or left < (own.waiting + state.width) / own.weight:
             return []
         displaced: list[RequestState] = []
-        missing = self.running + self.waiting + state.width - self._limits.places
+        missing = self.running + self.waiting + state.width - self._limits.capacity
         for _, _, held in reversed(most.queue):
             if missing <= 0:
                 break
@@ -109,16 +109,16 @@ class Admission:
         tenant = self._tenants.get(state.tenant)
         if tenant is None:
             tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
-        bisect.insort(tenant.queue, (state.priority, state.number, state))
+        bisect.insort(tenant.queue, (state.priority, state.id, state))
         state.is_held = True
         tenant.waiting += state.width
         self.waiting += state.width
 
     def next(self, capacity: int) -> RequestState | None:
-        """Return the request that starts now, held no longer; None where no place is free.
+        """Return the request that starts now, held no longer; None where there is no capacity.
 
-        A request for several answers starts when one place is free: waiting for all of them would
-        leave the engine idle.
+        A request for several answers starts when there is capacity for one: waiting for all of
+        them would leave the engine idle.
         """
         if not self._tenants or (capacity and self.running >= self._most(capacity)):
             return None
@@ -139,7 +139,7 @@ class Admission:
             return
         state.is_held = False
         tenant = self._tenants[state.tenant]
-        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.number))]
+        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.id))]
         tenant.waiting -= state.width
         self.waiting -= state.width
         if not tenant.queue:

@@ -29,7 +29,7 @@ _SHARE = 0.02
 _QUESTION_SECONDS = 150e-6
 
 
-class CancellationWatch(threading.Thread):
+class CancellationPoller(threading.Thread):
     """Calls `end` for each of the open states that is over."""
 
     def __init__(
@@ -37,7 +37,7 @@ class CancellationWatch(threading.Thread):
         open_states: Callable[[], list[RequestState]],
         end: Callable[[RequestState, LmiError], None],
     ) -> None:
-        super().__init__(name="lmi-watch", daemon=True)
+        super().__init__(name="lmi-cancel", daemon=True)
         self._open_states, self._end = open_states, end
         self._has_work = threading.Event()
         self._is_stopping = False
@@ -68,8 +68,8 @@ class CancellationWatch(threading.Thread):
             for state in few:
                 try:
                     self._ask(state, began)
-                except Exception:  # noqa: BLE001  Triton raises its own; the others are watched on
-                    _log.exception("request %d: cannot be looked after", state.number)
+                except Exception:  # noqa: BLE001  Triton raises its own; the others are still asked
+                    _log.exception("request %d: cannot be asked whether it is cancelled", state.id)
             if self._is_stopping:
                 return
             time.sleep(_TICK_SECONDS)

@@ -71,7 +71,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class StatsSnapshot:
-    """Figures of a service since its start."""
+    """What a service has counted since its start."""
 
     open: int
     waiting: int
@@ -91,7 +91,7 @@ class StatsSnapshot:
 
 
 class RequestStats:
-    """Figures and log of one model's requests.
+    """Counts one model's requests, and logs how they ended.
 
     Args:
         model: its name in the log.
@@ -144,7 +144,7 @@ class RequestStats:
     def snapshot(
         self, num_open: int, workers: list[WorkerStats], num_waiting: int = 0
     ) -> StatsSnapshot:
-        """Return the figures now."""
+        """Return the counts now."""
         return StatsSnapshot(
             open=num_open,
             waiting=num_waiting,

@@ -14,8 +14,8 @@ import psutil
 
 from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
 from lmi_backend.errors import UnavailableError
+from lmi_backend.printable import say
 from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
-from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 2.0
 _LOOKS = 10
 
 
-class HealthWatch(threading.Thread):
+class HealthMonitor(threading.Thread):
     """Looks at a server each second; `trouble` says what is wrong, once something is.
 
     Args:

@@ -15,7 +15,7 @@ from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.supervisor.processes import words_of
+from lmi_backend.supervisor.processes import argv_of
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class LocalServer:
         environment = process.environ()
         # A server that `serve` has started has its key in its environment.
         hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
-        headers = headers_for("model-repository", hidden + words_of(process))
+        headers = headers_for("model-repository", hidden + argv_of(process))
         base = environment.get(RUN_DIR_VARIABLE) or environment.get("TMPDIR")
         endpoints = find_endpoints(pid, Path(base or tempfile.gettempdir()))
         return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
@@ -86,7 +86,7 @@ def _is_here(host: str) -> bool:
         asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    own = {each.address for card in psutil.net_if_addrs().values() for each in card}
+    own = {each.address for interface in psutil.net_if_addrs().values() for each in interface}
     return bool(asked & own)
 
 

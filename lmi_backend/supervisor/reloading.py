@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.supervisor.backoff import Backoff
-from lmi_backend.supervisor.progress import say
+from lmi_backend.printable import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,7 +14,27 @@ if TYPE_CHECKING:
     from lmi_backend.supervisor.triton_http import TritonHttp
 
 _OK: Final = 200
+_LONGEST: Final = 60.0
+# What has gone well for so long starts afresh.
+_FORGIVEN: Final = 600.0
 _POLL_SECONDS: Final = 0.2
+
+
+class Backoff:
+    """Pauses that grow with each failure: 0, 1, 2, 4 … 60 s."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+        self._last = 0.0
+
+    def pause(self) -> float:
+        """Count a failure, and return how many seconds to wait."""
+        now = time.monotonic()
+        if now - self._last > _FORGIVEN:
+            self._failures = 0
+        self._last = now
+        self._failures += 1
+        return min(_LONGEST, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
 
 
 class ModelReloads:

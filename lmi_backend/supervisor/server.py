@@ -17,12 +17,12 @@ from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.process import describe_exit
+from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
-from lmi_backend.supervisor.health import HealthWatch
+from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
 from lmi_backend.supervisor.processes import has_dead_stub
-from lmi_backend.supervisor.progress import say
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
 from lmi_backend.supervisor.traces import kill
@@ -122,7 +122,7 @@ class RunningServer:
             message = "a model's stub died while it was started; the log may say why"
             raise UnavailableError(message)
 
-    def make_room(self) -> None:
+    def widen_buffers(self) -> None:
         """Let responses wait for a slow HTTP thread; call it when the server listens."""
         try:
             widen_send_buffers(self._process.pid)
@@ -143,7 +143,7 @@ class RunningServer:
         client = TritonHttp(
             setup.ports.url, timeout=_ANSWER_SECONDS, headers=setup.restriction.headers
         )
-        health = HealthWatch(client, self._process.pid, setup.names, setup.traces.run)
+        health = HealthMonitor(client, self._process.pid, setup.names, setup.traces.run)
         health.start()
         ended = threading.Event()
         try:
@@ -162,7 +162,7 @@ class RunningServer:
             health.stop()
         return None
 
-    def _trouble(self, health: HealthWatch) -> Trouble | None:
+    def _trouble(self, health: HealthMonitor) -> Trouble | None:
         if (status := self._process.poll()) is not None:
             return Trouble(f"tritonserver {describe_exit(status)}")
         return Trouble(health.trouble) if health.trouble else None
@@ -218,9 +218,9 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
             # Its own session: Ctrl-C is ours to handle, the server must not hear it.
             "start_new_session": True,
         }
-        words = (word for word in shown if word not in real)
+        keys = (argument for argument in shown if argument not in real)
         # None, where every API is open.
-        private = dict(zip(KEY_VARIABLES, words, strict=False))
+        private = dict(zip(KEY_VARIABLES, keys, strict=False))
         try:
             return start_privately(shown, private, environment, enforce_umask, **options)
         except OSError as error:

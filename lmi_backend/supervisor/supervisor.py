@@ -6,9 +6,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import UnavailableError
-from lmi_backend.supervisor.backoff import Backoff
-from lmi_backend.supervisor.progress import say
-from lmi_backend.supervisor.reloading import ModelReloads
+from lmi_backend.printable import say
+from lmi_backend.supervisor.reloading import Backoff, ModelReloads
 from lmi_backend.supervisor.server import RunningServer, Trouble
 from lmi_backend.supervisor.triton_http import TritonHttp
 
@@ -81,7 +80,7 @@ class Supervisor:
         try:
             trouble = self._wait_until_ready(server)
             if trouble is None and not self._stop.is_set():
-                server.make_room()
+                server.widen_buffers()
                 if not self._has_served:
                     self._has_served = True
                     on_ready()

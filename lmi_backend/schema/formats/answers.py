@@ -9,7 +9,7 @@ from lmi_backend.schema.formats.chunks import Json, finish_word, token_object, t
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Delta, Token
-    from lmi_backend.schema.formats.asked import Asked
+    from lmi_backend.schema.formats.requested import RequestedAnswer
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Answer:
 class Answers:
     """The answers to one body."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._answers = [Answer(index) for index in range(asked.answers)]
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = [Answer(index) for index in range(requested.answers)]
 
     def __getitem__(self, index: int) -> Answer:
         return self._answers[index]
@@ -49,49 +49,51 @@ class Answers:
 
     def whole(self) -> list[Json]:
         """Return an object for each prompt; its further answers are in the details."""
-        n = self._asked.n
+        n = self._requested.n
         return [self._object(index) for index in range(0, len(self._answers), n)]
 
     def text(self, index: int) -> str:
         """Return an answer's whole text."""
-        return self._asked.prefix(index) + "".join(self._answers[index].texts)
+        return self._requested.prefix(index) + "".join(self._answers[index].texts)
 
     def details(self, index: int, *, with_tokens: bool = True) -> Json:
         """Return the details of one answer."""
-        asked, answer = self._asked, self._answers[index]
+        requested, answer = self._requested, self._answers[index]
         if answer.last is None:
             return {}
         details: Json = {
-            "finish_reason": finish_word(answer.last, asked),
+            "finish_reason": finish_word(answer.last, requested),
             "generated_tokens": answer.num_tokens,
         }
-        if asked.dialect == "async":
-            details["seed"] = asked.seed
+        if requested.dialect == "async":
+            details["seed"] = requested.seed
         else:
-            details["inputs"] = asked.prompts[index // asked.n]
-        if asked.decoder_input_details or (asked.dialect == "async" and with_tokens):
+            details["inputs"] = requested.prompts[index // requested.n]
+        if requested.decoder_input_details or (requested.dialect == "async" and with_tokens):
             details["prefill"] = [
-                token_object(token, token.text, asked) for token in answer.prompt_tokens
+                token_object(token, token.text, requested) for token in answer.prompt_tokens
             ]
         if with_tokens:
-            details["tokens"] = [token_object(token, text, asked) for token, text in answer.tokens]
-            if asked.top_n_tokens:
+            details["tokens"] = [
+                token_object(token, text, requested) for token, text in answer.tokens
+            ]
+            if requested.top_n_tokens:
                 details["top_tokens"] = [
-                    [token_object(other, other.text, asked) for other in token.top]
+                    [token_object(other, other.text, requested) for other in token.top]
                     for token, _ in answer.tokens
                 ]
-        elif asked.dialect == "async":
+        elif requested.dialect == "async":
             details["input_length"] = answer.last.num_prompt_tokens
         return details
 
     def _object(self, index: int) -> Json:
         answer: Json = {"generated_text": self.text(index)}
-        if self._asked.details or self._asked.n > 1:
+        if self._requested.details or self._requested.n > 1:
             details = self.details(index)
-            if self._asked.n > 1:
+            if self._requested.n > 1:
                 details["best_of_sequences"] = [
                     {"generated_text": self.text(other)} | self.details(other)
-                    for other in range(index + 1, index + self._asked.n)
+                    for other in range(index + 1, index + self._requested.n)
                 ]
             answer["details"] = details
         return answer

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Delta, Token
-    from lmi_backend.schema.formats.asked import Asked
+    from lmi_backend.schema.formats.requested import RequestedAnswer
 
 Json = dict[str, Any]
 
@@ -27,23 +27,23 @@ def sendable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def finish_word(delta: Delta, asked: Asked) -> str | int | None:
+def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
     """Return how an answer ended, in LMI's words.
 
     The async handlers of LMI say the stop string or id itself, and nothing at an end of text or at
     the limit; that is a slip, so those ends have the words of the older handlers here.
     """
     if delta.finish_reason == "stop" and delta.stop_reason is not None:
-        return delta.stop_reason if asked.dialect == "async" else "stop_sequence"
+        return delta.stop_reason if requested.dialect == "async" else "stop_sequence"
     return _LEGACY.get(delta.finish_reason or "", delta.finish_reason)
 
 
-def token_object(token: Token, text: str, asked: Asked) -> Json:
+def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
     """Return a token as LMI writes it."""
-    is_tgi = asked.tgi_compat or asked.dialect == "async"
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
     members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
     if token.is_special:
-        members["special" if asked.tgi_compat else "special_token"] = True
+        members["special" if requested.tgi_compat else "special_token"] = True
     return members
 
 

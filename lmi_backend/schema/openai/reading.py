@@ -10,7 +10,7 @@ from lmi_backend.names import check_name
 from lmi_backend.printable import listed
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
-from lmi_backend.schema.parameters import Asked, answers_wanted, make_sampling, read_parameters
+from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -123,19 +123,19 @@ def _read(
             raise RequestError("is served by vLLM only", field=name)
     dropped: list[str] = []
     named = {name: value for name, value in given.items() if name not in _OURS}
-    asked: Asked = read_parameters(named, dropped=dropped)
+    requested: Requested = read_parameters(named, dropped=dropped)
     _DROPPED.note(dropped)
-    has_limit = "max_tokens" in asked
+    has_limit = "max_tokens" in requested
     # OpenAI samples unless it is told not to.
-    asked = {"temperature": 1.0, "max_tokens": 1 << 30} | asked
+    requested = {"temperature": 1.0, "max_tokens": 1 << 30} | requested
     stream_options = _optional(values.OBJECT, "stream_options", body) or {}
     return Body(
         prompts=prompts,
         messages=messages or [],
         template_options=template_options or {},
-        sampling=make_sampling(asked),
+        sampling=make_sampling(requested),
         has_limit=has_limit,
-        n=answers_wanted(asked),
+        n=answers_wanted(requested),
         model=_optional(values.STRING, "model", body) or "",
         stream=_flag("stream", body),
         include_usage=bool(stream_options.get("include_usage")),
