@@ -103,7 +103,7 @@ def _claim(part: Path, name: str) -> None:
 
 
 def secure_caches(environment: Mapping[str, str], engine: str = "") -> None:
-    """Make sure of every cache that the variables of a worker name. See `secure_cache`.
+    """Do as `secure_cache` for every cache that the variables of a worker name.
 
     Raises:
         ConfigurationError: one is somebody else's.

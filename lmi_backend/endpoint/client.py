@@ -39,7 +39,7 @@ _LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
 
 
 class SharedWorkers:
-    """The workers of the model `shares`. See `Workers`; here they are one."""
+    """The workers of the model `shares`, which are one worker here."""
 
     def __init__(self, shares: str) -> None:
         self.name = shares
@@ -60,12 +60,11 @@ class SharedWorkers:
         return Capabilities("shared", "", 0)
 
     def claim(self, width: int) -> tuple[int, SharedWorkers]:
-        """See `Workers`."""
         self.check()
         return 0, self
 
     def capacity(self) -> int:
-        """See `Workers`; the model lets requests wait."""
+        """Return a number that is never reached: the shared model lets requests wait."""
         return _LIMITS.running
 
     def check(self) -> Context:
@@ -81,7 +80,6 @@ class SharedWorkers:
         return self.context
 
     def send_frame(self, frame: bytes) -> None:
-        """See `SendsFrames`."""
         connection = self._socket
         if connection is None:
             raise ConnectionLostError(f"model {self.name}: {self._trouble}")
@@ -92,25 +90,23 @@ class SharedWorkers:
             raise ConnectionLostError(f"model {self.name} cannot be reached: {error}") from error
 
     def abort(self, index: int, request_ids: list[int]) -> None:
-        """See `Workers`."""
         with contextlib.suppress(ConnectionLostError):
             self.send_frame(encode([msg.Abort(request_ids)]))
 
     def done(self, index: int, width: int) -> None:
-        """See `Workers`; the model counts."""
+        """Do nothing: the shared model counts."""
 
     def health(self) -> msg.Health:
-        """See `Workers`; the model tells what is wrong with its own."""
+        """Tell whether the shared model is there; it tells the rest itself."""
         is_there = self.context is not None
         trouble = "" if is_there else f"model {self.name}: {self._trouble}"
         return msg.Health(is_ready=is_there, trouble=trouble)
 
     def stats(self) -> list[WorkerStats]:
-        """See `Workers`; the model tells its own."""
+        """Return none: the shared model publishes them."""
         return []
 
     def close(self) -> None:
-        """See `Workers`."""
         self._closing.set()
         self._mark.unlink(missing_ok=True)
         connection = self._socket

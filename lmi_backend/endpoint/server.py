@@ -216,18 +216,16 @@ class _ClientSink:
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """See `Sink`."""
         if is_last:
             self._client.leave(self._id)
         self._client.put(*(self._message(chunk) for chunk in chunks))
 
     def fail(self, error: LmiError) -> None:
-        """See `Sink`."""
         self._client.leave(self._id)
         self._client.put(failure_of(self._id, error))
 
     def is_cancelled(self) -> bool:
-        """See `Sink`; costs nothing here."""
+        """Tell whether the client has gone, at no cost."""
         return self.is_gone or self._client.is_gone
 
     def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, lmi_status
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Response
 
-_ERROR: Final = 400
-
 
 def as_lmi(error: LmiError) -> HttpError:
-    """Return an error in LMI's words: 424 for whatever is wrong with a body or a step."""
-    status = {"UNAVAILABLE": 503, "NOT_FOUND": 404}.get(error.code, 424)
+    """Return an error as LMI writes it."""
+    status = lmi_status(error)
     body = {"code": status, "error": str(error)}
     return HttpError(status, json.dumps(body, ensure_ascii=False))
 
@@ -42,7 +40,6 @@ class LmiBodyReply:
         self.inner.outputs = names
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         responses: list[Response] = self.inner.responses(chunks, is_last=is_last)
         if responses and not self._has_written and "headers" in self.outputs:
             head = {"status": 200, "content-type": self.inner.content_type}
@@ -51,7 +48,6 @@ class LmiBodyReply:
         return responses
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return as_lmi(self.inner.failure(error))
 
 
@@ -64,7 +60,6 @@ class BodyReply:
     _held: list[bytes] = field(default_factory=list)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         responses = []
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
@@ -72,13 +67,12 @@ class BodyReply:
         return responses
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return error if isinstance(error, HttpError) else as_lmi(error)
 
     def _chunk(self, chunk: HttpChunk, *, is_last: bool) -> list[Response]:
         is_first = self._first is None
         self._first = self._first or chunk
-        if self._first.status >= _ERROR:
+        if self._first.status >= HTTP_ERROR:
             self._held.append(chunk.data)
             if not is_last:
                 return []

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.prompts import read_prompts
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from lmi_backend.schema.context import Context
 
 _PATH = "/v1/embeddings"
-_SERVER_ERROR = 500
 
 
 def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> ParsedRequest:
@@ -74,7 +73,6 @@ class EmbeddingReply:
     _status: int = 200
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
                 self._status = chunk.status if not self._data else self._status
@@ -94,13 +92,12 @@ class EmbeddingReply:
         return [response | {name: n for name, n in counts.items() if name in self.outputs}]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, self.field)
 
     def _error(self, answer: Any) -> LmiError:
         """Return what the endpoint says is wrong."""
         error = answer.get("error", answer)
         message = str(error.get("message", error) if isinstance(error, dict) else error)
-        if self._status < _SERVER_ERROR:
+        if self._status < HTTP_SERVER_ERROR:
             return RequestError(f"is refused: {message}", field=self.field)
         return EngineError(message)

@@ -21,7 +21,6 @@ class LegacyChatReply(BodyReply):
     """OpenAI's answer, but for how it ended: eos_token, or stop_sequence."""
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         responses = super().responses(chunks, is_last=is_last)
         for response in responses:
             data = response.get("response")

@@ -11,7 +11,7 @@ from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.schema.formats.forms import make_format
 from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
-from lmi_backend.schema.prompts import Prompt, read_prompts
+from lmi_backend.schema.prompts import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
-_MAX_TOKENS: Final = 30
+MAX_TOKENS: Final = 30
+"""Default of LMI's `max_new_tokens`."""
 # Each is held until all are there.
 _MOST_ANSWERS: Final = 16_384
 _FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
@@ -77,7 +78,7 @@ def _wanted(
     requested: Requested, prompts: list[Prompt], context: Context, *, is_list: bool
 ) -> RequestedAnswer:
     return RequestedAnswer(
-        prompts=tuple(prompt if isinstance(prompt, str) else "" for prompt in prompts),
+        prompts=tuple(map(prompt_text, prompts)),
         is_list=is_list,
         n=answers_wanted(requested),
         stream=requested.get("stream", False),
@@ -106,7 +107,7 @@ def _defaults(requested: Requested, context: Context) -> Requested:
         and answers_wanted(requested) == 1
     )
     greedy = {"temperature": 0.0} if is_greedy else {}
-    return {"max_tokens": _MAX_TOKENS} | requested | greedy
+    return {"max_tokens": MAX_TOKENS} | requested | greedy
 
 
 def _logprobs(requested: Requested, wanted: RequestedAnswer, *, is_body: bool) -> int | None:
@@ -155,7 +156,6 @@ class LmiReply:
         return self.body.content_type if self.body is not None else ""
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
         if self.body is None and "response" in self.outputs:
             self.body = make_format("", self.requested)
@@ -167,7 +167,6 @@ class LmiReply:
         return self._at_once(deltas, is_last=is_last)
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "inputs")
 
     def _chunk(self, delta: Delta) -> Response:

@@ -24,6 +24,11 @@ def read_prompts(field: str, value: Any) -> tuple[list[Prompt], bool]:
     return [_read(field, value)], False
 
 
+def prompt_text(prompt: Prompt) -> str:
+    """Return the text of a prompt; an empty one for token ids."""
+    return prompt if isinstance(prompt, str) else ""
+
+
 def _read(field: str, value: Any) -> Prompt:
     if isinstance(value, list | tuple) and value and all(_is_id(item) for item in value):
         return tuple(value)

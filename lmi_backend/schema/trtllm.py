@@ -18,7 +18,7 @@ from lmi_backend.schema.parameters import (
     read_parameters,
     scalars,
 )
-from lmi_backend.schema.prompts import Prompt, read_prompts
+from lmi_backend.schema.prompts import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.vllm import RETURNS, requested_outputs
 
@@ -229,11 +229,9 @@ class TrtllmReply:
     _texts: dict[int, str] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         return [self._response(chunk) for chunk in chunks if isinstance(chunk, Delta)]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "input_ids" if self.shows_ids else "text_input")
 
     def _response(self, delta: Delta) -> Response:
@@ -253,8 +251,7 @@ class TrtllmReply:
         return response | self._optional(delta)
 
     def _text(self, delta: Delta, prompt_index: int) -> str:
-        prompt = self.prompts[prompt_index]
-        prefix = prompt if isinstance(prompt, str) else ""
+        prefix = prompt_text(self.prompts[prompt_index])
         if not self.is_cumulative:
             return prefix + delta.text
         self._texts[delta.index] = self._texts.get(delta.index, prefix) + delta.text

@@ -129,7 +129,6 @@ class VllmReply:
     _deltas: dict[int, Delta] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         for chunk in chunks:
             if isinstance(chunk, Delta):
                 self._deltas[chunk.index] = chunk
@@ -147,7 +146,6 @@ class VllmReply:
         return [response]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "text_input")
 
     def _response(self, choices: list[Delta]) -> Response:

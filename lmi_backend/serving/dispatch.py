@@ -27,14 +27,20 @@ _DISPLACED: Final = (
 
 
 class Workers(Protocol):
-    """Who generates: a `Pool`, or another model's, through its endpoint."""
+    """Who generates: a `Pool`, or that of another model, through its endpoint."""
 
     def start(self, listener: Listener) -> Capabilities:
         """Start; from now on the listener hears what workers say."""
         ...
 
     def claim(self, width: int) -> tuple[int, SendsFrames]:
-        """See `Pool.claim`."""
+        """Choose the worker with the least to do, and give it `width` more answers.
+
+        Returns its index and itself; the caller sends it the request, and calls `done` at the end.
+
+        Raises:
+            UnavailableError: no worker is ready.
+        """
         ...
 
     def capacity(self) -> int:
@@ -42,11 +48,11 @@ class Workers(Protocol):
         ...
 
     def abort(self, index: int, request_ids: list[int]) -> None:
-        """See `Pool.abort`."""
+        """Tell a worker that nobody waits for some requests."""
         ...
 
     def done(self, index: int, width: int) -> None:
-        """See `Pool.done`."""
+        """Take back `width` answers that have ended."""
         ...
 
     def health(self) -> msg.Health:

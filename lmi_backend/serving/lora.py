@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES
 from lmi_backend.printable import listed, printable
@@ -71,7 +71,9 @@ class LoraManager:
         kind = body["requestType"]
         if kind not in _REQUESTS:
             shown = ", ".join(_REQUESTS)
-            raise _error(424, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}")
+            raise _error(
+                LMI_ERROR, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}"
+            )
         if not self._is_enabled:
             raise _error(400, "LoRA is not enabled: set option.enable_lora=true")
         if kind == _LIST:
@@ -140,14 +142,14 @@ class LoraManager:
             before = self._card(name)
             card = before | {"preload": True, "pin": _flag(body, "pin", default=before["pin"])}
             if str(body.get("src", before["src"])) != before["src"]:
-                raise _error(424, f"adapter {name}: src cannot change; unregister it first")
+                raise _error(LMI_ERROR, f"adapter {name}: src cannot change; unregister it first")
             if before["pin"] and not card["pin"]:
-                raise _error(424, f"adapter {name}: a pinned adapter stays pinned")
+                raise _error(LMI_ERROR, f"adapter {name}: a pinned adapter stays pinned")
             return card
         if name in self._cards:
             raise _error(409, f"adapter {name} is registered already")
         if len(self._cards) >= _MOST:
-            raise _error(424, f"{_MOST} adapters are registered: unregister one first")
+            raise _error(LMI_ERROR, f"{_MOST} adapters are registered: unregister one first")
         if "src" not in body:
             raise _error(400, "src is missing; accepted: the adapter's folder")
         card = {
@@ -157,7 +159,7 @@ class LoraManager:
             "pin": _flag(body, "pin", default=False),
         }
         if card["pin"] and not card["preload"]:
-            raise _error(424, "pin=true needs preload=true")
+            raise _error(LMI_ERROR, "pin=true needs preload=true")
         return card
 
     def _folder(self, src: str) -> Path:
@@ -174,7 +176,7 @@ class LoraManager:
             roots = ", ".join(map(str, self._roots))
             raise _error(400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)")
         if not _is_file(folder / _CONFIG):
-            raise _error(424, f"src {shown}: has no {_CONFIG}")
+            raise _error(LMI_ERROR, f"src {shown}: has no {_CONFIG}")
         return folder
 
     def _set(self, name: str, card: Card | None) -> None:
@@ -194,18 +196,16 @@ class _ChangeSink:
         self.request_id = sink.request_id
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """See `Sink`."""
         self._finish(is_done=True)
         _log.info("%s", printable(self._answer["status"]))
         _answer(self._sink, self._answer)
 
     def fail(self, error: LmiError) -> None:
-        """See `Sink`."""
         self._finish(is_done=False)
-        self._sink.fail(_error(424, str(error)) if error.code == "INVALID_ARG" else error)
+        self._sink.fail(_error(LMI_ERROR, str(error)) if error.code == "INVALID_ARG" else error)
 
     def is_cancelled(self) -> bool:
-        """See `Sink`. What has begun is finished, whoever waits for it."""
+        """Return False: a change that has begun is finished, whoever waits for it."""
         return False
 
 

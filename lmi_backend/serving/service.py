@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import (
+    HTTP_ERROR,
     CancelledError,
     EngineDeadError,
     EngineError,
@@ -46,7 +47,6 @@ _log = logging.getLogger(__name__)
 
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
-_HTTP_ERROR = 400
 _POLL_SECONDS = 0.02
 # For the errors of those that are cut to be sent.
 _LAST_SECONDS = 5.0
@@ -196,7 +196,7 @@ class Service:
         self._pool.kill()
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
-        """See `Listener`. One lock for all that one engine step brought."""
+        """Take what one engine step, or several, brought, under one lock."""
         answers = [m for m in messages if isinstance(m, msg.Output | msg.HttpOutput | msg.Failure)]
         with self._lock:
             ready = [state for message in answers if (state := self._hear(message))]
@@ -220,7 +220,7 @@ class Service:
         return state
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
-        """See `Listener`."""
+        """End all requests of a worker with an error."""
         with self._lock:
             for state in self._states.values():
                 if state.worker == index:
@@ -292,4 +292,4 @@ def _send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complet
 def _outcome(last: Chunk) -> str:
     if isinstance(last, Delta):
         return last.finish_reason or ""
-    return "stop" if last.status < _HTTP_ERROR else "error"
+    return "stop" if last.status < HTTP_ERROR else "error"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import LMI_ERROR, RequestError
 from lmi_backend.schema.formats.answers import Answers
 from lmi_backend.schema.formats.chunks import (
     Json,
@@ -32,7 +32,6 @@ class WholeJson:
         self._answers = Answers(requested)
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         for delta in deltas:
             self._answers[delta.index].add(delta)
         if not self._answers.are_complete:
@@ -42,7 +41,6 @@ class WholeJson:
         return dump(objects if is_list else objects[0])
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
         return dump(error_object(error, self._requested))
 
 
@@ -56,11 +54,9 @@ class Lines:
         self._answers = Answers(requested)
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         return "".join(self._frame(item) for delta in deltas for item in self._objects(delta))
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
         return self._frame(error_object(error, self._requested))
 
     def _frame(self, item: Json) -> str:
@@ -118,7 +114,6 @@ class RawText:
         self._begun: set[int] = set()
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         texts = []
         for delta in deltas:
             if delta.index not in self._begun:
@@ -128,15 +123,14 @@ class RawText:
         return sendable("".join(texts))
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
         return ""
 
 
 def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
     """Return what LMI writes where an answer fails after it has begun."""
     if requested.dialect == "async":
-        return {"error": {"message": str(error), "code": 424}}
-    return {"error": str(error), "code": 424}
+        return {"error": {"message": str(error), "code": LMI_ERROR}}
+    return {"error": str(error), "code": LMI_ERROR}
 
 
 _FORMS: Final[dict[str, Callable[[RequestedAnswer], Format]]] = {

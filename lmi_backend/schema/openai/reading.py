@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.names import check_name
+from lmi_backend.names import DEFAULT_MODEL_NAME, check_name
 from lmi_backend.printable import listed
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
+from lmi_backend.schema.prompts import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _DROPPED: Final = DroppedParameters()
 """Of this worker's one model."""
-DEFAULT_NAME: Final = "lmi"
-"""What LMI calls a model to its clients."""
 _COMPLETION_TOKENS: Final = 16
 """OpenAI's default of /v1/completions."""
 _OURS: Final = frozenset(
@@ -38,7 +37,7 @@ _REFUSED: Final = ("tools", "functions", "suffix")
 class Body:
     """What a body asks for."""
 
-    prompts: tuple[str | tuple[int, ...], ...]
+    prompts: tuple[Prompt, ...]
     """Of a completion."""
     messages: list[dict[str, Any]]
     """Of a chat."""
@@ -100,11 +99,11 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
         HttpError: there is neither a model nor an adapter of that name.
         RequestError: no adapter can have that name.
     """
-    if body.model in ("", DEFAULT_NAME):
+    if body.model in ("", DEFAULT_MODEL_NAME):
         return ""
     check_name("model", body.model)
     if body.model not in adapters:
-        known = listed([DEFAULT_NAME, *adapters])
+        known = listed([DEFAULT_MODEL_NAME, *adapters])
         raise HttpError(404, f"The model {body.model!r} does not exist; there are: {known}")
     return body.model
 
@@ -112,7 +111,7 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
 def _read(
     body: Mapping[str, Any],
     *,
-    prompts: tuple[str | tuple[int, ...], ...] = (),
+    prompts: tuple[Prompt, ...] = (),
     messages: list[dict[str, Any]] | None = None,
     template_options: dict[str, Any] | None = None,
     logprobs: int | None,
@@ -174,7 +173,7 @@ def _message(message: Any) -> dict[str, Any]:
     return message | {"content": content or ""}
 
 
-def _prompts(prompt: Any) -> tuple[str | tuple[int, ...], ...]:
+def _prompts(prompt: Any) -> tuple[Prompt, ...]:
     """Return the prompts of a body: a text, token ids, or a list of either."""
     match prompt:
         case str():
