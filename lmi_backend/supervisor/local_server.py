@@ -21,8 +21,6 @@ from lmi_backend.supervisor.triton_http import TritonHttp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_OK = 200
-
 
 @dataclass(frozen=True)
 class LocalServer:
@@ -67,13 +65,12 @@ class LocalServer:
 
     def unload(self) -> bool:
         """Let every model of ours be not ready; return whether the server lets one do so."""
-        path = "/v2/repository/models/{}/unload"
         try:
             names = [name for name, state, _ in self.models() if state == "READY"]
         except UnavailableError:
             return False
-        statuses = [self.client.status(path.format(n), method="POST", body={}) for n in names]
-        return all(status == _OK for status in statuses)
+        unloaded = [self.client.unload(name) for name in names]
+        return all(unloaded)
 
     def _is_alias(self, name: str) -> bool:
         config: dict[str, Any] = self.client.json(f"/v2/models/{name}/config")

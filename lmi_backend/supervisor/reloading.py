@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from lmi_backend.supervisor.triton_http import TritonHttp
 
-_OK: Final = 200
 _LONGEST: Final = 60.0
 # What has gone well for so long starts afresh.
 _FORGIVEN: Final = 600.0
@@ -68,17 +67,16 @@ class ModelReloads:
 
     def _reload(self, name: str, why: str, is_over: threading.Event) -> None:
         backoff = self._backoffs.setdefault(name, Backoff())
-        path = f"/v2/repository/models/{name}"
         while not is_over.is_set():
             pause = backoff.pause()
             say(f"{name}: {why}; it is loaded again in {pause:.0f} s")
             if is_over.wait(pause):
                 return
-            self._client.status(f"{path}/unload", method="POST", body={})
-            while self._client.status(f"/v2/models/{name}/ready") == _OK:
+            self._client.unload(name)
+            while self._client.is_ready(name):
                 if is_over.wait(_POLL_SECONDS):
                     return
-            if self._client.status(f"{path}/load", method="POST", body={}) == _OK:
+            if self._client.load(name):
                 say(f"{name}: ready again")
                 return
             why = "it could not be loaded; the log says why"

@@ -127,11 +127,13 @@ class RunningServer:
         try:
             widen_send_buffers(self._process.pid)
         except (ProcessLookupError, FileNotFoundError):
-            return  # It has just ended; `watch` says how.
+            return  # It has just ended; `wait_for_trouble` says how.
         except OSError as error:
             say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
 
-    def watch(self, is_over: Callable[[], bool], *, reloads: ModelReloads | None) -> Trouble | None:
+    def wait_for_trouble(
+        self, is_over: Callable[[], bool], *, reloads: ModelReloads | None
+    ) -> Trouble | None:
         """Wait until `is_over`, and return nothing, or until something is wrong; return what.
 
         Args:
@@ -174,7 +176,7 @@ class RunningServer:
         """
         draining = Draining(find_endpoints(self._process.pid, self._setup.traces.run), seconds)
         for name in self._setup.names:
-            self.client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
+            self.client.unload(name)
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
         return draining.cut

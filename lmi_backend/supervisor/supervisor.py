@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.2
 _PROGRESS_SECONDS: Final = 5.0
-_OK: Final = 200
 
 
 class Supervisor:
@@ -84,7 +83,7 @@ class Supervisor:
                 if not self._has_served:
                     self._has_served = True
                     on_ready()
-                trouble = server.watch(self._stop.is_set, reloads=self._reloads)
+                trouble = server.wait_for_trouble(self._stop.is_set, reloads=self._reloads)
                 self._drain(server, trouble)
         finally:
             status = server.stop(gently=trouble is None)
@@ -111,9 +110,9 @@ class Supervisor:
         names, url = self._setup.names, self._setup.ports.url
         left = list(names)
         while left:
-            status = client.status(f"/v2/models/{left[0]}/ready")
-            has_listened = has_listened or status != 0
-            if status == _OK:
+            is_ready = client.is_ready(left[0])
+            has_listened = has_listened or is_ready is not None
+            if is_ready:
                 del left[0]
                 continue
             if self._stop.wait(_POLL_SECONDS):
