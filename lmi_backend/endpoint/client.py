@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.endpoint.server import FRAME_LIMIT
@@ -184,7 +184,7 @@ class AliasModel:
         """
         return self._workers.check()
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Let the shared model do it."""
         self.service.manage(dict(body), sink)
 

@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.errors import LmiError, WorkerError
@@ -21,6 +21,8 @@ from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
     from lmi_backend.serving.lora import LoraManager
@@ -115,7 +117,7 @@ class Endpoint:
             list(context.adapters),
         )
 
-    def _try(self, client: _Client, request_id: int, start: Any) -> None:
+    def _try(self, client: _Client, request_id: int, start: Callable[[_ClientSink], None]) -> None:
         sink = _ClientSink(client, request_id)
         try:
             start(sink)

@@ -5,7 +5,7 @@ Field names are those of `model_config.proto` in triton-inference-server/common.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.repository.variants import MAIN
 
@@ -21,7 +21,7 @@ WARMUP_FILE: str = "prompt"
 
 def model_config(
     *, name: str, parameters: Mapping[str, str], variant: Variant = MAIN, warmup: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Return the ModelConfig of a model, in the order of a written file.
 
     It does not depend on the plan: what the model runs is read when it is loaded. Triton shows all
@@ -46,7 +46,7 @@ def model_config(
     } | ({"model_warmup": [_warmup()]} if warmup else {})
 
 
-def _warmup() -> dict[str, Any]:
+def _warmup() -> dict[str, object]:
     """One request; its prompt is in a file, as Triton fills strings with nothing otherwise."""
     text = {"data_type": Word("TYPE_STRING"), "dims": [1], "input_data_file": WARMUP_FILE}
     # Triton skips a sample of batch_size 0, also where max_batch_size is 0.
@@ -59,5 +59,5 @@ class Word(str):
     __slots__ = ()
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _tensor(tensor: Tensor) -> dict[str, object]:
     return {"name": tensor.name, "data_type": Word(tensor.data_type), "dims": tensor.shape}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, lmi_status
 from lmi_backend.generation import HttpChunk
+from lmi_backend.schema.reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,24 +24,31 @@ def as_lmi(error: LmiError) -> HttpError:
     return HttpError(status, json.dumps(body, ensure_ascii=False))
 
 
+class _TypedReply(Reply, Protocol):
+    """A reply that writes a body of one content type."""
+
+    @property
+    def content_type(self) -> str: ...
+
+
 @dataclass
 class LmiBodyReply:
     """An LMI answer whose errors are bodies too."""
 
-    inner: Any
+    inner: _TypedReply
     _has_written: bool = False
 
     @property
     def outputs(self) -> frozenset[str]:
         """Outputs the client named."""
-        return frozenset(self.inner.outputs)
+        return self.inner.outputs
 
     @outputs.setter
     def outputs(self, names: frozenset[str]) -> None:
         self.inner.outputs = names
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        responses: list[Response] = self.inner.responses(chunks, is_last=is_last)
+        responses = self.inner.responses(chunks, is_last=is_last)
         if responses and not self._has_written and "headers" in self.outputs:
             head = {"status": 200, "content-type": self.inner.content_type}
             responses[0] |= {"headers": json.dumps(head)}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
@@ -23,20 +24,19 @@ if TYPE_CHECKING:
 _PATH = "/v1/embeddings"
 
 
-def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> ParsedRequest:
+def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:
     """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
 
     Raises:
         RequestError: `inputs` is neither a text nor a list of them.
     """
     prompts, _ = read_prompts("inputs", inputs)
-    requested: dict[str, Any] = {"input": prompts}
+    requested: dict[str, object] = {"input": prompts}
     if not context.normalize:
         requested["use_activation"] = False
     call = HttpRequest(_PATH, json.dumps(requested).encode())
-    return ParsedRequest(
-        call, EmbeddingReply("inputs", "response" if is_body else "generated_text")
-    )
+    reply = EmbeddingReply("inputs", "response" if is_body else "generated_text")
+    return ParsedRequest(call, LmiBodyReply(reply) if is_body else reply)
 
 
 def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:

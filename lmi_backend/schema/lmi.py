@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.formats.forms import make_format
 from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
@@ -15,7 +16,7 @@ from lmi_backend.schema.prompts import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
@@ -29,7 +30,7 @@ _FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "
 
 
 def read_lmi(
-    inputs: Any, named: dict[str, Any], context: Context, *, is_body: bool
+    inputs: object, named: Mapping[str, object], context: Context, *, is_body: bool
 ) -> ParsedRequest:
     """Read an LMI request.
 
@@ -49,9 +50,8 @@ def read_lmi(
         problem = f"ask for {wanted.answers} answers"
         raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
     name = requested.get("output_formatter", context.output_formatter)
-    is_body = is_body or bool(name)
-    body = make_format(name, wanted) if is_body else None
-    logprobs = _logprobs(requested, wanted, is_body=is_body)
+    body = make_format(name, wanted) if is_body or name else None
+    logprobs = _logprobs(requested, wanted, is_body=body is not None)
     sampling = make_sampling(_defaults(requested, context))
     adapters = _adapters(requested, len(prompts), context)
     requests = tuple(
@@ -69,8 +69,12 @@ def read_lmi(
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
+    reply = LmiReply(wanted, body)
     return ParsedRequest(
-        requests, LmiReply(wanted, body), tuple(dropped), requested.get("tenant", "")
+        requests,
+        LmiBodyReply(reply) if is_body else reply,
+        tuple(dropped),
+        requested.get("tenant", ""),
     )
 
 

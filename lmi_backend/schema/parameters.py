@@ -23,7 +23,7 @@ Requested = dict[str, Any]
 
 
 def read_parameters(
-    named: Mapping[str, Any], *, is_text: bool = False, dropped: list[str] | None = None
+    named: Mapping[str, object], *, is_text: bool = False, dropped: list[str] | None = None
 ) -> Requested:
     """Read parameters by their names; two names of one target must agree.
 
@@ -48,7 +48,7 @@ def read_parameters(
     return requested
 
 
-def _pass_over(name: str, value: Any, dropped: list[str] | None) -> None:
+def _pass_over(name: str, value: object, dropped: list[str] | None) -> None:
     accepted = NEUTRAL.get(name, ())
     if str(value) in map(str, accepted):
         return

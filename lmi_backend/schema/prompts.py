@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lmi_backend.errors import RequestError
 from lmi_backend.schema.values import STRING, read_value
 
@@ -13,7 +11,7 @@ _ACCEPTED = "a string, a list of strings, token ids, or a list of lists of token
 _MAX_ID = 1 << 31
 
 
-def read_prompts(field: str, value: Any) -> tuple[list[Prompt], bool]:
+def read_prompts(field: str, value: object) -> tuple[list[Prompt], bool]:
     """Return the prompts and whether they came as a list.
 
     Raises:
@@ -29,7 +27,7 @@ def prompt_text(prompt: Prompt) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def _read(field: str, value: Any) -> Prompt:
+def _read(field: str, value: object) -> Prompt:
     if isinstance(value, list | tuple) and value and all(_is_id(item) for item in value):
         return tuple(value)
     if not value:
@@ -40,5 +38,5 @@ def _read(field: str, value: Any) -> Prompt:
     return text
 
 
-def _is_id(item: Any) -> bool:
+def _is_id(item: object) -> bool:
     return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _MAX_ID

@@ -29,7 +29,7 @@ _OWN: Final = frozenset({*_PROMPTS, *RETURNS, "sampling_parameters", "image", "p
 
 
 def read_request(
-    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     """Return what to do and how to answer.
 
@@ -53,7 +53,7 @@ def read_request(
 
 
 def _read(
-    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
@@ -92,7 +92,7 @@ def _check_names(parsed: ParsedRequest) -> None:
 
 
 def _read_lmi(
-    inputs: Mapping[str, list[Any]], parameters: Mapping[str, Any], context: Context
+    inputs: Mapping[str, list[Any]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     named = dict(parameters) | scalars(_others(inputs))
     prompts = inputs["inputs"]
@@ -108,7 +108,7 @@ def _others(inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: value for name, value in inputs.items() if name not in _OWN}
 
 
-def _is_trtllm(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+def _is_trtllm(inputs: Mapping[str, object], parameters: Mapping[str, object]) -> bool:
     names = {*inputs, *parameters}
     return (
         bool(names & TRTLLM_ONLY)

@@ -52,7 +52,7 @@ _NOT_PARAMETERS: Final = frozenset(
 
 
 def read_trtllm(
-    rows: Sequence[Mapping[str, list[Any]]], named: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], named: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     """Read a request, whose batch may have several rows.
 
@@ -91,7 +91,7 @@ def read_trtllm(
 
 
 def _read_row(
-    row: Mapping[str, list[Any]], named: Mapping[str, Any], context: Context
+    row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context
 ) -> tuple[GenerateRequest, Requested]:
     _refuse_unserved(row)
     requested = read_parameters(dict(named) | _parameters(row))
@@ -128,7 +128,7 @@ def _prompt(row: Mapping[str, list[Any]]) -> Prompt:
     return prompt
 
 
-def _parameters(row: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _parameters(row: Mapping[str, list[Any]]) -> dict[str, object]:
     named = {name: row[name] for name in row.keys() - _NOT_PARAMETERS}
     if named.get("stop") == [False]:
         # The core model's flag; a list of strings is the other clients' stop.

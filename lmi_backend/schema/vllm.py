@@ -48,7 +48,7 @@ RETURNS: Final = {
 """Inputs that ask for an output."""
 
 
-def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> ParsedRequest:
+def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, object]) -> ParsedRequest:
     """Read a request.
 
     Args:
@@ -173,7 +173,7 @@ class VllmReply:
         )
 
 
-def _logprob(token: Token) -> dict[str, Any]:
+def _logprob(token: Token) -> dict[str, object]:
     return {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
 
 

@@ -75,7 +75,7 @@ class LoraManager:
         """Called after the adapters have changed."""
         self._lock = threading.Lock()
 
-    def handle(self, body: Mapping[str, Any], service: Service, sink: Sink) -> None:
+    def handle(self, body: Mapping[str, object], service: Service, sink: Sink) -> None:
         """Answer a management request through its sink.
 
         Raises:
@@ -121,7 +121,7 @@ class LoraManager:
         return self._infos[name]
 
     def _change(
-        self, kind: str, name: str, body: Mapping[str, Any], service: Service, sink: Sink
+        self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
     ) -> None:
         with self._lock:
             if name in self._changing:
@@ -147,7 +147,7 @@ class LoraManager:
             finish(is_done=False)
             raise
 
-    def _changed(self, kind: str, name: str, body: Mapping[str, Any]) -> AdapterInfo:
+    def _changed(self, kind: str, name: str, body: Mapping[str, object]) -> AdapterInfo:
         """Return what the adapter will be; the change must be possible."""
         if kind == _REMOVE:
             return self._info(name)
@@ -234,13 +234,13 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _answer(sink: Sink, body: Mapping[str, Any]) -> None:
+def _answer(sink: Sink, body: Mapping[str, object]) -> None:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json"}
     sink.send([HttpChunk(data, is_last=True, headers=headers)], is_last=True)
 
 
-def _flag(body: Mapping[str, Any], name: str, *, default: bool) -> bool:
+def _flag(body: Mapping[str, object], name: str, *, default: bool) -> bool:
     value = body.get(name, default)
     # LMI's clients write them into a query string.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value

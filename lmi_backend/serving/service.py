@@ -16,7 +16,7 @@ import math
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import (
     HTTP_ERROR,
@@ -116,7 +116,7 @@ class Service:
         state = RequestState(request_id, sink, width=1, n=1, deadline=self._deadline())
         self._start(state, msg.SetAdapter(request_id, name, folder, preload, pin), may_wait=False)
 
-    def manage(self, body: dict[str, Any], sink: Sink) -> None:
+    def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
         request_id = next(self._ids)
         state = RequestState(request_id, sink, width=1, n=1, deadline=self._deadline())

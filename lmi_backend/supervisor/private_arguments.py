@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from io import FileIO
 
 SHOWN: Final = "***"
 """What takes the place of a key in the command line."""
@@ -110,7 +111,7 @@ def _require(is_so: bool, otherwise: str) -> None:
         raise OSError(errno.ENOEXEC, otherwise)
 
 
-def _read(memory: Any, address: int) -> int:
+def _read(memory: FileIO, address: int) -> int:
     memory.seek(address)
     (value,) = _WORD.unpack(memory.read(_WORD.size))
     return int(value)

@@ -42,7 +42,7 @@ class Loaded(Protocol):
         """Return how its clients' bodies are read now."""
         ...
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Answer a management request."""
         ...
 
@@ -63,7 +63,7 @@ class _Model:
     def context(self) -> Context:
         return self.clients
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         self.lora_manager.handle(body, self.service, sink)
 
     def close(self) -> None:

@@ -109,7 +109,7 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
 
 
 def _read(
-    body: Mapping[str, Any],
+    body: Mapping[str, object],
     *,
     prompts: tuple[Prompt, ...] = (),
     messages: list[dict[str, Any]] | None = None,
@@ -143,21 +143,21 @@ def _read(
     )
 
 
-def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+def _given(body: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _optional(kind: values.Value, name: str, body: Mapping[str, Any]) -> Any:
+def _optional(kind: values.Value, name: str, body: Mapping[str, object]) -> Any:
     value = body.get(name)
     return None if value is None else values.read_value(kind, name, value)
 
 
-def _flag(name: str, body: Mapping[str, Any], default: bool = False) -> bool:
+def _flag(name: str, body: Mapping[str, object], default: bool = False) -> bool:
     value = _optional(values.BOOLEAN, name, body)
     return default if value is None else bool(value)
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: object) -> dict[str, Any]:
     """Return a message whose content is text: its parts are joined."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise RequestError("has a message without a role", field="messages", value=message)
