@@ -1,4 +1,4 @@
-"""A thin model: it takes requests in its own form and uses another model's workers."""
+"""An alias model: it takes requests in its own variant and uses the workers of another model."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ class SharedWorkers:
         self._losses = 0
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start to look for the model; it may be loaded later than they are."""
+        """Start to look for the shared model, which may be loaded later."""
         self._mark.touch()
-        threading.Thread(target=self._run, args=(listener,), name="lmi-visit", daemon=True).start()
+        threading.Thread(target=self._run, args=(listener,), name="lmi-alias", daemon=True).start()
         return Capabilities("shared", "", 0)
 
     def claim(self, width: int) -> tuple[int, SharedWorkers]:
@@ -117,18 +117,18 @@ class SharedWorkers:
     kill = close
 
     def _run(self, listener: Listener) -> None:
-        """Visit, and visit again after the model was reloaded."""
+        """Connect to the endpoint, again whenever the shared model was reloaded."""
         while not self._closing.is_set():
             with socket.socket(socket.AF_UNIX) as connection:
                 try:
                     connection.connect(self._address)
                     self._socket = connection
-                    self._visit(connection, listener)
+                    self._receive(connection, listener)
                 except (WorkerError, OSError) as error:
-                    self._lose(error, listener)
+                    self._on_loss(error, listener)
             self._closing.wait(_RETRY_SECONDS)
 
-    def _visit(self, connection: socket.socket, listener: Listener) -> None:
+    def _receive(self, connection: socket.socket, listener: Listener) -> None:
         self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
         decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
         while True:
@@ -136,12 +136,12 @@ class SharedWorkers:
             answers: list[msg.FromWorker] = []
             for message in messages:
                 if isinstance(message, msg.Welcome):
-                    self._enter(message)
+                    self._on_welcome(message)
                 elif not isinstance(message, msg.Drained | msg.Health):
                     answers.append(message)
             listener.on_messages(answers)
 
-    def _enter(self, welcome: msg.Welcome) -> None:
+    def _on_welcome(self, welcome: msg.Welcome) -> None:
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
         self.context = Context(
@@ -155,7 +155,7 @@ class SharedWorkers:
         )
         self._mark.unlink(missing_ok=True)
 
-    def _lose(self, error: Exception, listener: Listener) -> None:
+    def _on_loss(self, error: Exception, listener: Listener) -> None:
         self._socket = None
         if self.context is None:
             return
@@ -169,7 +169,7 @@ class SharedWorkers:
 
 
 class AliasModel:
-    """A loaded thin model."""
+    """A loaded alias model."""
 
     def __init__(self, shares: str) -> None:
         self._workers = SharedWorkers(shares)
@@ -185,9 +185,9 @@ class AliasModel:
         return self._workers.check()
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
-        """Let the shared model do it."""
+        """Hand a management request to the shared model."""
         self.service.manage(dict(body), sink)
 
     def close(self) -> None:
-        """Go."""
+        """Close the connection to the shared model."""
         self.service.close()

@@ -1,7 +1,7 @@
 """Let other Triton models of this server use a model's workers.
 
-A client says what a stub says to a worker, and hears what a worker says. Its requests go through
-the same admission as the model's own, and end when it goes.
+A client sends what a stub sends to a worker, and gets what a worker sends. Its requests go through
+the same admission as those of the model itself, and end when it leaves.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Endpoint:
         lora_manager.on_change = self._greet_all
 
     def open(self) -> None:
-        """Start to listen, and let those in who wait: they are ready when the model is."""
+        """Start to listen, and wait for the clients that wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
         self._address.unlink(missing_ok=True)
         self._socket.bind(str(self._address))
@@ -136,7 +136,7 @@ class Endpoint:
             client.start()
 
     def forget(self, client: _Client) -> None:
-        """Take notice that a client has gone."""
+        """Forget a client that has left."""
         self._clients.discard(client)
 
 
@@ -208,7 +208,7 @@ class _Client:
 
 
 class _ClientSink:
-    """Sends chunks to a client. It leaves when the client says so or goes."""
+    """Sends the chunks of one request to a client, until the client aborts it or leaves."""
 
     request_id = ""
 

@@ -42,7 +42,7 @@ _FORGIVEN_SECONDS = 600.0
 
 
 class Listener(Protocol):
-    """Who hears what workers say; called from the pool's threads."""
+    """Gets what workers send; called from the threads of the pool."""
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought."""
@@ -63,7 +63,7 @@ class _Slot:
     """Deaths and failed starts that are not forgiven."""
     ready_since: float = 0.0
     is_dying: bool = False
-    """Whether its worker said that its engine died; nobody else knows that worker any more."""
+    """Whether its worker said that its engine died; nothing else holds that worker any more."""
     trouble: str = "it is not started"
     is_given_up: bool = False
     stats: EngineStats = field(default_factory=EngineStats)
@@ -92,7 +92,7 @@ class Pool:
         self._readers: list[threading.Thread] = []
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start every worker, whose words `listener` hears.
+        """Start every worker; `listener` gets their messages.
 
         Raises:
             ConfigurationError: an engine refuses an option.
@@ -223,7 +223,7 @@ class Pool:
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
     def _keep_running(self, slot: _Slot, listener: Listener) -> None:
-        """Read a worker until it dies; then tell, and start another; until the pool closes."""
+        """Read a worker until it dies, report that, and start another, until the pool closes."""
         while not self._closing.is_set():
             worker = slot.worker
             if worker is not None:
@@ -248,7 +248,7 @@ class Pool:
             if self._closing.is_set():
                 if slot.is_dying:
                     worker.kill()
-                # The requests of a worker that was told to stop have been failed by itself.
+                # A worker that was told to stop has failed its requests itself.
                 listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
@@ -264,7 +264,7 @@ class Pool:
                 slot.is_dying = True
 
     def _reap(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
-        """Forget a worker; return what its requests are told."""
+        """Forget a worker; return the error of its requests."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()
             if not self._closing.is_set():

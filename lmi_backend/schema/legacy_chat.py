@@ -32,16 +32,16 @@ class LegacyChatReply(BodyReply):
 
 def _translate(text: str) -> str:
     if not text.startswith(_EVENT):
-        return dump(_with_words(json.loads(text)))
+        return dump(_with_reasons(json.loads(text)))
     return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))
 
 
 def _translate_event(event: str) -> str:
     body = event.removeprefix(_EVENT)
-    return _EVENT + dump(_with_words(json.loads(body))) if body.startswith("{") else event
+    return _EVENT + dump(_with_reasons(json.loads(body))) if body.startswith("{") else event
 
 
-def _with_words(body: Any) -> Any:
+def _with_reasons(body: Any) -> Any:
     for choice in body.get("choices", ()):
         if choice.get("finish_reason") == "stop":
             is_string = choice.get("stop_reason") is not None

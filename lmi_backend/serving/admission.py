@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 64
 # From the end of an answer until the next request reaches the engine takes a few milliseconds, in
-# which a step may begin: so long a queue of its own the engine has.
+# which a step may begin: the engine gets a queue of its own for that long.
 _AHEAD_SECONDS: Final = 0.05
 _AHEAD_SHARE: Final = 1 / 8
 _RATE_SECONDS: Final = 1.0
 
 
 def tenant_key(name: str) -> str:
-    """Return what stands for a tenant: its name, or a digest of a long one."""
+    """Return the key of a tenant: its name, or the digest of a long name."""
     if len(name) <= _LONGEST_NAME:
         return name
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Tenant:
-    """One that has something waiting."""
+    """A tenant that has requests waiting."""
 
     __slots__ = ("credit", "queue", "waiting", "weight")
 
@@ -48,12 +48,12 @@ class _Tenant:
 
 
 class Admission:
-    """Who waits, and how many answers run."""
+    """Which requests wait, and how many answers run."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._weights = {tenant_key(name): weight for name, weight in limits.weights.items()}
-        # In the order of their turns. One that has nothing waiting is forgotten.
+        # In the order of their turns. A tenant that has nothing waiting is forgotten.
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
         self.running = 0
         """Answers that workers have been asked for."""
@@ -97,7 +97,7 @@ class Admission:
         return displaced
 
     def is_free(self, capacity: int) -> bool:
-        """Tell whether a request starts at once; also where no worker is ready, which is said then.
+        """Tell whether a request starts at once; without a ready worker it does, and is refused.
 
         Args:
             capacity: answers that all workers that are ready generate at once.
@@ -159,7 +159,7 @@ class Admission:
             self._num_done, self._since = 0, self._since + seconds
 
     def _most(self, capacity: int) -> int:
-        """Return how many answers the workers are asked for at once: some more than they run."""
+        """Return how many answers the workers are asked for at once: a few more than they run."""
         ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
         return capacity + min(ahead, capacity)
 

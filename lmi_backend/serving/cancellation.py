@@ -1,8 +1,8 @@
-"""Find the requests nobody waits for: cancelled by the client, or out of time.
+"""Find the requests that nobody waits for: cancelled by the client, or out of time.
 
-Asking Triton whether a request is cancelled costs as much as half a response. So the questions too
-get a share of the machine's cores, spent in turn on all requests: on two cores 260 a second, which
-asks up to 13 requests each 50 ms, 64 of them four times a second.
+To ask Triton whether a request is cancelled costs as much as half a response. So the questions get
+a small share of the machine's cores, and all requests take turns: on two cores there are 260
+questions a second, 13 each 50 ms, which ask 64 requests four times a second.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _QUESTION_SECONDS = 150e-6
 
 
 class CancellationPoller(threading.Thread):
-    """Calls `end` for each of the open states that is over."""
+    """Calls `end` for each open request that is cancelled or out of time."""
 
     def __init__(
         self,
@@ -54,14 +54,14 @@ class CancellationPoller(threading.Thread):
         self._has_work.set()
 
     def run(self) -> None:
-        """Look round and round."""
+        """Ask about every open request, again and again, until stopped."""
         while not self._is_stopping:
             self._has_work.wait()
             self._has_work.clear()
             while not self._is_stopping and (states := self._open_states()):
-                self._look_at(states)
+                self._ask_about(states)
 
-    def _look_at(self, states: list[RequestState]) -> None:
+    def _ask_about(self, states: list[RequestState]) -> None:
         """Ask about each once, a few a tick."""
         for few in _chunks(states, self._asked_a_tick):
             began = time.monotonic()

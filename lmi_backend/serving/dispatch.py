@@ -27,10 +27,10 @@ _DISPLACED: Final = (
 
 
 class Workers(Protocol):
-    """Who generates: a `Pool`, or that of another model, through its endpoint."""
+    """What generates: a `Pool`, or that of another model, through its endpoint."""
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start; from now on the listener hears what workers say."""
+        """Start; from now on the listener gets the messages of the workers."""
         ...
 
     def claim(self, width: int) -> tuple[int, SendsFrames]:
@@ -73,7 +73,7 @@ class Workers(Protocol):
 
 
 class SendsFrames(Protocol):
-    """One worker, or who speaks for it."""
+    """One worker, or another model that stands for its workers."""
 
     @property
     def name(self) -> str:
@@ -86,7 +86,7 @@ class SendsFrames(Protocol):
 
 
 class Dispatch:
-    """The way from a service to its workers.
+    """Sends the requests of a service to its workers.
 
     Its methods are called with the service's lock held, but for those that send to a worker, which
     may take a while.
@@ -121,7 +121,7 @@ class Dispatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """End the thread."""
         self._released.put(None)
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:

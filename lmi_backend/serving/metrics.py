@@ -1,4 +1,4 @@
-"""Every metric, and its value, from what a service has counted."""
+"""The table of metrics, and the series that Prometheus reads, made from a `StatsSnapshot`."""
 
 from __future__ import annotations
 

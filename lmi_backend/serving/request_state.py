@@ -1,4 +1,4 @@
-"""One request on its way: what came from the engine and has not been sent yet."""
+"""The state of one request: what came from the engine and has not been sent yet."""
 
 from __future__ import annotations
 
@@ -109,5 +109,5 @@ class RequestState:
         return chunks, self.error
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Forget the chunks that wait to be sent."""
         self._pending.clear()

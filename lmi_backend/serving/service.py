@@ -55,10 +55,10 @@ _AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize
 
 
 class Service:
-    """All of one model."""
+    """The requests of one model, from their start to their end."""
 
     def __init__(self, workers: Workers, limits: Limits, stats: RequestStats | None = None) -> None:
-        self._pool, self._limits = workers, limits
+        self._workers, self._limits = workers, limits
         self._stats = stats or RequestStats()
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
@@ -74,7 +74,7 @@ class Service:
 
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
-        capabilities = self._pool.start(self)
+        capabilities = self._workers.start(self)
         for thread in (*self._senders, self._cancellation):
             thread.start()
         self._dispatch.start()
@@ -173,27 +173,27 @@ class Service:
         """Tell whether a request would be taken, and if not, why."""
         if self._is_closing:
             return msg.Health(is_ready=False, trouble="the server is stopping")
-        return self._pool.health()
+        return self._workers.health()
 
     def snapshot(self) -> StatsSnapshot:
         """Return the stats now."""
         with self._lock:
             waiting = self._dispatch.num_waiting
-            return self._stats.snapshot(len(self._states), self._pool.stats(), waiting)
+            return self._stats.snapshot(len(self._states), self._workers.stats(), waiting)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
         self._is_closing = True
         self._cancellation.stop()
-        self._pool.close()
+        self._workers.close()
         self._dispatch.stop()
         for _ in self._senders:
             self._ready.put(None)
 
     def kill(self) -> None:
-        """End the workers at once, without a word to anybody."""
+        """End the workers at once; clients get no answer."""
         self._is_closing = True
-        self._pool.kill()
+        self._workers.kill()
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
@@ -205,7 +205,7 @@ class Service:
             self._ready.put(state)
 
     def _hear(self, message: msg.Output | msg.HttpOutput | msg.Failure) -> RequestState | None:
-        """Take a message; return a state that has something to send and is not yet scheduled."""
+        """Take a message; return the state if it must be scheduled for sending."""
         state = self._states.get(message.id)
         if state is None or state.error is not None:
             # Cancelled or failed meanwhile.

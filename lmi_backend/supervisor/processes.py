@@ -1,4 +1,4 @@
-"""Find a server's processes, which come and go while one looks."""
+"""Find the processes of a server; any of them may end at any time."""
 
 from __future__ import annotations
 

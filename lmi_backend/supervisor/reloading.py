@@ -1,4 +1,4 @@
-"""Load models again all of whose workers were given up, with growing pauses."""
+"""Pauses between restarts, and the reload of models whose workers were all given up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Backoff:
 
 
 class ModelReloads:
-    """Remembers how often each model was in need of it.
+    """Reloads models, with pauses that grow with each failure of a model.
 
     Args:
         client: may unload and load models, and waits for as long as a load takes.
@@ -49,10 +49,10 @@ class ModelReloads:
         self._running: dict[str, threading.Thread] = {}
 
     def reload(self, given_up: Mapping[str, str], is_over: threading.Event) -> None:
-        """Load models again in the background, but for those with which that is being done.
+        """Reload models in the background, except those that are being reloaded.
 
         Args:
-            given_up: name of each model, and why it is needed.
+            given_up: the name of each model, and why it needs that.
             is_over: ends it.
         """
         for name, why in given_up.items():

@@ -30,7 +30,7 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """One model: its workers, and the road from a Triton request to them and back."""
+    """One model: its workers, and the way of a Triton request to them and back."""
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:

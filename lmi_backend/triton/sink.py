@@ -1,4 +1,4 @@
-"""The end of the road: one request's response sender."""
+"""Send the answer of one request through Triton's response sender."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
 ) -> None:
     """The thread that reads the worker, and the one that starts it again, go on."""
     with start({"option.rolling_batch": "echo", "option.token_seconds": 0.005}) as echo:
-        pool, faults = echo.service._pool, [TypeError("a bug"), TypeError("another")]
+        pool, faults = echo.service._workers, [TypeError("a bug"), TypeError("another")]
         hear, start_slot = echo.service.on_messages, pool._start_slot
 
         def failing_hear(messages: list[Any]) -> None:

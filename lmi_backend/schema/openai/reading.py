@@ -50,7 +50,7 @@ class Body:
     """Empty for the only one."""
     stream: bool
     include_usage: bool
-    """Whether a stream ends with the numbers of tokens."""
+    """Whether a stream ends with the counts of tokens."""
     echo: bool
     logprobs: int | None
     """Alternatives wanted for each token; None for no tokens."""

@@ -40,7 +40,7 @@ class Writer:
         return b"data: " + self._encode(self.STREAM_KIND, choices) + b"\n\n"
 
     def usage_event(self, usage: dict[str, int]) -> bytes:
-        """Return the event of the numbers of tokens."""
+        """Return the event with the counts of tokens."""
         return b"data: " + self._encode(self.STREAM_KIND, [], usage) + b"\n\n"
 
     def _encode(
@@ -111,7 +111,7 @@ class CompletionWriter(Writer):
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Return OpenAI's numbers of tokens."""
+    """Return OpenAI's counts of tokens."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
