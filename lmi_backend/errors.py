@@ -73,7 +73,7 @@ class OptionError(ConfigurationError):
         hint = f"; accepted: {accepted}" if accepted else ""
         self.option = option
         self.problem = f"{problem}{hint}"
-        """What is wrong, without the option and its place."""
+        """What is wrong, without the option and its origin."""
         super().__init__(f"{origin}: {written} {self.problem}")
 
 

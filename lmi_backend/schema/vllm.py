@@ -136,7 +136,7 @@ class VllmReply:
             return []
         choices = [self._deltas.get(index, Delta()) for index in range(self.n)]
         response = self._response(choices)
-        # The last words about a choice are said again with each response: "stop", not "None".
+        # Each later response repeats how a choice ended: "stop", not "None".
         self._deltas = {
             index: Delta(
                 finish_reason=delta.finish_reason, num_prompt_tokens=delta.num_prompt_tokens

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from io import FileIO
 
 SHOWN: Final = "***"
-"""What takes the place of a key in the command line."""
+"""What replaces a key in the command line."""
 
 _TRACE_ME: Final = 0
 _DETACH: Final = 17

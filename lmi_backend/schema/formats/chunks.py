@@ -28,7 +28,7 @@ def sendable(text: str) -> str:
 
 
 def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
-    """Return how an answer ended, in LMI's words.
+    """Return how an answer ended, as LMI calls it.
 
     The async handlers of LMI say the stop string or id itself, and nothing at an end of text or at
     the limit; that is a slip, so those ends have the words of the older handlers here.
