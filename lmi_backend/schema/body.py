@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
-from lmi_backend.schema.body_reply import BodyReply, as_lmi
+from lmi_backend.schema.body_reply import BodyReply, LegacyChatReply, as_lmi
 from lmi_backend.schema.embedding import read_lmi_embedding
-from lmi_backend.schema.legacy_chat import LegacyChatReply
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, ParsedRequest

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, lmi_status
 from lmi_backend.generation import HttpChunk
+from lmi_backend.schema.formats.answers import dump
 from lmi_backend.schema.reply import Reply
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Response
+
+_EVENT: Final = "data: "
 
 
 def as_lmi(error: LmiError) -> HttpError:
@@ -89,3 +92,35 @@ class BodyReply:
         if is_first and "headers" in self.outputs:
             response["headers"] = json.dumps({"status": chunk.status} | chunk.headers)
         return [response] if chunk.data or is_last or is_first else []
+
+
+class LegacyChatReply(BodyReply):
+    """OpenAI's answer, but for how it ended: eos_token, or stop_sequence."""
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        responses = super().responses(chunks, is_last=is_last)
+        for response in responses:
+            data = response.get("response")
+            # Most chunks of a stream do not end anything.
+            if isinstance(data, bytes) and b'"finish_reason":"' in data.replace(b" ", b""):
+                response["response"] = _translate(data.decode("utf-8"))
+        return responses
+
+
+def _translate(text: str) -> str:
+    if not text.startswith(_EVENT):
+        return dump(_with_reasons(json.loads(text)))
+    return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))
+
+
+def _translate_event(event: str) -> str:
+    body = event.removeprefix(_EVENT)
+    return _EVENT + dump(_with_reasons(json.loads(body))) if body.startswith("{") else event
+
+
+def _with_reasons(body: Any) -> Any:
+    for choice in body.get("choices", ()):
+        if choice.get("finish_reason") == "stop":
+            is_string = choice.get("stop_reason") is not None
+            choice["finish_reason"] = "stop_sequence" if is_string else "eos_token"
+    return body

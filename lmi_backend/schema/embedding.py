@@ -10,8 +10,8 @@ from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.parameters import read_json
-from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import read_prompts
 from lmi_backend.schema.vllm import requested_outputs
 
 if TYPE_CHECKING:

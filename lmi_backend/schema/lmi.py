@@ -12,8 +12,8 @@ from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.formats.forms import make_format
 from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
-from lmi_backend.schema.prompts import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

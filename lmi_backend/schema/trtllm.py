@@ -18,8 +18,8 @@ from lmi_backend.schema.parameters import (
     read_parameters,
     scalars,
 )
-from lmi_backend.schema.prompts import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.vllm import RETURNS, requested_outputs
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Readers of parameter values: each takes what JSON may hold and returns what we want."""
+"""Readers of prompts and of parameter values: each takes what JSON may hold."""
 
 from __future__ import annotations
 
@@ -185,3 +185,40 @@ NAMES = Value(_names, "a string or a list of strings")
 OBJECT = Value(_object, "an object, or JSON text of one")
 OBJECT_OR_TEXT = Value(_object_or_text, "an object or a string")
 COUNT_OR_FLAG = Value(_count_or_flag, "a whole number, 0 or more, or true or false")
+
+Prompt = str | tuple[int, ...]
+"""A text, or token ids."""
+
+_PROMPTS = "a string, a list of strings, token ids, or a list of lists of token ids"
+_MAX_ID = 1 << 31
+
+
+def read_prompts(field: str, value: object) -> tuple[list[Prompt], bool]:
+    """Return the prompts and whether they came as a list.
+
+    Raises:
+        RequestError: there is none, or it is empty or no prompt.
+    """
+    if isinstance(value, list) and value and not all(_is_id(item) for item in value):
+        return [_prompt(field, item) for item in value], True
+    return [_prompt(field, value)], False
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return the text of a prompt; an empty one for token ids."""
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _prompt(field: str, value: object) -> Prompt:
+    if isinstance(value, list | tuple) and value and all(_is_id(item) for item in value):
+        return tuple(value)
+    if not value:
+        raise RequestError("is empty", field=field, accepted="a prompt")
+    if not isinstance(value, str):
+        raise RequestError("is not a prompt", field=field, value=value, accepted=_PROMPTS)
+    text: str = read_value(STRING, field, value)
+    return text
+
+
+def _is_id(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _MAX_ID

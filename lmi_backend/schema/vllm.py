@@ -18,8 +18,8 @@ from lmi_backend.schema.parameters import (
     read_json,
     read_parameters,
 )
-from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import read_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -34,13 +34,7 @@ class Workers(Protocol):
         ...
 
     def claim(self, width: int) -> tuple[int, SendsFrames]:
-        """Choose the worker with the least to do, and give it `width` more answers.
-
-        Returns its index and itself; the caller sends it the request, and calls `done` at the end.
-
-        Raises:
-            UnavailableError: no worker is ready.
-        """
+        """Choose a worker for `width` more answers, until `done`; return its index and itself."""
         ...
 
     def capacity(self) -> int:

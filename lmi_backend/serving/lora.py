@@ -43,13 +43,6 @@ class AdapterInfo(TypedDict):
     pin: bool
 
 
-class _Page(TypedDict, total=False):
-    """Some of the adapters, and where the next page of them starts."""
-
-    adapters: list[AdapterInfo]
-    nextPageToken: str
-
-
 class LoraManager:
     """The adapters of one model.
 
@@ -100,7 +93,7 @@ class LoraManager:
             return
         self._change(kind, name, body, service, sink)
 
-    def _page(self, body: Mapping[str, Any]) -> _Page:
+    def _page(self, body: Mapping[str, Any]) -> dict[str, object]:
         try:
             limit = int(body.get("limit", 100))
             start = int(body.get("next_page_token", 0))
@@ -109,7 +102,7 @@ class LoraManager:
         if limit < 1 or start < 0:
             raise _error(400, "limit is at least 1 and next_page_token at least 0")
         infos = list(self._infos.values())
-        page: _Page = {"adapters": infos[start : start + limit]}
+        page: dict[str, object] = {"adapters": infos[start : start + limit]}
         if start + limit < len(infos):
             page["nextPageToken"] = str(start + limit)
         return page

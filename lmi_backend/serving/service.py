@@ -38,6 +38,8 @@ from lmi_backend.serving.request_state import RequestState, Sink
 from lmi_backend.serving.stats import RequestStats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.serving.dispatch import Workers
@@ -112,15 +114,17 @@ class Service:
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        request_id = next(self._ids)
-        state = RequestState(request_id, sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, msg.SetAdapter(request_id, name, folder, preload, pin), may_wait=False)
+        self._change(
+            sink, lambda request_id: msg.SetAdapter(request_id, name, folder, preload, pin)
+        )
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
-        request_id = next(self._ids)
-        state = RequestState(request_id, sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, msg.Manage(request_id, body), may_wait=False)
+        self._change(sink, lambda request_id: msg.Manage(request_id, body))
+
+    def _change(self, sink: Sink, message: Callable[[int], msg.SetAdapter | msg.Manage]) -> None:
+        state = RequestState(next(self._ids), sink, width=1, n=1, deadline=self._deadline())
+        self._start(state, message(state.id), may_wait=False)
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""

@@ -28,7 +28,7 @@ from lmi_backend.schema.openai.writing import (
     usage_of,
 )
 from lmi_backend.schema.parameters import read_json
-from lmi_backend.schema.prompts import prompt_text
+from lmi_backend.schema.values import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

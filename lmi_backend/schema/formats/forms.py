@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import LMI_ERROR, RequestError
-from lmi_backend.schema.formats.answers import Answers
-from lmi_backend.schema.formats.chunks import (
+from lmi_backend.schema.formats.answers import (
+    Answers,
     Json,
     dump,
     sendable,

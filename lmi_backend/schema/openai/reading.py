@@ -11,7 +11,7 @@ from lmi_backend.printable import listed
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
-from lmi_backend.schema.prompts import Prompt
+from lmi_backend.schema.values import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
