@@ -24,7 +24,7 @@ OF_SEVERAL = {
 }
 
 
-def tested_by(file: str) -> Path:
+def module_of(file: str) -> Path:
     """Return the module or package that a test file is of, if it is there."""
     path = Path(file)
     root = ROOT if path.parts[0] == "tools" else ROOT / "lmi_backend"
@@ -34,9 +34,9 @@ def tested_by(file: str) -> Path:
 
 @pytest.mark.parametrize("file", sorted(FILES - OF_SEVERAL.keys()))
 def test_a_test_file_has_its_module(file: str) -> None:
-    assert tested_by(file).is_file()
+    assert module_of(file).is_file()
 
 
 def test_what_is_of_several_modules_stands_at_the_root_and_is_of_none() -> None:
     assert OF_SEVERAL.keys() <= FILES
-    assert not [file for file in OF_SEVERAL if "/" in file or tested_by(file).is_file()]
+    assert not [file for file in OF_SEVERAL if "/" in file or module_of(file).is_file()]
