@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
@@ -57,19 +57,26 @@ def _plan(arguments: argparse.Namespace) -> int:
 def _without_secrets(plan: EnginePlan) -> EnginePlan:
     """Return the plan as it may be shown."""
     redact = Redactor(os.environ, plan.secrets())
-    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return replace(plan, **{name: redact.each(shown(name, each)) for name, each in values.items()})
+
+    def hide(name: str, value: Any) -> Any:
+        if not is_dataclass(value) or isinstance(value, type):
+            return redact.each(shown(name, value))
+        hidden = {each.name: hide(each.name, getattr(value, each.name)) for each in fields(value)}
+        return replace(value, **hidden)
+
+    return cast("EnginePlan", hide("", plan))
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:
-    devices = "; ".join(",".join(group) or "cpu" for group in plan.device_groups)
-    nodes = f", each over {plan.nodes} nodes" if plan.nodes > 1 else ""
-    yield f"engine      {plan.engine}, {plan.mode} mode"
-    yield f"model       {plan.model or '-'}"
-    yield f"workers     {plan.workers} on {devices}{nodes}"
+    parallel, limits, config = plan.parallel, plan.limits, plan.config
+    devices = "; ".join(",".join(group) or "cpu" for group in parallel.device_groups)
+    nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
+    yield f"engine      {plan.engine}, {parallel.mode} mode"
+    yield f"model       {config.model or '-'}"
+    yield f"workers     {parallel.workers} on {devices}{nodes}"
     yield (
-        f"parallel    tensor {plan.tensor_parallel_degree}, pipeline "
-        f"{plan.pipeline_parallel_degree}"
+        f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
+        f"{parallel.pipeline_parallel_degree}"
     )
     if plan.memory:
         yield (
@@ -80,14 +87,15 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         if plan.memory.overhead:
             yield f"            {_bar(plan.memory)}  weights #, a step =, KV cache -"
     yield (
-        f"requests    {plan.max_requests} at once, {plan.queue_size} queued, "
-        f"{plan.request_timeout} s each"
+        f"requests    {plan.max_requests} at once, {limits.queue_size} queued, "
+        f"{limits.request_timeout} s each"
     )
-    if plan.mode == "mpi":
-        where = f" on {', '.join(plan.hosts)}" if plan.hosts else ""
-        yield f"launcher    {plan.mpirun or 'mpirun'}, {plan.processes} ranks a worker{where}"
-    yield f"interpreter {plan.python}"
-    for name, value in {**plan.engine_arguments, **plan.passthrough}.items():
+    if parallel.mode == "mpi":
+        where = f" on {', '.join(parallel.hosts)}" if parallel.hosts else ""
+        launcher = parallel.mpirun or "mpirun"
+        yield f"launcher    {launcher}, {parallel.processes} ranks a worker{where}"
+    yield f"interpreter {plan.launch.python}"
+    for name, value in {**config.arguments, **config.passthrough}.items():
         yield f"argument    {name}={value}"
     for note in plan.notes:
         yield f"note        {note}"

@@ -101,15 +101,7 @@ class Endpoint:
 
     def _welcome(self) -> msg.Welcome:
         context = self._context
-        return msg.Welcome(
-            context.dialect,
-            context.output_formatter,
-            context.tgi_compat,
-            context.is_custom,
-            context.is_embedding,
-            context.normalize,
-            list(context.adapters),
-        )
+        return msg.Welcome(context.clients, context.is_custom, list(context.adapters))
 
     def _try(self, client: _Client, number: int, start: Any) -> None:
         sink = _ClientSink(client, number)

@@ -32,7 +32,7 @@ def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> Parse
     """
     prompts, _ = read_prompts("inputs", inputs)
     asked: dict[str, Any] = {"input": prompts}
-    if not context.normalize:
+    if not context.clients.normalize:
         asked["use_activation"] = False
     call = HttpRequest(_PATH, json.dumps(asked).encode())
     return ParsedRequest(

@@ -47,7 +47,7 @@ def read_lmi(
     if wanted.answers > _MOST_ANSWERS:
         problem = f"ask for {wanted.answers} answers"
         raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
-    name = asked.get("output_formatter", context.output_formatter)
+    name = asked.get("output_formatter", context.clients.output_formatter)
     is_body = is_body or bool(name)
     body = make_format(name, wanted) if is_body else None
     logprobs = _logprobs(asked, wanted, is_body=is_body)
@@ -77,13 +77,13 @@ def _wanted(asked: Asked, prompts: list[Prompt], context: Context, *, is_list: b
         is_list=is_list,
         n=answers_wanted(asked),
         stream=asked.get("stream", False),
-        details=asked.get("details", context.tgi_compat),
+        details=asked.get("details", context.clients.tgi_compat),
         return_full_text=asked.get("return_full_text", False),
         decoder_input_details=asked.get("decoder_input_details", False),
         top_n_tokens=asked.get("top_n_tokens", 0),
         seed=asked.get("seed"),
-        tgi_compat=context.tgi_compat,
-        dialect=context.dialect,
+        tgi_compat=context.clients.tgi_compat,
+        dialect=context.clients.dialect,
     )
 
 
@@ -97,7 +97,7 @@ def _defaults(asked: Asked, context: Context) -> Asked:
     do_sample = asked.get("do_sample")
     is_greedy = do_sample is False or (
         do_sample is None
-        and context.dialect == "legacy"
+        and context.clients.dialect == "legacy"
         and "temperature" not in asked
         and answers_wanted(asked) == 1
     )

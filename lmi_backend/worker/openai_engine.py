@@ -32,8 +32,9 @@ from lmi_backend.schema.parameters import read_json
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import TemplateEngine
-    from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}

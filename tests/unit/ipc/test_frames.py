@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 TO_WORKER: list[msg.ToWorker] = [
