@@ -7,7 +7,7 @@ import os
 import sys
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from _typeshed import DataclassInstance
+
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,24 +51,24 @@ def _plan(arguments: argparse.Namespace) -> int:
     options = load_options(model_folder(arguments.path), os.environ)
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    plan = _without_secrets(plan, Redactor(os.environ, plan.secrets()))
     if arguments.json:
-        sys.stdout.write(json.dumps(_without_secrets(plan).as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(plan.as_dict(), indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(_without_secrets(plan))))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
     return 0
 
 
-def _without_secrets(plan: EnginePlan) -> EnginePlan:
-    """Return the plan as it may be shown."""
-    redact = Redactor(os.environ, plan.secrets())
-
-    def hide(name: str, value: Any) -> Any:
-        if not is_dataclass(value) or isinstance(value, type):
-            return redact.each(shown(name, value))
-        hidden = {each.name: hide(each.name, getattr(value, each.name)) for each in fields(value)}
-        return replace(value, **hidden)
-
-    return cast("EnginePlan", hide("", plan))
+def _without_secrets(group: T, redact: Redactor) -> T:
+    """Return a plan, or a group of it, as it may be shown."""
+    values = {each.name: getattr(group, each.name) for each in fields(group)}
+    hidden = {
+        name: _without_secrets(value, redact)
+        if is_dataclass(value) and not isinstance(value, type)
+        else redact.each(shown(name, value))
+        for name, value in values.items()
+    }
+    return replace(group, **hidden)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

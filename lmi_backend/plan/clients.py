@@ -25,12 +25,11 @@ GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
 def engine_config(
     options: LmiOptions,
     sources: Sources,
+    arguments: dict[str, Any],
+    passthrough: dict[str, str],
     why: Explanation,
-    *,
-    arguments: dict[str, Any] | None = None,
-    passthrough: dict[str, str] | None = None,
 ) -> EngineConfig:
-    """Return what the engine is built from; without arguments where the user's code replaces it.
+    """Return what the engine is built from.
 
     Raises:
         OptionError: an option of the engine's own HTTP server cannot be used.
@@ -45,8 +44,8 @@ def engine_config(
             is_embedding=options[opt.TASK] not in GENERATION,
             normalize=options[chat.NORMALIZE],
         ),
-        arguments=arguments or {},
-        passthrough=passthrough or {},
+        arguments=arguments,
+        passthrough=passthrough,
         custom_file=custom.file if custom else "",
         custom_handler=options[opt.HANDLER],
         properties=handler_properties(options) if custom else {},

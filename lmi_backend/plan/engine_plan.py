@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.engine_config import ClientSettings, EngineConfig
 from lmi_backend.redaction import secrets_of
@@ -144,7 +144,7 @@ class EnginePlan:
             if name in _WITH_SECRETS:
                 yield from secrets_of(name, value)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return it as plain values for JSON, the fields of all groups side by side."""
         plain = dict(_flat(self))
         plain["engine_arguments"] = plain.pop("arguments")
@@ -159,7 +159,7 @@ _Group = EnginePlan | Parallel | RequestLimits | Launch | EngineConfig | ClientS
 _WITH_SECRETS = frozenset({"environment", "passthrough", "arguments", "front_end", "properties"})
 
 
-def _flat(group: _Group) -> Iterator[tuple[str, Any]]:
+def _flat(group: _Group) -> Iterator[tuple[str, object]]:
     """Yield name and value of each field, those of the groups in it too."""
     for each in fields(group):
         value = getattr(group, each.name)

@@ -26,14 +26,14 @@ _ELSEWHERE = ("djl://", "http://", "https://")
 
 @dataclass(frozen=True)
 class Sources:
-    """What a plan takes from the machine's folders; looked for once a plan."""
+    """What a plan needs beside the options, looked for once."""
 
     custom: CustomFile | None
-    """The user's own code, if there is any."""
+    """The user's own code."""
     model: str
-    """Local folder, hub id or s3:// prefix; empty where none is needed."""
+    """See `find_model`."""
     python: str
-    """Interpreter of the workers."""
+    """See `find_interpreter`."""
 
 
 def find_sources(options: LmiOptions, environment: Mapping[str, str]) -> Sources:

@@ -15,7 +15,7 @@ from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.clients import GENERATION, engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.model_source import find_adapter_roots, find_sources
-from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, parallel_group
+from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.verdict import status_of
@@ -66,13 +66,14 @@ def make_plan(
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
     degrees = Strategy(options, hardware.share(copies), capacity, why).choose()
-    parallel = parallel_group(options, environment, hardware, degrees, why)
+    size = degrees.size * copies
+    parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
-    devices = cut_devices(options, hardware, degrees.size * copies, why)
+    devices = cut_devices(options, hardware, size, why)
     return EnginePlan(
         engine=adapter_of(options.choice.engine),
-        config=engine_config(options, sources, why, arguments=arguments, passthrough=passthrough),
+        config=engine_config(options, sources, arguments, passthrough, why),
         launch=launch,
         parallel=replace(parallel, device_groups=devices),
         memory=degrees.memory,
@@ -97,12 +98,13 @@ def _handler_plan(
     )
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
-    parallel = parallel_group(options, environment, hardware, Degrees(degree, 1), why)
+    degrees = Degrees(degree, 1)
+    parallel = make_parallel(options, environment, hardware, degrees, degree, why)
     devices = cut_devices(options, hardware, degree, why)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
         engine="custom",
-        config=engine_config(options, sources, why),
+        config=engine_config(options, sources, {}, {}, why),
         launch=_launch(options, sources.python),
         parallel=replace(parallel, device_groups=devices),
         limits=limits,

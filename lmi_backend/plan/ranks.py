@@ -51,19 +51,19 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
     return hosts if len(hosts) > 1 else ()
 
 
-def parallel_group(
+def make_parallel(
     options: LmiOptions,
     environment: Mapping[str, str],
     hardware: Hardware,
     degrees: Degrees,
+    size: int,
     why: Explanation,
 ) -> Parallel:
-    """Return the degrees, machines and ranks of a worker; its devices are not chosen yet.
+    """Return what a worker of `size` devices spans; which devices these are is not chosen yet.
 
     Raises:
         ConfigurationError: the ranks cannot be spread over the machines.
     """
-    size = degrees.size * options[vllm.DATA_PARALLEL_SIZE]
     nodes = hardware.nodes_for(size)
     parallel = Parallel(
         mode=options.choice.mode,

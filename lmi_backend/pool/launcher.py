@@ -62,8 +62,8 @@ def start_worker(
     token = secrets.token_hex(16)
     with _listen(plan, folder / f"{index}.sock") as (listener, address):
         port = _free_port() if plan.parallel.processes > 1 else 0
-        place = LaunchContext(index, folder, address, token, port)
-        command = worker_command(plan, place, os.environ)
+        context = LaunchContext(index, folder, address, token, port)
+        command = worker_command(plan, context, os.environ)
         secure_caches(command.environment, plan.engine)
         process = WorkerProcess(command, on_line)
         start = _Start(plan, process, time.monotonic() + plan.launch.load_timeout, is_cancelled)
