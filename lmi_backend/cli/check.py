@@ -15,7 +15,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import examine_options
 from lmi_backend.options.option import PREFIX, Status, adapter_of
 from lmi_backend.plan import plan_model
-from lmi_backend.plan.planner import find_interpreter
+from lmi_backend.plan.model_source import find_interpreter
 from lmi_backend.plan.signature import signature
 from lmi_backend.plan.verdict import status_of
 from lmi_backend.redaction import Redactor

@@ -144,15 +144,7 @@ class SharedWorkers:
     def _on_welcome(self, welcome: msg.Welcome) -> None:
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
-        self.context = Context(
-            dialect=welcome.dialect,
-            output_formatter=welcome.output_formatter,
-            tgi_compat=welcome.tgi_compat,
-            is_custom=welcome.is_custom,
-            is_embedding=welcome.is_embedding,
-            normalize=welcome.normalize,
-            adapters=tuple(welcome.adapters),
-        )
+        self.context = Context(welcome.clients, tuple(welcome.adapters), welcome.is_custom)
         self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:

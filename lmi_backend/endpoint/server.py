@@ -107,15 +107,7 @@ class Endpoint:
 
     def _welcome(self) -> msg.Welcome:
         context = self._context
-        return msg.Welcome(
-            context.dialect,
-            context.output_formatter,
-            context.tgi_compat,
-            context.is_custom,
-            context.is_embedding,
-            context.normalize,
-            list(context.adapters),
-        )
+        return msg.Welcome(context.clients, context.is_custom, list(context.adapters))
 
     def _try(self, client: _Client, request_id: int, start: Callable[[_ClientSink], None]) -> None:
         sink = _ClientSink(client, request_id)

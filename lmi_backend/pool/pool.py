@@ -82,9 +82,9 @@ class Pool:
 
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
-        self.adapters: Mapping[str, str] = plan.adapters
+        self.adapters: Mapping[str, str] = plan.config.adapters
         """What a worker that starts from now on knows; adapter name to folder."""
-        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.workers)]
+        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.parallel.workers)]
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
@@ -98,7 +98,7 @@ class Pool:
             ConfigurationError: an engine refuses an option.
             WorkerStartError: a worker did not become ready.
         """
-        at_once = len(self._slots) if self._plan.parallel_loading else 1
+        at_once = len(self._slots) if self._plan.launch.parallel_loading else 1
         try:
             with ThreadPoolExecutor(at_once) as executor:
                 list(executor.map(self._start_slot, self._slots))
@@ -204,8 +204,9 @@ class Pool:
     def _start_slot(self, slot: _Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
+        config = replace(self._plan.config, adapters=dict(self.adapters))
         worker = start_worker(
-            replace(self._plan, adapters=dict(self.adapters)),
+            replace(self._plan, config=config),
             slot.index,
             name=slot.name,
             folder=self._folder,
@@ -279,7 +280,7 @@ class Pool:
 
     def _restart(self, slot: _Slot) -> bool:
         """Start a slot again, with pauses; return False if it is given up."""
-        while slot.failures <= self._plan.restart_limit:
+        while slot.failures <= self._plan.launch.restart_limit:
             pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)
             if self._closing.wait(pause):
                 return False

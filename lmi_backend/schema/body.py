@@ -97,7 +97,9 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Pa
         return _read_lmi(body, headers, context)
     for name, address in _PATHS.items():
         if name in body:
-            is_legacy = path == LMI_PATH and context.dialect == "legacy" and name == "messages"
+            is_legacy = (
+                path == LMI_PATH and context.clients.dialect == "legacy" and name == "messages"
+            )
             reply = LegacyChatReply() if is_legacy else BodyReply()
             return ParsedRequest(HttpRequest(address, text.encode(), headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
@@ -110,7 +112,7 @@ def _is_management(text: str) -> bool:
 
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> ParsedRequest:
-    if context.is_embedding:
+    if context.clients.is_embedding:
         return read_lmi_embedding(body["inputs"], context, is_body=True)
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):

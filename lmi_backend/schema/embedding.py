@@ -32,7 +32,7 @@ def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> Pa
     """
     prompts, _ = read_prompts("inputs", inputs)
     requested: dict[str, object] = {"input": prompts}
-    if not context.normalize:
+    if not context.clients.normalize:
         requested["use_activation"] = False
     call = HttpRequest(_PATH, json.dumps(requested).encode())
     reply = EmbeddingReply("inputs", "response" if is_body else "generated_text")

@@ -49,7 +49,7 @@ def read_lmi(
     if wanted.answers > _MOST_ANSWERS:
         problem = f"ask for {wanted.answers} answers"
         raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
-    name = requested.get("output_formatter", context.output_formatter)
+    name = requested.get("output_formatter", context.clients.output_formatter)
     body = make_format(name, wanted) if is_body or name else None
     logprobs = _logprobs(requested, wanted, is_body=body is not None)
     sampling = make_sampling(_defaults(requested, context))
@@ -86,13 +86,13 @@ def _wanted(
         is_list=is_list,
         n=answers_wanted(requested),
         stream=requested.get("stream", False),
-        details=requested.get("details", context.tgi_compat),
+        details=requested.get("details", context.clients.tgi_compat),
         return_full_text=requested.get("return_full_text", False),
         decoder_input_details=requested.get("decoder_input_details", False),
         top_n_tokens=requested.get("top_n_tokens", 0),
         seed=requested.get("seed"),
-        tgi_compat=context.tgi_compat,
-        dialect=context.dialect,
+        tgi_compat=context.clients.tgi_compat,
+        dialect=context.clients.dialect,
     )
 
 
@@ -106,7 +106,7 @@ def _defaults(requested: Requested, context: Context) -> Requested:
     do_sample = requested.get("do_sample")
     is_greedy = do_sample is False or (
         do_sample is None
-        and context.dialect == "legacy"
+        and context.clients.dialect == "legacy"
         and "temperature" not in requested
         and answers_wanted(requested) == 1
     )

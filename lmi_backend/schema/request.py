@@ -99,7 +99,7 @@ def _read_lmi(
     one = prompts[0] if len(prompts) == 1 else prompts
     if context.is_custom:
         return make_body(one, named)
-    if context.is_embedding:
+    if context.clients.is_embedding:
         return read_lmi_embedding(one, context, is_body=False)
     return read_lmi(one, named, context, is_body=False)
 

@@ -42,11 +42,11 @@ class Limits:
         """Return the limits of a plan."""
         return cls(
             running=plan.max_requests,
-            waiting=plan.queue_size,
-            seconds=plan.request_timeout,
-            size=plan.max_message_size,
-            structures=plan.structure_bounds,
-            weights=plan.tenant_weights,
+            waiting=plan.limits.queue_size,
+            seconds=plan.limits.request_timeout,
+            size=plan.limits.max_message_size,
+            structures=plan.config.structure_bounds,
+            weights=plan.limits.tenant_weights,
         )
 
     def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:

@@ -33,8 +33,9 @@ from lmi_backend.schema.values import prompt_text
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import TemplateEngine
-    from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}

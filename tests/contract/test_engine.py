@@ -101,7 +101,7 @@ def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None
         PROMPT, Sampling(8, temperature=0.0), stream=stream, logprobs=1, prompt_logprobs=0
     )
     sink = engine.submit([request]).wait()
-    if engine.plan.engine == "transformers" and engine.plan.mode == "mpi":
+    if engine.plan.engine == "transformers" and engine.plan.parallel.mode == "mpi":
         assert isinstance(sink.error, RequestError)
         assert "option.tensor_parallel_degree" in str(sink.error)
         return

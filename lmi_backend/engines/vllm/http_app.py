@@ -25,9 +25,9 @@ from lmi_backend.structures import check_structures
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.vllm.adapters import Adapters
     from lmi_backend.generation import HttpRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
