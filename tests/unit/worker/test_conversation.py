@@ -10,7 +10,7 @@ import pytest
 
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import EngineConfig
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.conversation import Conversation
 
