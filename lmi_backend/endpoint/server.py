@@ -85,7 +85,7 @@ class Endpoint:
                 client.put(msg.Drained(self._service.drain(seconds)))
             case msg.Submit(id=number, requests=work, tenant=tenant):
                 self._try(client, number, lambda s: self._service.submit(work, s, tenant=tenant))
-            case msg.SubmitHttp(id=number, call=call, tenant=tenant):
+            case msg.SubmitHttp(id=number, request=call, tenant=tenant):
                 self._try(client, number, lambda s: self._service.submit(call, s, tenant=tenant))
             case msg.Manage(id=number, body=body):
                 self._try(

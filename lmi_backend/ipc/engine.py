@@ -1,4 +1,4 @@
-"""What stub and worker say of an engine: how it is built, what it can do, what it does."""
+"""What stub and worker say of an engine: how it is built, what it has loaded, what it does."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter is built from; the part of the plan that concerns the engine."""
+    """What an engine is built from; the part of the plan that concerns it."""
 
     model: str
     """Local folder or hub id; empty for an engine that needs none."""
     arguments: dict[str, Any] = {}
     """Typed arguments under the engine's own names."""
     passthrough: dict[str, str] = {}
-    """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
+    """Arguments as the user's text, by the engine's names; the engine reads or refuses them."""
     front_end: dict[str, Any] = {}
-    """Arguments of the engine's own HTTP server, which a `HttpEngine` answers with."""
+    """Arguments of the engine's own HTTP server, which answers HTTP bodies."""
     custom_file: str = ""
     """The user's model.py; empty for none."""
     custom_handler: str = "handle"
@@ -36,16 +36,12 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):
-    """What a started engine can do."""
+    """What a started engine says of itself."""
 
     engine: str
     version: str
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
-    calls: bool = False
-    """Whether it is a `HttpEngine`."""
-    adapters: bool = False
-    """Whether it is an `LoraEngine`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):

@@ -47,7 +47,7 @@ class Start(_Message, frozen=True):
 
     engine: str
     config: EngineConfig
-    pace: FlushPolicy = FlushPolicy()
+    flush_policy: FlushPolicy = FlushPolicy()
     hang_seconds: float = 0.0
     """Without a step of an engine that has requests, after which it is dead; 0: never."""
 
@@ -65,7 +65,7 @@ class SubmitHttp(_Message, frozen=True):
     """Answer a whole body."""
 
     id: int
-    call: HttpRequest
+    request: HttpRequest
     tenant: str = ""
     """See `Submit`."""
 
@@ -139,13 +139,13 @@ class Failure(_Message, frozen=True):
     kind: FailureKind
     message: str
     field: str = ""
-    """For kind "request": what the message speaks of, such as "prompt"."""
+    """For kind "request": what is wrong, such as "prompt"."""
     status: int = 0
     """For kind "http": the status; the message is the body."""
 
 
 class Heartbeat(_Message, frozen=True):
-    """The worker's event loop turns; also sent whenever the figures change."""
+    """The worker's event loop turns; also sent whenever the stats change."""
 
     stats: EngineStats
 

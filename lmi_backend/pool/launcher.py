@@ -71,7 +71,7 @@ def start_worker(
         try:
             start.accept(listener, token, connections)
             config = _engine_config(plan)
-            frame = encode([msg.Start(plan.engine, config, _pace(plan), plan.hang_timeout)])
+            frame = encode([msg.Start(plan.engine, config, _flush_policy(plan), plan.hang_timeout)])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -189,7 +189,7 @@ def _advice(words: str, status: int | None = None) -> str:
     return f"; likely cause: {cause}" if cause else ""
 
 
-def _pace(plan: EnginePlan) -> FlushPolicy:
+def _flush_policy(plan: EnginePlan) -> FlushPolicy:
     cores = len(os.sched_getaffinity(0))
     return FlushPolicy.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
 

@@ -1,14 +1,14 @@
-"""The Transformers adapter."""
+"""The engine implementation of Transformers."""
 
 from __future__ import annotations
 
 import transformers
 
-from lmi_backend.engines.transformers.adapters import PeftAdapters
 from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.generate_engine import GenerateEngine
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.engines.transformers.loading import load, ranks
+from lmi_backend.engines.transformers.lora import PeftAdapters
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
 
@@ -20,15 +20,14 @@ class TransformersEngine(GenerateEngine):
     VERSION = transformers.__version__
 
     def load(self) -> Loaded:
-        """See `GenerateEngine`."""
         loaded = load(self._config)
         self._adapters = PeftAdapters(loaded.model, self._config.adapters)
         if not loaded.is_seq2seq:
             self._batch = ContinuousBatch(loaded, self._config.arguments)
         return loaded
 
-    def refuse_alone(self, request: GenerateRequest) -> None:
-        """See `GenerateEngine`: ranks agree through the batch only."""
+    def refuse_solo(self, request: GenerateRequest) -> None:
+        # Ranks agree through the batch only.
         if ranks() == 1:
             return
         problem = "ask for what Transformers' continuous batch cannot do, and nothing else can"

@@ -12,20 +12,18 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import openai_error
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
-    from lmi_backend.engines.vllm.adapters import Adapters
-    from lmi_backend.generation import HttpRequest
+    from lmi_backend.engines.vllm.lora import LoraAdapters
+    from lmi_backend.generation import HttpChunk, HttpRequest
     from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.structures import StructureBounds
 
@@ -55,7 +53,7 @@ class HttpApp:
 
     @classmethod
     async def create(
-        cls, engine: Any, engine_args: Any, adapters: Adapters, config: EngineConfig
+        cls, engine: Any, engine_args: Any, adapters: LoraAdapters, config: EngineConfig
     ) -> HttpApp:
         """Build the application.
 
@@ -80,22 +78,22 @@ class HttpApp:
         app.state.openai_serving_models.lora_requests = adapters.known
         return cls(app, engine, config.structure_bounds)
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer a body.
 
         Raises:
             EngineDeadError: the engine died under it.
         """
         try:
-            check_body(call.body, self._bounds)
+            check_body(request.body, self._bounds)
         except RequestError as error:
-            yield _refusal(error)
+            yield openai_error(400, str(error), error.field)
             return
         counts = [0, 0]
         _counts.set(counts)
         generated = 0
         try:
-            async with aclosing(respond(self._app, call)) as chunks:
+            async with aclosing(respond(self._app, request)) as chunks:
                 async for chunk in chunks:
                     chunk.num_tokens, generated = counts[1] - generated, counts[1]
                     chunk.num_prompt_tokens = counts[0]
@@ -117,13 +115,6 @@ class HttpApp:
         return EngineDeadError(f"vLLM's engine core died: {self._engine.dead_error}")
 
 
-def _refusal(error: RequestError) -> HttpChunk:
-    """Return an error as vLLM's server would answer it."""
-    said = {"message": str(error), "type": "BadRequestError", "param": error.field, "code": 400}
-    data = msgspec.json.encode({"error": said})
-    return HttpChunk(data, is_last=True, status=400, headers={"content-type": "application/json"})
-
-
 class _NoServer:
     """Takes the place of uvicorn's server; nothing reads what is set."""
 
@@ -131,7 +122,7 @@ class _NoServer:
 
 
 class _CountingClient:
-    """The engine, whose generated tokens are counted for the call they belong to.
+    """The engine, whose generated tokens are counted for the HTTP request they belong to.
 
     All that vLLM's server asks of it comes through here, so what it compiles is looked at too.
     """

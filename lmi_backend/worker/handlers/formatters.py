@@ -85,8 +85,8 @@ class OlderFormatter:
 
         self._formatter, self._token_class = formatter, Token
         self._sequence = Sequence()
-        asked = TextInput(input_text=text, parameters=dict(parameters))
-        self._output = TextGenerationOutput(input=asked, sequences={0: self._sequence})
+        text_input = TextInput(input_text=text, parameters=dict(parameters))
+        self._output = TextGenerationOutput(input=text_input, sequences={0: self._sequence})
         self._texts: list[str] = []
 
     def write(self, deltas: Sequence[Delta]) -> str:
