@@ -25,7 +25,7 @@ ENGINES = {
 }
 FOLLOWERS = {
     "echo": "lmi_backend.engines.echo:EchoFollower",
-    "transformers": "lmi_backend.engines.transformers.follower:TransformersFollower",
+    "transformers": "lmi_backend.engines.transformers.engine:TransformersFollower",
     "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmFollower",
     "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
 }

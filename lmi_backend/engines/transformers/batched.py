@@ -14,6 +14,7 @@ from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from lmi_backend.engines.transformers.loaded import Loaded
 
@@ -88,9 +89,10 @@ class ContinuousBatch:
             raise self._death()
         return lambda: self._cancel(request_id)
 
-    def pause(self) -> Any:
+    def pause(self) -> AbstractContextManager[None]:
         """Return a context in which no step is made."""
-        return self._manager.pause()
+        pause: AbstractContextManager[None] = self._manager.pause()
+        return pause
 
     def check_health(self) -> None:
         """Raise EngineDeadError if the thread has ended."""

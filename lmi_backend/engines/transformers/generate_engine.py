@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.prompts import chat_ids, prompt_ids
@@ -11,6 +10,7 @@ from lmi_backend.engines.protocol import TemplateEngine
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
+    Defaults,
     batch_arguments,
     can_be_batched,
     generation_config,
@@ -29,16 +29,6 @@ if TYPE_CHECKING:
 
 _Steps = asyncio.Queue[tuple[int, Step]]
 """The steps of all answers of a request, each with its answer's index."""
-
-
-@dataclass(frozen=True)
-class _Defaults:
-    """What the model's generation_config.json says, for requests that do not."""
-
-    temperature: float | None
-    top_k: int | None
-    top_p: float | None
-    vocabulary: int
 
 
 class GenerateEngine(TemplateEngine):
@@ -72,7 +62,7 @@ class GenerateEngine(TemplateEngine):
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
         text = loaded.model.config.get_text_config(decoder=True)
-        self._defaults = _Defaults(base.temperature, base.top_k, base.top_p, text.vocab_size)
+        self._defaults = Defaults(base.temperature, base.top_k, base.top_p, text.vocab_size)
         ends = base.eos_token_id
         self._ends = frozenset([ends] if isinstance(ends, int) else ends or ())
         self._solo = Solo(loaded, self._batch, self._adapters)

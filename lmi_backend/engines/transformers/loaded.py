@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from lmi_backend.engines.transformers.steps import Step
 
@@ -37,7 +38,7 @@ class Batch(Protocol):
         """Start a request; return a function that cancels it. Call both inside the event loop."""
         ...
 
-    def pause(self) -> Any:
+    def pause(self) -> AbstractContextManager[None]:
         """Return a context in which no step is made."""
         ...
 
@@ -50,6 +51,6 @@ class Batch(Protocol):
         ...
 
 
-def paused(batch: Batch | None) -> Any:
+def paused(batch: Batch | None) -> AbstractContextManager[None]:
     """Return a context in which the batch makes no step, so that the model is free."""
     return batch.pause() if batch is not None else nullcontext()

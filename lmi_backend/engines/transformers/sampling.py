@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
@@ -17,6 +18,16 @@ _ONE_BY_ONE: Final = {
     "min_p": 0.0,
 }
 """What the library's continuous batch cannot do, with the value that turns each off."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the model's generation_config.json says, for requests that do not."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    vocabulary: int
 
 
 def is_sampled(sampling: Sampling, by_default: bool) -> bool:
@@ -43,7 +54,7 @@ def can_be_batched(request: GenerateRequest, *, is_drawn: bool) -> bool:
     )
 
 
-def batch_arguments(sampling: Sampling, defaults: Any, *, is_drawn: bool) -> dict[str, Any]:
+def batch_arguments(sampling: Sampling, defaults: Defaults, *, is_drawn: bool) -> dict[str, Any]:
     """Return the arguments of one request in a batch that samples; its types are exact."""
     if not is_drawn:
         return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}

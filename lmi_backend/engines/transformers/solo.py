@@ -117,14 +117,13 @@ class _Turns:
 
     def __init__(self, batch: Batch | None, adapters: NoAdapters, adapter: str) -> None:
         self._batch, self._adapters, self._adapter = batch, adapters, adapter
-        self._pause: Any = None
 
     def __enter__(self) -> None:
         self._pause = paused(self._batch)
         self._pause.__enter__()
         self._adapters.use(self._adapter)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._adapters.use("")
         self._pause.__exit__(*error)
 

@@ -9,7 +9,7 @@ import contextvars
 import logging
 import os
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import compat
@@ -42,7 +42,16 @@ Its key would guard some clients' way to the model and not the others'. The file
 is not named, is run when the server is built, and LMI's users keep a handler of LMI's there.
 """
 
-_counts: contextvars.ContextVar[list[int]] = contextvars.ContextVar("counts")
+
+@dataclass
+class _TokenCounts:
+    """What vLLM has counted for one HTTP request so far."""
+
+    prompt: int = 0
+    generated: int = 0
+
+
+_counts: contextvars.ContextVar[_TokenCounts] = contextvars.ContextVar("counts")
 
 
 class HttpApp:
@@ -89,14 +98,14 @@ class HttpApp:
         except RequestError as error:
             yield openai_error(400, str(error), error.field)
             return
-        counts = [0, 0]
+        counts = _TokenCounts()
         _counts.set(counts)
         generated = 0
         try:
             async with aclosing(respond(self._app, request)) as chunks:
                 async for chunk in chunks:
-                    chunk.num_tokens, generated = counts[1] - generated, counts[1]
-                    chunk.num_prompt_tokens = counts[0]
+                    chunk.num_tokens, generated = counts.generated - generated, counts.generated
+                    chunk.num_prompt_tokens = counts.prompt
                     self._check(chunk)
                     yield chunk
         except EngineDeadError:
@@ -135,7 +144,7 @@ class _CountingClient:
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         _check(_params(args, kwargs), self._bounds)
-        counts = _counts.get([0, 0])
+        counts = _counts.get(_TokenCounts())
         seen: dict[int, int] = {}
         prompt_tokens = 0
         # Closed with this one: closing is the abort.
@@ -143,20 +152,20 @@ class _CountingClient:
             async for output in outputs:
                 if not prompt_tokens:
                     prompt_tokens = len(output.prompt_token_ids or ())
-                    counts[0] += prompt_tokens
+                    counts.prompt += prompt_tokens
                 for answer in output.outputs:
                     _count(counts, seen, answer, args, kwargs)
                 yield output
 
 
 def _count(
-    counts: list[int], seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
+    counts: _TokenCounts, seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> None:
     """Add an output's new tokens; vLLM gives all so far, or only what is new."""
     kind = getattr(_params(args, kwargs), "output_kind", None)
     given = len(answer.token_ids)
     is_cumulative = kind == compat.RequestOutputKind.CUMULATIVE
-    counts[1] += given - seen.get(answer.index, 0) if is_cumulative else given
+    counts.generated += given - seen.get(answer.index, 0) if is_cumulative else given
     seen[answer.index] = given
 
 
