@@ -1,4 +1,4 @@
-"""What stub and worker say of an engine: how it is built, what it has loaded, what it does."""
+"""An engine as stub and worker describe it: how it is built, what it has loaded, what it does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):
-    """What a started engine says of itself."""
+    """What a started engine reports of itself."""
 
     engine: str
     version: str

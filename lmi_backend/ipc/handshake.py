@@ -1,8 +1,8 @@
 """Both ends of a worker's socket prove that they know the token of this start.
 
-The stub says `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
+The stub sends `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
 each end sends an HMAC over what the other has just drawn at random. So neither a recorded
-conversation nor somebody who listens in the stub's place gets anything of use.
+conversation nor a process that listens in the stub's place gets anything of use.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Handshakes:
             # It may just have been ended to make room.
             elif stranger in self._strangers and (hello := self._read_hello(stranger)):
                 arrived.append((hello.rank, stranger.socket))
-        # After the reading: when this process stood still, what was said meanwhile counts.
+        # After the reading: when this process stood still, what was sent meanwhile counts.
         now = time.monotonic()
         for stranger in [each for each in self._strangers if each.end <= now]:
             self._refuse(stranger, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
@@ -182,11 +182,11 @@ class _Stranger:
         """Return its Hello once all of it is here.
 
         Raises:
-            WorkerError: it is gone, or says anything else.
+            WorkerError: it is gone, or sent anything else.
         """
         data = self.socket.recv(FIRST_FRAME_BYTES)
         try:
-            said = self._decoder.feed(data)
+            messages = self._decoder.feed(data)
         except ConnectionLostError as error:
             problem = "it hung up"
             raise WorkerError(problem) from error
@@ -194,12 +194,12 @@ class _Stranger:
             # What it sent stays out of the log.
             problem = "what it sent is no Hello"
             raise WorkerError(problem) from error
-        if not said and self._decoder.rest:
+        if not messages and self._decoder.rest:
             return None
-        if len(said) != 1 or self._decoder.rest:
+        if len(messages) != 1 or self._decoder.rest:
             problem = "it sent something beside one Hello"
             raise WorkerError(problem)
-        return said[0]
+        return messages[0]
 
 
 async def join(
@@ -255,8 +255,8 @@ async def _read(reader: asyncio.StreamReader, kind: type[T]) -> T:
     """Read one frame of one message, and no byte after it: that is the session's."""
     decoder: FrameDecoder[T] = FrameDecoder(kind, limit=FIRST_FRAME_BYTES)
     while True:
-        if said := decoder.feed(await reader.readexactly(1)):
-            return said[0]
+        if messages := decoder.feed(await reader.readexactly(1)):
+            return messages[0]
 
 
 def _proof(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.Hello) -> bytes:

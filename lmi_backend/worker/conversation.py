@@ -219,7 +219,7 @@ class Conversation:
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:
-            _log.info("the stub did not hear the end: %s", draining.exception())
+            _log.info("the last messages did not reach the stub: %s", draining.exception())
 
 
 async def _set_adapter(message: msg.SetAdapter, engine: Engine) -> None:

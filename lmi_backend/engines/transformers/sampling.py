@@ -99,7 +99,7 @@ def generation_config(
     names = ("temperature", "top_p", "top_k", "min_p")
     if is_drawn:
         values |= {name: v for name in names if (v := getattr(sampling, name)) is not None}
-        # LMI's word for all is -1, the library's 0.
+        # LMI turns top_k off by -1, the library by 0.
         values["top_k"] = max(0, values.get("top_k") or made.top_k or 0)
     else:
         values |= dict.fromkeys(names)

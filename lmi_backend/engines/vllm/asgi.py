@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 # Chunks the application may be ahead of who reads them.
 _AHEAD: Final = 16
-# Time it has to notice that nobody reads any more.
+# Time it has to notice that its client has gone.
 _LEAVE_SECONDS: Final = 1.0
 
 
@@ -70,7 +70,7 @@ async def respond(
                 return
         raise _why(task)
     finally:
-        # In this order: it leaves `send` before it hears that its client has gone.
+        # In this order: it leaves `send` before it receives that its client has gone.
         room.release()
         has_gone.set()
         await _end(task)
@@ -114,7 +114,7 @@ def _scope(request: HttpRequest) -> dict[str, Any]:
     path, _, query = request.path.partition("?")
     given = {name.lower(): value for name, value in request.headers.items()}
     headers = {"content-type": "application/json"} | given
-    # HTTP/2's name for the method, which a gateway may hand on.
+    # HTTP/2's name for the method, which a gateway may pass on.
     method = headers.pop(":method", "POST" if request.body else "GET")
     return {
         "type": "http",

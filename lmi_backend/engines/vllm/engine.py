@@ -138,7 +138,7 @@ class VllmEngine(Engine):
         waiting = min(last.waiting, unfinished)
         return msgspec.structs.replace(
             last,
-            # With those that it has not heard of yet; if it never does, it hangs.
+            # With those that its core has not got yet; if it never does, it hangs.
             running=unfinished - waiting,
             waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,

@@ -116,7 +116,7 @@ class HttpApp:
             raise
 
     def _check(self, chunk: HttpChunk) -> None:
-        """Let the engine's death come in place of the end, whatever the application made of it."""
+        """Raise if the engine is dead, whatever last chunk the application made of that."""
         if chunk.is_last and self._engine.errored:
             raise self._death()
 
@@ -125,7 +125,7 @@ class HttpApp:
 
 
 class _NoServer:
-    """Takes the place of uvicorn's server; nothing reads what is set."""
+    """Stands in for uvicorn's server; nothing reads what is set."""
 
     should_exit = False
 

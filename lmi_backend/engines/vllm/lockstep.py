@@ -56,7 +56,7 @@ class Core:
         return bool(core.scheduler.has_requests() or core.batch_queue)
 
     def apply(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Do what a command says."""
+        """Carry out a command."""
         return getattr(self._core, method)(*arguments)
 
     def step(self) -> Any:
@@ -134,7 +134,7 @@ class LockstepClient:
         try:
             while (commands := self._take(is_idle=not core.has_work)) is not None:
                 self._turn(core, commands)
-        except Exception:  # noqa: BLE001  whatever it was, every request must hear of it
+        except Exception:  # noqa: BLE001  whatever it was, every request must fail
             _log.exception("the engine core of rank 0 died")
             self.resources.engine_dead = True
             self._deliver(compat.VllmEngineDeadError())

@@ -227,7 +227,7 @@ async def _leave() -> AsyncGenerator[HttpChunk | None, None]:
 
 
 def _install(requirements: Path) -> None:
-    """Install what the user's code needs; as in LMI a failure is only said."""
+    """Install what the user's code needs; as in LMI a failure is only logged."""
     if not requirements.is_file():
         return
     command = [sys.executable, "-m", "pip", "install", "--quiet", "-r", str(requirements)]
