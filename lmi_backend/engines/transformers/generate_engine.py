@@ -82,13 +82,13 @@ class GenerateEngine(TemplateEngine):
         try:
             for index in range(request.n):
                 cancels.append(self._submit(ids, request, index, steps))
-            await self._hand_on(request, len(ids), steps, cancels, sink)
+            await self._forward(request, len(ids), steps, cancels, sink)
         finally:
             self._open -= request.n
             for cancel in cancels:
                 cancel()
 
-    async def _hand_on(
+    async def _forward(
         self,
         request: GenerateRequest,
         num_prompt_tokens: int,
