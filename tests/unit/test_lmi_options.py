@@ -19,7 +19,7 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.signature import recorded_signature
 from lmi_backend.plan.verdict import status_of
 
-FILE = Path(__file__).resolve().parents[2] / "data" / "lmi_options.csv"
+FILE = Path(__file__).resolve().parents[1] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
     ROWS = list(csv.DictReader(lines))
 
