@@ -89,9 +89,9 @@ class Endpoint:
                 self._try(
                     client, request_id, lambda s: self._service.submit(work, s, tenant=tenant)
                 )
-            case msg.SubmitHttp(id=request_id, call=call, tenant=tenant):
+            case msg.SubmitHttp(id=request_id, request=request, tenant=tenant):
                 self._try(
-                    client, request_id, lambda s: self._service.submit(call, s, tenant=tenant)
+                    client, request_id, lambda s: self._service.submit(request, s, tenant=tenant)
                 )
             case msg.Manage(id=request_id, body=body):
                 self._try(

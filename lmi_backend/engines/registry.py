@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, cast
 
-from lmi_backend.errors import ConfigurationError, RequestError
+from lmi_backend.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.engines.protocol import (
-        DirectEngine,
-        Engine,
-        HttpEngine,
-        LoraEngine,
-        Rank,
-        Sink,
-    )
-    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.engines.protocol import Engine, Rank
     from lmi_backend.plan import EnginePlan
 
 CUSTOM: Final = "custom"
@@ -33,9 +24,9 @@ ENGINES = {
     "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
 }
 FOLLOWERS = {
-    "echo": "lmi_backend.engines.follower:Follower",
-    "transformers": "lmi_backend.engines.transformers.follower:TransformersFollower",
-    "trtllm": "lmi_backend.engines.trtllm.follower:TrtllmFollower",
+    "echo": "lmi_backend.engines.echo:EchoFollower",
+    "transformers": "lmi_backend.engines.transformers.engine:TransformersFollower",
+    "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmFollower",
     "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
 }
 """What the ranks after the first run."""
@@ -45,7 +36,7 @@ def refuse_unserved(plan: EnginePlan) -> None:
     """Refuse a plan that cannot be carried out here.
 
     Raises:
-        ConfigurationError: there is no adapter, or no launcher, for what it names.
+        ConfigurationError: there is no engine implementation, or no launcher, for what it names.
     """
     if plan.engine not in (*ENGINES, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
@@ -63,7 +54,7 @@ def refuse_unserved(plan: EnginePlan) -> None:
 
 
 def create_engine(name: str, config: EngineConfig) -> Engine:
-    """Build the adapter of an engine.
+    """Build an engine from its implementation.
 
     Raises:
         ConfigurationError: the name is unknown, or the engine's library cannot be imported.
@@ -92,36 +83,3 @@ def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object
         raise ConfigurationError(message) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)
-
-
-async def generate(engine: Engine, request: GenerateRequest, sink: Sink) -> None:
-    """Let an engine generate; `sink` gets each delta. See `Engine.generate`."""
-    if hasattr(engine, "hand_on"):
-        await cast("DirectEngine", engine).hand_on(request, sink)
-        return
-    async with aclosing(engine.generate(request)) as deltas:
-        async for delta in deltas:
-            sink.take(delta)
-
-
-def calls(engine: Engine) -> HttpEngine:
-    """Return an engine that reads whole bodies.
-
-    Raises:
-        RequestError: this one does not.
-    """
-    if not hasattr(engine, "call"):
-        problem = "holds an OpenAI body, which this model's engine does not read"
-        raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
-    return cast("HttpEngine", engine)
-
-
-def adapts(engine: Engine) -> LoraEngine:
-    """Return an engine that takes adapters while it serves.
-
-    Raises:
-        RequestError: this one does not.
-    """
-    if not hasattr(engine, "load_adapter"):
-        raise RequestError("cannot be loaded by this model's engine", field="adapter")
-    return cast("LoraEngine", engine)

@@ -6,16 +6,12 @@ import msgspec
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):
-    """What a started engine can do."""
+    """What a started engine reports of itself."""
 
     engine: str
     version: str
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
-    calls: bool = False
-    """Whether it is a `HttpEngine`."""
-    adapters: bool = False
-    """Whether it is an `LoraEngine`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):

@@ -71,7 +71,7 @@ def start_worker(
         try:
             start.accept(listener, token, connections)
             frame = encode(
-                [msg.Start(plan.engine, plan.config, _pace(plan), plan.launch.hang_timeout)]
+                [msg.Start(plan.engine, plan.config, _flush_policy(plan), plan.launch.hang_timeout)]
             )
             for connection in connections.values():
                 connection.send(frame)
@@ -190,6 +190,6 @@ def _advice(words: str, status: int | None = None) -> str:
     return f"; likely cause: {cause}" if cause else ""
 
 
-def _pace(plan: EnginePlan) -> FlushPolicy:
+def _flush_policy(plan: EnginePlan) -> FlushPolicy:
     cores, launch = len(os.sched_getaffinity(0)), plan.launch
     return FlushPolicy.of(cores, plan.parallel.workers, launch.stream_flush, launch.stream_interval)

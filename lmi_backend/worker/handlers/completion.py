@@ -20,13 +20,13 @@ _NAMES: Final = {
 _OURS: Final = frozenset({"do_sample", "details", "return_full_text", "decoder_input_details"})
 
 
-def completion_call(body: Mapping[str, Any]) -> HttpRequest:
+def completion_request(body: Mapping[str, Any]) -> HttpRequest:
     """Return the completion request of an LMI body."""
     parameters = body.get("parameters") or {}
-    asked = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
+    renamed = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
     if parameters.get("do_sample") is False:
-        asked["temperature"] = 0.0
-    completion = {"max_tokens": MAX_TOKENS} | asked | {"prompt": body["inputs"]}
+        renamed["temperature"] = 0.0
+    completion = {"max_tokens": MAX_TOKENS} | renamed | {"prompt": body["inputs"]}
     if body.get("stream"):
         completion["stream"] = True
     if isinstance(body.get("adapters"), str) and body["adapters"]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.engine_config import EngineConfig
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.conversation import Conversation
 
@@ -79,7 +79,7 @@ def submit(number: int, *prompts: str, **fields: Any) -> msg.Submit:
 async def test_a_started_engine_answers(stub: Stub) -> None:
     stub.say(START)
     ready = await stub.hear(msg.Ready)
-    assert (ready.capabilities.engine, ready.capabilities.calls) == ("echo", True)
+    assert (ready.capabilities.engine, ready.capabilities.max_model_len) == ("echo", 4096)
     stub.say(submit(1, "a b"))
     assert await stub.text(1) == ["a b"]
     stub.say(msg.SubmitHttp(2, HttpRequest("/x", b"body")))

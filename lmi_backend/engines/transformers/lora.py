@@ -1,4 +1,4 @@
-"""PEFT adapters by name. The library applies one to the whole model, so they work one by one."""
+"""LoRA adapters by name. PEFT applies one to the whole model, so requests take turns."""
 
 from __future__ import annotations
 
@@ -6,15 +6,38 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.engines.transformers.loaded import NoAdapters
 from lmi_backend.errors import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+class NoAdapters:
+    """For a model that takes no LoRA adapters."""
+
+    def check(self, name: str) -> None:
+        """Raise RequestError if no adapter has this name; the base model's is empty."""
+        if name:
+            raise RequestError("is not served by this engine", field="adapter", value=name)
+
+    def load(self, name: str, folder: str) -> None:
+        """Make an adapter known, or replace it; the model must not be in use.
+
+        Raises:
+            RequestError: the library cannot load it.
+        """
+        self.check(name)
+
+    def unload(self, name: str) -> None:
+        """Forget an adapter; the model must not be in use."""
+        self.check(name)
+
+    def use(self, name: str) -> None:
+        """Apply an adapter to the model from now on; none if the name is empty."""
+
+
 class PeftAdapters(NoAdapters):
-    """The adapters of one model."""
+    """The LoRA adapters of one model."""
 
     def __init__(self, model: Any, folders: Mapping[str, str]) -> None:
         self._model = model
@@ -26,17 +49,11 @@ class PeftAdapters(NoAdapters):
             self.load(name, folder)
 
     def check(self, name: str) -> None:
-        """Raise RequestError if no adapter is called so; the base model is called nothing."""
         if name and name not in self._known:
             known = ", ".join(self._known) or "none: option.enable_lora is off or adapters/ empty"
             raise RequestError("is unknown", field="adapter", value=name, accepted=known)
 
     def load(self, name: str, folder: str) -> None:
-        """Make an adapter known, or replace it; the model must not be in use.
-
-        Raises:
-            RequestError: the library cannot load it.
-        """
         # PEFT makes its name part of module names, which have no dots.
         own = f"adapter{next(self._numbers)}"
         try:
@@ -52,11 +69,9 @@ class PeftAdapters(NoAdapters):
             self._model.delete_adapter(before)
 
     def unload(self, name: str) -> None:
-        """Forget an adapter; the model must not be in use."""
         self._model.delete_adapter(self._known.pop(name))
 
     def use(self, name: str) -> None:
-        """Apply an adapter to the model from now on; none if the name is empty."""
         if name == self._used:
             return
         if name:

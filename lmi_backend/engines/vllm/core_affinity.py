@@ -1,4 +1,4 @@
-"""Which cores vLLM's processes run on, where it runs on the CPU."""
+"""Which cores vLLM's processes run on, where it computes on the CPU."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _log = logging.getLogger(__name__)
 
 
 def keep_cores_apart() -> None:
-    """Let each engine core of this process wait where its workers compute.
+    """Bind each engine core of this process to the CPU cores of its workers.
 
-    vLLM binds its workers to some cores and reserves others for the front end. Between two steps
-    the engine core waits busily, and anywhere: on a reserved core it starves the front end, and
-    the server around it, for the length of whole answers. On its workers' cores it gives way to
-    them, for they run while it waits.
+    vLLM binds its workers to some CPU cores and reserves others for the front end. The engine core
+    busy-waits between two steps, on any of them. On a reserved one it starves the front end, and
+    the server around it, for as long as answers take. On a worker's one it gives way to the worker,
+    which runs while the engine core waits.
     """
     for core in psutil.Process().children():
         try:

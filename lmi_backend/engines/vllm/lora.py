@@ -1,4 +1,4 @@
-"""LoRA adapters by name."""
+"""The LoRA adapters of one engine, by name."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Adapters:
-    """The adapters of one engine. vLLM tells them apart by a whole number from 1."""
+class LoraAdapters:
+    """Makes vLLM's LoRARequests, which it tells apart by a whole number from 1."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
-        self._numbers = itertools.count(1)
+        self._ids = itertools.count(1)
         self.known: dict[str, Any] = {
-            name: compat.LoRARequest(name, next(self._numbers), folder)
+            name: compat.LoRARequest(name, next(self._ids), folder)
             for name, folder in folders.items()
         }
         """Name to vLLM's LoRARequest."""
@@ -46,7 +46,7 @@ class Adapters:
         before = self.known.get(name)
         # A number of its own, also for a name used before: the weights and the prefix cache of
         # the old adapter must not answer for the new one.
-        request = compat.LoRARequest(name, next(self._numbers), folder)
+        request = compat.LoRARequest(name, next(self._ids), folder)
         if before is not None and before.lora_path == folder:
             request = before
         try:
@@ -60,7 +60,7 @@ class Adapters:
         self.known[name] = request
 
     async def unload(self, engine: Any, name: str) -> None:
-        """Forget an adapter and free its place."""
+        """Forget an adapter and free its slot."""
         request = self.find(name)
         if request is not None:
             del self.known[name]
