@@ -55,6 +55,7 @@ FOLDERS = {
     "engines/trtllm": ("TensorRT-LLM's worker",),
     "ipc": ("command line", *SERVER),
     "schema": SERVER,
+    "engine_config": ALL,
     "generation": ("command line", *SERVER),
     "options": ALL,
     "sizing": ALL,
