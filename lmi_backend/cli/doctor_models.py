@@ -12,22 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.cli.doctor_machine import Finding
 from lmi_backend.cli.folders import model_folder
-from lmi_backend.engines.registry import CUSTOM, refuse_unserved
 from lmi_backend.errors import LmiError
 from lmi_backend.options import load_options
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lmi_backend.plan import EnginePlan
 
-_LIBRARIES: Final = {
-    "vllm": "vllm",
-    "transformers": "transformers",
-    "trtllm": "tensorrt_llm",
-    "neuronx": "optimum.neuron",
-}
 # torch and an engine over a cold disk.
 _IMPORT_SECONDS: Final = 180
 _CODE: Final = (
@@ -81,8 +76,9 @@ def _weights(name: str, plan: EnginePlan) -> Finding:
 
 def _engine(name: str, plan: EnginePlan) -> Finding:
     what = f"{name}: engine"
-    library = _LIBRARIES.get(plan.engine)
-    if plan.engine == CUSTOM or library is None:
+    implementation = implementations().get(plan.engine)
+    library = implementation.library if implementation else ""
+    if not library:
         return Finding(what, "ok", f"{plan.engine} needs no library")
     is_there, said = _import(plan.python, library)
     if is_there:
@@ -95,7 +91,8 @@ def _engines(python: str | None) -> Finding:
     if python is None:
         found = f"PYTHON_EXECUTABLE={os.environ['PYTHON_EXECUTABLE']} is not an executable file"
         return Finding("engines", "error", found)
-    tried = {library: _import(python, library) for library in _LIBRARIES.values()}
+    libraries = (each.library for each in implementations().values() if each.library)
+    tried = {library: _import(python, library) for library in libraries}
     there = [f"{library} {said}" for library, (is_there, said) in tried.items() if is_there]
     if there:
         return Finding("engines", "ok", f"{', '.join(there)}; {python}")

@@ -7,9 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.option import ENGINES, PREFIX, adapter_of
-from lmi_backend.options.table import VARIABLES
-from lmi_backend.plan.signature import recorded_signature
+from lmi_backend.options.engine_spec import default_engine, implementation_of
+from lmi_backend.options.option import PREFIX
+from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.table import ENGINES, VARIABLES
 
 if TYPE_CHECKING:
     import argparse
@@ -27,7 +28,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "variables, and what becomes of it under an engine.",
     )
     parser.add_argument("filter", nargs="?", default="", help="only names that contain this")
-    parser.add_argument("--engine", choices=ENGINES, default="vllm", help="default %(default)s")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=default_engine(), help="default %(default)s"
+    )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(run=_options)
 
@@ -53,7 +56,8 @@ def table(engine: str) -> Iterator[dict[str, Any]]:
     for option in OPTIONS:
         if engine in option.engines:
             yield _row(option, engine)
-    signature = recorded_signature(adapter_of(engine))
+    runs_on = implementation_of(engine)
+    signature = recorded_signature(runs_on)
     listed = {key for option in OPTIONS for key in (option.name, *option.aliases)}
     for name, argument in (signature.arguments if signature else {}).items():
         if PREFIX + name not in listed:
@@ -64,8 +68,8 @@ def table(engine: str) -> Iterator[dict[str, Any]]:
                 "accepted": argument.type,
                 "default": argument.default,
                 "status": "passed",
-                "detail": f"{adapter_of(engine)} {name}",
-                "help": f"Argument of {adapter_of(engine)}, read by its own parser.",
+                "detail": f"{runs_on} {name}",
+                "help": f"Argument of {runs_on}, read by its own parser.",
             }
     for name, status in VARIABLES.items():
         yield {

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import Custom, handler_properties
 from lmi_backend.plan.model_source import find_adapter_roots, find_adapters
+from lmi_backend.plan.refusals import GENERATION
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import Dialect
-
-
-GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
-"""Values of option.task for models that generate text."""
 
 
 def client_fields(options: LmiOptions, custom: Custom | None, reasons: list[str]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from lmi_backend.options.engine_choice import Mode
+    from lmi_backend.options.engine_spec import Mode
     from lmi_backend.sizing.memory import MemoryEstimate
 
 Dialect = Literal["legacy", "async"]

@@ -7,21 +7,23 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options.option import PREFIX, adapter_of
+from lmi_backend.errors import OptionError
+from lmi_backend.options.classification import status_of
+from lmi_backend.options.engine_spec import CUSTOM, implementation_of
+from lmi_backend.options.option import PREFIX
+from lmi_backend.options.signature import signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.clients import GENERATION, client_fields
+from lmi_backend.plan.clients import client_fields
 from lmi_backend.plan.custom import Custom, find_custom
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.model_source import find_model
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, rank_fields
-from lmi_backend.plan.signature import signature
+from lmi_backend.plan.refusals import refuse_options
 from lmi_backend.plan.strategy import Strategy
-from lmi_backend.plan.verdict import status_of
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 from lmi_backend.structures import StructureBounds
 
@@ -31,10 +33,6 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
-
-_DEEPSPEED_SLOTS = 4
-_T5 = frozenset(f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5"))
-"""LMI-Dist served these; vLLM itself never has."""
 
 
 def make_plan(
@@ -48,9 +46,9 @@ def make_plan(
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    ignored = (finding for finding in options.findings if finding.status.word == "ignored")
-    notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
-    _refuse_what_is_not_served(options, facts)
+    ignored = (each for each in options.classifications if each.status.word == "ignored")
+    notes, reasons = [str(each) for each in ignored], list(options.choice.reasons)
+    refuse_options(options, facts)
     custom = find_custom(options)
     reasons += _whose_code(options, custom)
     if custom is not None and custom.replaces_engine:
@@ -70,7 +68,7 @@ def make_plan(
     arguments = engine_arguments(options, degrees, max_running, reasons, notes)
     arguments |= executor(options, ranks["nodes"], reasons)
     return EnginePlan(
-        engine=adapter_of(options.choice.engine),
+        engine=options.choice.spec.implementation.name,
         model=find_model(options),
         python=python,
         tensor_parallel_degree=degrees.tensor,
@@ -131,7 +129,7 @@ def _handler_plan(
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
     return EnginePlan(
-        engine="custom",
+        engine=CUSTOM,
         model=find_model(options),
         python=find_interpreter(options, environment),
         tensor_parallel_degree=degree,
@@ -146,26 +144,10 @@ def _handler_plan(
     )
 
 
-def _refuse_what_is_not_served(options: LmiOptions, facts: ModelFacts | None) -> None:
-    adapter = adapter_of(options.choice.engine)
-    if adapter == "vllm" and facts is not None and facts.architecture in _T5:
-        message = (
-            f"{facts.architecture} is not served by vLLM; option.rolling_batch=disable serves it "
-            "on Transformers"
-        )
-        raise PlanError(message)
-    if options[opt.TASK] not in GENERATION and adapter != "vllm":
-        raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
-    is_split = adapter == "neuronx" or (adapter == "transformers" and options.choice.mode == "mpi")
-    if is_split and options[opt.PIPELINE_PARALLEL_DEGREE] > 1:
-        problem = f"is not served by {adapter}, which splits layers only"
-        raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
-
-
 def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:
     """Return what is handed to the engine as text; it has, or may have, such arguments."""
     engine = options.choice.engine
-    known = signature(adapter_of(engine), python) if options.passthrough else None
+    known = signature(implementation_of(engine), python) if options.passthrough else None
     passed = {}
     for name, setting in options.passthrough.items():
         status = status_of(PREFIX + name, engine, known)
@@ -196,9 +178,10 @@ def _max_running(options: LmiOptions, reasons: list[str]) -> int:
         batch = options[srv.BATCH_SIZE]
         reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
         return batch
-    if options.choice.engine == "deepspeed":
-        reasons.append(f"{_DEEPSPEED_SLOTS} requests at once: LMI's default for DeepSpeed")
-        return _DEEPSPEED_SLOTS
+    spec = options.choice.spec
+    if spec.max_running:
+        reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
+        return spec.max_running
     return opt.MAX_ROLLING_BATCH_SIZE.default
 
 

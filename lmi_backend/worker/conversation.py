@@ -10,7 +10,6 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.engines.registry import (
-    CUSTOM,
     adapts,
     calls,
     create_engine,
@@ -30,6 +29,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.hang import HangDetector
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from typing import Any
 
-from lmi_backend.options.option import Option
-from lmi_backend.options.table import (
-    chat,
-    common,
-    ended,
-    lmi_dist,
-    retired,
-    server,
-    speculative,
-    transformers,
-    trtllm,
-    vllm,
-)
+from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.option import Option, rows_in
+from lmi_backend.options.table import common, ended, server
 from lmi_backend.options.table.variables import VARIABLES
 
-_MODULES = (common, server, vllm, chat, speculative, lmi_dist, trtllm, transformers)
+_MODULES = [
+    importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)
+]
+# A module that says what an engine is makes it one.
+_ENGINES = sorted(
+    (module for module in _MODULES if hasattr(module, "SPEC")), key=lambda module: module.SPEC.order
+)
+SPECS.update((module.SPEC.name, module.SPEC) for module in _ENGINES)
+
+ENGINES = tuple(SPECS)
+"""What LMI's documents call backends, each with options of its own, and our echo."""
 
 OPTIONS: tuple[Option[Any], ...] = (
-    *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Option)),
-    *trtllm.BUILD_ROWS,
-    *retired.ROWS,
+    *(row for module in (common, server, *_ENGINES) for row in rows_in(module)),
     *ended.rows(),
 )
 """Every option, by declaration; a key has a row for each meaning it has."""
@@ -60,4 +60,4 @@ def find_option(key: str, engine: str) -> Option[Any] | None:
     return next((option for option in KEYS.get(key, ()) if engine in option.engines), None)
 
 
-__all__ = ["CHOICE", "KEYS", "OPTIONS", "VARIABLES", "find_option"]
+__all__ = ["CHOICE", "ENGINES", "KEYS", "OPTIONS", "VARIABLES", "find_option"]

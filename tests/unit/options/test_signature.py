@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from lmi_backend.plan import signature as module
-from lmi_backend.plan.signature import (
+from lmi_backend.options import signature as module
+from lmi_backend.options.signature import (
     REQUIRED,
     TEXT_LIMIT,
     Argument,
@@ -126,7 +126,7 @@ def test_recorded(engine, version, known):
     texts = [text for one in found.arguments.values() for text in (one.type, one.default)]
     assert max(map(len, texts)) <= TEXT_LIMIT
     assert not [text for text in texts if "\n" in text or " at 0x" in text or not text]
-    path = ROOT / "lmi_backend" / "plan" / "signatures" / f"{engine}.json"
+    path = ROOT / "lmi_backend" / "options" / "signatures" / f"{engine}.json"
     assert len(path.read_text(encoding="utf-8").splitlines()) == len(found.arguments) + 6
 
 
@@ -254,7 +254,7 @@ def test_real_vllm(tmp_path):
     assert list(found.arguments) == list(today["arguments"])
     assert found.version == today["version"]
     assert today["arguments"]["gpu_memory_utilization"] == ["float", "0.92"]
-    recorded = ROOT / "lmi_backend" / "plan" / "signatures" / "vllm.json"
+    recorded = ROOT / "lmi_backend" / "options" / "signatures" / "vllm.json"
     assert today == json.loads(recorded.read_text(encoding="utf-8")), "record_signature.py vllm"
 
 

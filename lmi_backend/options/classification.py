@@ -4,23 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lmi_backend.options.option import PREFIX, Status, adapter_of
+from lmi_backend.options.engine_spec import SPECS, implementations
+from lmi_backend.options.option import PREFIX, Status
 from lmi_backend.options.resolve import closest
+from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import KEYS, find_option
-from lmi_backend.plan.signature import recorded_signature
 
 if TYPE_CHECKING:
-    from lmi_backend.plan.signature import Signature
-
-# An engine is chosen by name; this is how.
-_TO_CHOOSE = {
-    "vllm": "option.rolling_batch=vllm",
-    "lmi-dist": "option.rolling_batch=lmi-dist",
-    "trtllm": "option.rolling_batch=trtllm, or SERVING_FEATURES=trtllm",
-    "transformers": "option.rolling_batch=disable",
-    "deepspeed": "option.rolling_batch=deepspeed",
-    "neuronx": "option.rolling_batch=tnx",
-}
+    from lmi_backend.options.signature import Signature
 
 
 def status_of(key: str, engine: str, signature: Signature | None) -> Status:
@@ -29,25 +20,26 @@ def status_of(key: str, engine: str, signature: Signature | None) -> Status:
     if option is not None:
         return option.status_under(engine)
     name = key.removeprefix(PREFIX)
-    adapter = adapter_of(engine)
+    implementation = SPECS[engine].implementation
+    runs_on = implementation.name
     if signature is not None and name in signature.arguments:
-        return Status("passed", f"{adapter} {name}")
+        return Status("passed", f"{runs_on} {name}")
     if other := _owner(key, name):
         detail = f"it is an option of {other}, and this model runs on {engine}"
-        return Status("ignored", f"{detail} ({_TO_CHOOSE[other]} chooses {other})")
-    if engine == "echo" or _may_be_newer(key, signature):
-        return Status("passed", f"{adapter} {name}, which {adapter} itself has to accept")
-    return Status("refused", _unknown(key, adapter, signature))
+        return Status("ignored", f"{detail} ({SPECS[other].how_to_choose} chooses {other})")
+    if implementation.takes_any_option or _may_be_newer(key, signature):
+        return Status("passed", f"{runs_on} {name}, which {runs_on} itself has to accept")
+    return Status("refused", _unknown(key, runs_on, signature))
 
 
 def _owner(key: str, name: str) -> str:
     """Return another engine that knows the key, or nothing."""
     if rows := KEYS.get(key):
         return rows[0].engines[0]
-    for engine in ("vllm", "trtllm"):
-        record = recorded_signature(engine)
+    for implementation in implementations():
+        record = recorded_signature(implementation)
         if record and name in record.arguments:
-            return engine
+            return implementation
     return ""
 
 
@@ -61,11 +53,13 @@ def _may_be_newer(key: str, signature: Signature | None) -> bool:
     )
 
 
-def _unknown(key: str, adapter: str, signature: Signature | None) -> str:
+def _unknown(key: str, implementation: str, signature: Signature | None) -> str:
     hint = closest(key, _known_keys(signature))
     if signature is None:
-        return f"is not an option of LMI for {adapter}{hint}"
-    return f"is neither an option of LMI nor an argument of {adapter} {signature.version}{hint}"
+        return f"is not an option of LMI for {implementation}{hint}"
+    return (
+        f"is neither an option of LMI nor an argument of {implementation} {signature.version}{hint}"
+    )
 
 
 def _known_keys(signature: Signature | None) -> list[str]:
