@@ -13,6 +13,8 @@ from lmi_backend.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DEFAULT_MODEL: Final = "lmi"
+"""What LMI calls a model to its clients, where option.served_model_name says nothing."""
 NAME_BYTES: Final = 512
 """Of a name that a client gives: a request's id, an adapter, a model, a user."""
 HEADERS: Final = 128

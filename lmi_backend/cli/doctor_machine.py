@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
 from lmi_backend.supervisor.triton_release import describe, installed_version
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,11 +31,9 @@ if TYPE_CHECKING:
     from lmi_backend.supervisor.ports import Ports
 
 _PYTHONS: Final = ((3, 10), (3, 13))
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
 _SOCKET_BUFFER: Final = Path("/proc/sys/net/core/wmem_default")
-_GIB: Final = 1 << 30
-_LITTLE_SHARED: Final = _GIB
-_LITTLE_DISK: Final = 20 * _GIB
+_LITTLE_SHARED: Final = GIB
+_LITTLE_DISK: Final = 20 * GIB
 _FEW_FILES: Final = 4096
 # A Unix socket's path holds 107 bytes; ours is a folder, a process id and a hash below this one.
 _LONG_PATH: Final = 40
@@ -118,7 +118,7 @@ def _mpirun() -> Finding:
 def _gpus() -> Finding:
     hardware = detect_hardware(os.environ)
     if not hardware.devices:
-        memory = hardware.host_memory / _GIB
+        memory = hardware.host_memory / GIB
         found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
         return Finding("GPUs", "ok", found)
     found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
@@ -126,15 +126,15 @@ def _gpus() -> Finding:
         advice = "nvidia-smi does not answer: install the driver, or give the container its GPUs"
         return Finding("GPUs", "error", found, advice)
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    each = hardware.device_memory / _GIB
+    each = hardware.device_memory / GIB
     return Finding("GPUs", "ok", f"{found} of at least {each:.0f} GiB; {_first_line(query)}")
 
 
 def _shared_memory() -> Finding:
-    if not _SHARED_MEMORY.is_dir():
-        return Finding("shared memory", "error", f"{_SHARED_MEMORY} is missing", "mount a tmpfs")
-    free = shutil.disk_usage(_SHARED_MEMORY).free
-    found = f"{free / _GIB:.1f} GiB free in {_SHARED_MEMORY}"
+    if not SHARED_MEMORY.is_dir():
+        return Finding("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    found = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
     if free >= _LITTLE_SHARED:
         return Finding("shared memory", "ok", found)
     advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
@@ -179,7 +179,7 @@ def _disk(folder: Path) -> Finding:
     while not folder.is_dir():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    found = f"{free / _GIB:.0f} GiB free at {folder}, where models from the hub go"
+    found = f"{free / GIB:.0f} GiB free at {folder}, where models from the hub go"
     if free >= _LITTLE_DISK:
         return Finding("disk", "ok", found)
     return Finding("disk", "warning", found, "make room, or set HF_HOME to a larger disk")

@@ -16,8 +16,8 @@ from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.redaction import Redactor, shown
-from lmi_backend.sizing.memory import human_bytes
 from lmi_backend.supervisor.progress import say
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     import argparse

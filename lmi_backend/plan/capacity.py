@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, vllm
 from lmi_backend.options.table import server as srv
-from lmi_backend.plan.hardware import MIB
-from lmi_backend.sizing.memory import GIB, MemoryEstimate, estimate_memory, human_bytes, kv_blocks
+from lmi_backend.sizing.memory import MemoryEstimate, estimate_memory, kv_blocks
+from lmi_backend.sizing.weights import DTYPE_BYTES
+from lmi_backend.units import GIB, MIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ _STEP_TOKENS = 8192
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

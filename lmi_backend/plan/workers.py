@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import lora
 from lmi_backend.options.table import server as srv
-from lmi_backend.plan.hardware import MIB
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.sizing.parameters import count_parameters
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
 
-_DTYPE_BITS = {
-    "float64": 64,
-    "float32": 32,
-    "float": 32,
-    "float16": 16,
-    "half": 16,
-    "bfloat16": 16,
-    "float8_e4m3fn": 8,
-    "float8_e5m2": 8,
+DTYPE_BYTES: Final = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
 }
+"""Bytes of one number, by what config.json calls its type."""
 # What training leaves beside the weights; adapters are loaded on their own.
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
@@ -45,17 +46,17 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     return None
 
 
-def dtype_bytes(config: ConfigFields, dtype: str) -> float:
+def dtype_bytes(config: ConfigFields, dtype: str) -> int:
     """Return the bytes of one number of the config's dtype.
 
     Raises:
         ConfigurationError: no such dtype.
     """
-    if dtype not in _DTYPE_BITS:
-        accepted = ", ".join(_DTYPE_BITS)
+    if dtype not in DTYPE_BYTES:
+        accepted = ", ".join(DTYPE_BYTES)
         name = config.name_of("dtype", "torch_dtype")
         raise config.error(name, dtype, f"is not a dtype; accepted: {accepted}")
-    return _DTYPE_BITS[dtype] / 8
+    return DTYPE_BYTES[dtype]
 
 
 def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:

@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Final
 
+from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.repository.restricted_apis import exposures
 
 _log = logging.getLogger(__name__)
 
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
 _ADVICE: Final = "deploy/README.md of lmi-backend has the arguments; `lmi-backend serve` sets them"
 
 
@@ -21,7 +21,7 @@ def close_shared_memory() -> None:
     Triton makes it readable for all. Its name is a word of the stub's command line.
     """
     words = Path("/proc/self/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-    for region in (_SHARED_MEMORY / word for word in words if word and "/" not in word):
+    for region in (SHARED_MEMORY / word for word in words if word and "/" not in word):
         if region.is_file():
             region.chmod(0o600)
 

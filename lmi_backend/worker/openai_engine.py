@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from lmi_backend.engines.registry import adapts
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.names import DEFAULT_MODEL
 from lmi_backend.schema.openai.reading import (
-    DEFAULT_NAME,
     Body,
     adapter_of,
     read_chat,
@@ -108,7 +108,7 @@ class OpenAiEngine:
         requests = [request async for request in self._requests(body)]
         shown = [_shown(request.prompt) for request in requests for _ in range(body.n)]
         writer = (ChatWriter if is_chat else CompletionWriter)(
-            body.model or DEFAULT_NAME,
+            body.model or DEFAULT_MODEL,
             echo=shown if body.echo else (),
             wants_logprobs=body.logprobs is not None,
         )
@@ -137,7 +137,7 @@ class OpenAiEngine:
             )
 
     def _models(self) -> bytes:
-        names = [DEFAULT_NAME, *self._adapters]
+        names = [DEFAULT_MODEL, *self._adapters]
         shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}

@@ -19,6 +19,7 @@ from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpChunk
+from lmi_backend.names import DEFAULT_MODEL
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ _log = logging.getLogger(__name__)
 _OWN_SIZE: Final = 4
 _OWN_DEPTH: Final = 16
 """Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
-DEFAULT_NAME: Final = "lmi"
-"""What LMI calls a model to its clients."""
 
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
@@ -207,7 +206,7 @@ def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
         setattr(arguments, name, value)
-    names = arguments.served_model_name or [DEFAULT_NAME]
+    names = arguments.served_model_name or [DEFAULT_MODEL]
     arguments.served_model_name = [names] if isinstance(names, str) else list(names)
     if plugin := getattr(arguments, "tool_parser_plugin", ""):
         server.import_tool_parser(plugin)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.names import check_name
+from lmi_backend.names import DEFAULT_MODEL, check_name
 from lmi_backend.printable import listed
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 _DROPPED: Final = DroppedParameters()
 """Of this worker's one model."""
-DEFAULT_NAME: Final = "lmi"
-"""What LMI calls a model to its clients."""
 _COMPLETION_TOKENS: Final = 16
 """OpenAI's default of /v1/completions."""
 _OURS: Final = frozenset(
@@ -100,11 +98,11 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
         HttpError: there is neither a model nor an adapter of that name.
         RequestError: no adapter can have that name.
     """
-    if body.model in ("", DEFAULT_NAME):
+    if body.model in ("", DEFAULT_MODEL):
         return ""
     check_name("model", body.model)
     if body.model not in adapters:
-        known = listed([DEFAULT_NAME, *adapters])
+        known = listed([DEFAULT_MODEL, *adapters])
         raise HttpError(404, f"The model {body.model!r} does not exist; there are: {known}")
     return body.model
 

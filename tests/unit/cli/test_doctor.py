@@ -84,7 +84,7 @@ def test_a_model_that_cannot_be_planned_is_an_error(
 
 
 def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor_machine, "_SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(doctor_machine, "SHARED_MEMORY", tmp_path / "none")
     (tmp_path / "wmem_default").write_text("212992\n")
     monkeypatch.setattr(doctor_machine, "_SOCKET_BUFFER", tmp_path / "wmem_default")
     monkeypatch.setenv("LMI_BACKEND_RUN_DIR", f"{tmp_path}/{'long' * 20}")
