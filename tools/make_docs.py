@@ -161,22 +161,22 @@ def _tensors() -> Iterator[str]:
     yield "prompt must be given. Where a dimension is -1, any length is accepted. The models for"
     yield "other clients share the workers of NAME; `lmi-backend convert --clients` writes them.\n"
     rows = [
-        (f"`{entry.model_name('NAME')}`", f"`{entry.clients}`", entry.help, _mode(entry))
-        for entry in VARIANTS.values()
+        (f"`{variant.model_name('NAME')}`", f"`{variant.clients}`", variant.help, _mode(variant))
+        for variant in VARIANTS.values()
     ]
     yield from _table(("model", "`--clients`", "for", "mode"), rows)
-    for name, entry in VARIANTS.items():
+    for name, variant in VARIANTS.items():
         if name == "infer":
             continue
-        of = "" if entry is MAIN else f" of {entry.model_name('NAME')}"
-        for title, tensors in (("Inputs", entry.inputs), ("Outputs", entry.outputs)):
+        of = "" if variant is MAIN else f" of {variant.model_name('NAME')}"
+        for title, tensors in (("Inputs", variant.inputs), ("Outputs", variant.outputs)):
             yield f"\n## {title}{of}\n"
             yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
 
 
-def _mode(entry: Variant) -> str:
-    mode = "decoupled" if entry.is_decoupled else "one response"
-    return f"{mode}, batch dimension" if entry.max_batch_size else mode
+def _mode(variant: Variant) -> str:
+    mode = "decoupled" if variant.is_decoupled else "one response"
+    return f"{mode}, batch dimension" if variant.max_batch_size else mode
 
 
 def _tensor_row(tensor: Tensor) -> tuple[str, ...]:

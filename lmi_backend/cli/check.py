@@ -6,16 +6,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import examine_options
-from lmi_backend.options.classification import status_of
-from lmi_backend.options.engine_spec import implementation_of
-from lmi_backend.options.option import PREFIX, Status
-from lmi_backend.options.signature import signature
+from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.option import Status
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.planner import find_interpreter
 from lmi_backend.plan.refusals import refuse_unserved
@@ -73,23 +71,17 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
     """Return each setting with its status; the engine's signature decides what is passed on."""
-    engine = options.choice.engine
-    known = None
+    judged: dict[str, Status] = {}
     if options.passthrough:
-        known = signature(implementation_of(engine), find_interpreter(options, os.environ))
-    passed = {id(setting): name for name, setting in options.passthrough.items()}
+        judged = classify_unknown(options, find_interpreter(options, os.environ))
+    statuses = {id(options.passthrough[name]): status for name, status in judged.items()}
     return [
-        (
-            found.setting,
-            status_of(PREFIX + passed[id(found.setting)], engine, known)
-            if id(found.setting) in passed
-            else found.status,
-        )
+        (found.setting, statuses.get(id(found.setting), found.status))
         for found in options.classifications
     ]
 
 
-def _row(setting: Setting, status: Status) -> dict[str, Any]:
+def _row(setting: Setting, status: Status) -> dict[str, str]:
     return {
         "name": setting.name,
         "value": setting.shown,

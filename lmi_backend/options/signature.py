@@ -71,9 +71,10 @@ def _source(implementation: str) -> ArgumentSource | None:
 @functools.cache
 def recorded_signature(implementation: str) -> Signature | None:
     """Return what we noted about the version that we were tested with."""
-    if _source(implementation) is None:
+    file = _RECORDS / f"{implementation}.json"
+    if not file.is_file():
         return None
-    record = json.loads((_RECORDS / f"{implementation}.json").read_text(encoding="utf-8"))
+    record = json.loads(file.read_text(encoding="utf-8"))
     arguments = {name: Argument(*texts) for name, texts in record["arguments"].items()}
     return Signature(
         implementation, record["version"], MappingProxyType(arguments), is_recorded=True

@@ -8,10 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options.classification import status_of
-from lmi_backend.options.engine_spec import CUSTOM, implementation_of
-from lmi_backend.options.option import PREFIX
-from lmi_backend.options.signature import signature
+from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
@@ -146,11 +144,9 @@ def _handler_plan(
 
 def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:
     """Return what is handed to the engine as text; it has, or may have, such arguments."""
-    engine = options.choice.engine
-    known = signature(implementation_of(engine), python) if options.passthrough else None
     passed = {}
-    for name, setting in options.passthrough.items():
-        status = status_of(PREFIX + name, engine, known)
+    for name, status in classify_unknown(options, python).items():
+        setting = options.passthrough[name]
         if status.word == "refused":
             raise OptionError(
                 status.detail, option=setting.name, value=setting.shown, origin=setting.origin
