@@ -20,7 +20,7 @@ from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import SPECS, implementations
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import AnyOption
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.repository.tensors import Tensor
@@ -121,11 +121,11 @@ def _title(scope: str) -> str:
     return _TITLES.get(scope, scope.capitalize())
 
 
-def _scope(option: Option[Any]) -> str:
+def _scope(option: AnyOption) -> str:
     return option.scope
 
 
-def _option_row(option: Option[Any]) -> tuple[str, ...]:
+def _option_row(option: AnyOption) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import default_engine, implementation_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from lmi_backend.options.option import Option, StatusWord
+    from lmi_backend.options.option import AnyOption, StatusWord
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -103,7 +103,7 @@ def _arguments(implementation: str) -> Iterator[Row]:
             )
 
 
-def _row(option: Option[Any], engine: str) -> Row:
+def _row(option: AnyOption, engine: str) -> Row:
     status = option.status_under(engine)
     return Row(
         name=option.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS
 
@@ -129,7 +129,11 @@ class Option(Generic[T]):
         return f"only the {' and '.join(engines)} engine runs on them"
 
 
-def rows_in(module: ModuleType) -> Iterator[Option[Any]]:
+AnyOption: TypeAlias = Option[Any]
+"""A row, whatever its values are."""
+
+
+def rows_in(module: ModuleType) -> Iterator[AnyOption]:
     """Yield the rows that a module of the table declares, alone or in tuples, in their order."""
     for value in vars(module).values():
         if isinstance(value, Option):

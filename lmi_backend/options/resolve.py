@@ -12,7 +12,7 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
-from lmi_backend.options.option import PREFIX, Option, Status
+from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
@@ -43,11 +43,11 @@ class LmiOptions:
     def __getitem__(self, option: Option[T]) -> T:
         return cast("T", self.values.get(option.name, option.default))
 
-    def is_set(self, option: Option[Any]) -> bool:
+    def is_set(self, option: AnyOption) -> bool:
         """Tell whether the user set it."""
         return option.name in self.values
 
-    def error(self, option: Option[Any], problem: str) -> OptionError:
+    def error(self, option: AnyOption, problem: str) -> OptionError:
         """Build the error for a value that is well formed but cannot be used."""
         setting = self.settings.get(option.name)
         if setting is None:
@@ -207,7 +207,7 @@ class _Collector:
         else:
             self._classify(setting, Status("ignored", option.reason))
 
-    def _add_mapped(self, option: Option[Any], setting: Setting) -> None:
+    def _add_mapped(self, option: AnyOption, setting: Setting) -> None:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
@@ -240,7 +240,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _is_harmless(option: Option[Any], setting: Setting) -> bool:
+def _is_harmless(option: AnyOption, setting: Setting) -> bool:
     try:
         return option.kind.parse(setting.value.strip()) in option.harmless
     except ValueError:

@@ -10,7 +10,7 @@ from lmi_backend.options.table import OPTIONS, find_option
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import Implementation
-    from lmi_backend.options.option import Option
+    from lmi_backend.options.option import AnyOption
     from lmi_backend.plan.strategy import Degrees
 
 
@@ -56,7 +56,7 @@ def _sizes(implementation: Implementation, degrees: Degrees, max_running: int) -
     return {name: size for name, size in sizes.items() if name}
 
 
-def _add_default(arguments: _Arguments, option: Option[Any], reasons: list[str]) -> None:
+def _add_default(arguments: _Arguments, option: AnyOption, reasons: list[str]) -> None:
     if not arguments.options.is_set(option) and arguments.add(option, option.lmi_default):
         word = str(option.lmi_default).lower()
         reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
@@ -69,9 +69,9 @@ class _Arguments:
         self.options = options
         self.tree: dict[str, Any] = {}
         self._implementation = implementation
-        self._set_by: dict[tuple[str, ...], Option[Any]] = {}
+        self._set_by: dict[tuple[str, ...], AnyOption] = {}
 
-    def add(self, option: Option[Any], value: Any) -> bool:
+    def add(self, option: AnyOption, value: Any) -> bool:
         """Add an option's argument; return whether it has one."""
         path = option.argument_of(self._implementation)
         argument = option.convert(value)
@@ -89,7 +89,7 @@ class _Arguments:
             self._set(tuple(names), argument, option)
         return True
 
-    def _set(self, names: tuple[str, ...], value: Any, option: Option[Any]) -> None:
+    def _set(self, names: tuple[str, ...], value: Any, option: AnyOption) -> None:
         parent = self.tree
         for name in names[:-1]:
             parent = parent.setdefault(name, {})

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any
 
 from lmi_backend.options.engine_spec import SPECS
-from lmi_backend.options.option import Option, rows_in
+from lmi_backend.options.option import AnyOption, rows_in
 from lmi_backend.options.table import common, ended, server
 from lmi_backend.options.table.variables import VARIABLES
 
@@ -23,7 +22,7 @@ SPECS.update((module.SPEC.name, module.SPEC) for module in _ENGINES)
 ENGINES = tuple(SPECS)
 """What LMI's documents call backends, each with options of its own, and our echo."""
 
-OPTIONS: tuple[Option[Any], ...] = (
+OPTIONS: tuple[AnyOption, ...] = (
     *(row for module in (common, server, *_ENGINES) for row in rows_in(module)),
     *ended.rows(),
 )
@@ -42,8 +41,8 @@ CHOICE = frozenset(
 """Keys that choose the engine, and so the meaning of all others."""
 
 
-def _rows() -> dict[str, list[Option[Any]]]:
-    rows: dict[str, list[Option[Any]]] = {}
+def _rows() -> dict[str, list[AnyOption]]:
+    rows: dict[str, list[AnyOption]] = {}
     # The row for fewest engines first: it knows best.
     for option in sorted(OPTIONS, key=lambda option: len(option.engines)):
         for key in (option.name, *option.aliases):
@@ -51,11 +50,11 @@ def _rows() -> dict[str, list[Option[Any]]]:
     return rows
 
 
-KEYS: dict[str, list[Option[Any]]] = _rows()
+KEYS: dict[str, list[AnyOption]] = _rows()
 """Every key a properties file may hold, aliases included, with its rows."""
 
 
-def find_option(key: str, engine: str) -> Option[Any] | None:
+def find_option(key: str, engine: str) -> AnyOption | None:
     """Return the row of a key that speaks of an engine."""
     return next((option for option in KEYS.get(key, ()) if engine in option.engines), None)
 

@@ -6,11 +6,11 @@ user guide of 0.27.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from lmi_backend.options.engine_spec import EngineSpec
 from lmi_backend.options.kinds import BOOL, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import AnyOption, Option
 from lmi_backend.options.table import transformers
 
 SPEC: Final = EngineSpec(
@@ -28,7 +28,7 @@ SPEC: Final = EngineSpec(
     max_running=4,
 )
 
-MAX_TOKENS: Final[Option[Any]] = Option(
+MAX_TOKENS: Final[AnyOption] = Option(
     name="option.max_tokens",
     kind=whole(1),
     default=None,
@@ -36,7 +36,7 @@ MAX_TOKENS: Final[Option[Any]] = Option(
     engine_args={"transformers": "max_model_len"},
     help="Longest prompt plus answer, in tokens.",
 )
-LOW_CPU_MEM: Final[Option[Any]] = Option(
+LOW_CPU_MEM: Final[AnyOption] = Option(
     name="option.low_cpu_mem_usage",
     kind=BOOL,
     default=None,

@@ -5,10 +5,10 @@ Ignored: leaving it out changes no answer. Refused: the user would get something
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
-from lmi_backend.options.option import PREFIX, Option
+from lmi_backend.options.option import PREFIX, AnyOption, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -278,14 +278,14 @@ _SWITCHES = frozenset(
 """Refused options that are truth values: false asks for nothing."""
 
 
-def rows() -> tuple[Option[Any], ...]:
+def rows() -> tuple[AnyOption, ...]:
     """Return a row for each ended option."""
     return (*_rows("ignored", _IGNORED), *_rows("refused", _REFUSED))
 
 
 def _rows(
     status: Literal["ignored", "refused"], scopes: dict[str, dict[str, str]]
-) -> Iterator[Option[Any]]:
+) -> Iterator[AnyOption]:
     for scope, names in scopes.items():
         for name, reason in names.items():
             is_switch = name in _SWITCHES

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.options.engine_spec import Cache, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, float_type, whole
-from lmi_backend.options.option import Option, same
+from lmi_backend.options.option import AnyOption, Option, same
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,7 +115,7 @@ _ROWS_WITH_VARIABLE: tuple[tuple[_Row, str], ...] = (
 )
 
 
-def _option(row: _Row, *, variable: str = "", convert: Callable[[Any], Any] = same) -> Option[Any]:
+def _option(row: _Row, *, variable: str = "", convert: Callable[[Any], Any] = same) -> AnyOption:
     name, kind, argument, meaning = row
     return Option(
         name=f"option.{name}",

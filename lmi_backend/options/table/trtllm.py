@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import OptionError
 from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, number, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import AnyOption, Option
 
 if TYPE_CHECKING:
     from lmi_backend.options.resolve import LmiOptions
@@ -83,7 +83,7 @@ SPEC: Final = EngineSpec(
 )
 
 
-def _argument(name: str, kind: Kind[Any], argument: str, meaning: str, **more: Any) -> Option[Any]:
+def _argument(name: str, kind: Kind[Any], argument: str, meaning: str, **more: Any) -> AnyOption:
     return Option(
         name=f"option.{name}",
         kind=kind,
