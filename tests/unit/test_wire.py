@@ -26,7 +26,7 @@ from lmi_backend.schema.context import Context
 from lmi_backend.schema.reply import ParsedRequest
 from lmi_backend.schema.request import read_request
 
-FOLDER = Path(__file__).resolve().parents[2] / "wire"
+FOLDER = Path(__file__).resolve().parents[1] / "wire"
 FILES = sorted(FOLDER.glob("*.json"))
 
 

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.cli import serve
 from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS, RELEASES
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")
 TEXT = WRITTEN.replace("\\\n", " ")
 HEAD = re.sub(r"^# *", "", WRITTEN.partition("\nARG ")[0], flags=re.MULTILINE)

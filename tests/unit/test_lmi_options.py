@@ -20,7 +20,7 @@ from lmi_backend.options.table import ENGINES, KEYS, OPTIONS, VARIABLES, find_op
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 
-FILE = Path(__file__).resolve().parents[2] / "data" / "lmi_options.csv"
+FILE = Path(__file__).resolve().parents[1] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
     ROWS = list(csv.DictReader(lines))
 

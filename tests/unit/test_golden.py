@@ -2,7 +2,7 @@
 
 A case is a folder: what the user has (serving.properties, env.json, hardware.json, and config.json
 of the model where it is known), and what comes of it: plan.json and command.txt, how the first
-worker is started; or error.txt. config.pbtxt is the same for every model but for its name: once.
+worker is started; or error.txt.
 UPDATE_GOLDEN=1 makes the expected files anew.
 """
 
@@ -14,10 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.protobuf import text_format
-from tritonclient.grpc import model_config_pb2
 
-from lmi_backend import __version__
 from lmi_backend.cli.planning import parse_size
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
@@ -25,11 +22,9 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.pool.command import LaunchContext, worker_command
-from lmi_backend.repository.writer import render_config
 from lmi_backend.sizing.model_facts import read_model_facts
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
-CONFIG = GOLDEN.parent / "data" / "config.pbtxt"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
 MADE = ("plan.json", "command.txt", "error.txt")
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent))
@@ -84,12 +79,10 @@ def portable(text: str, folder: Path) -> str:
         (folder, "FOLDER"),
         (sys.executable, "PYTHON"),
         (MPIRUN, "MPIRUN"),
-        (__version__, "VERSION"),
     )
     for place, name in places:
         text = text.replace(str(place), f"<{name}>")
-    # The digest would only say once more that something differs.
-    return "".join(line for line in text.splitlines(keepends=True) if "# digest:" not in line)
+    return text
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -102,14 +95,6 @@ def test_a_folder_is_planned_and_written_as_reviewed(case: str, folder: Path) ->
             (GOLDEN / case / name).write_text(text, encoding="utf-8")
     expected = {name: GOLDEN / case / name for name in MADE if (GOLDEN / case / name).is_file()}
     assert made == {name: path.read_text(encoding="utf-8") for name, path in expected.items()}
-
-
-def test_the_config_of_a_model_is_written_as_reviewed(tmp_path: Path) -> None:
-    made = portable(render_config("MODEL"), tmp_path)
-    if os.environ.get("UPDATE_GOLDEN"):
-        CONFIG.write_text(made, encoding="utf-8")
-    assert made == CONFIG.read_text(encoding="utf-8")
-    text_format.Parse(made, model_config_pb2.ModelConfig())
 
 
 def test_there_are_enough_cases_and_each_starts_from_properties() -> None:

@@ -1,4 +1,4 @@
-"""The errors; named so because a module of the integration tests is called test_errors."""
+"""The tree of errors, and what each says."""
 
 import re
 

@@ -17,7 +17,7 @@ from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "migrating-from-lmi.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrating-from-lmi.md"
 EIGHT = Hardware(devices=tuple("01234567"), device_memory=80 << 30)
 FOLDER = Path("/opt/ml/model")
 LLAMA_8B = {

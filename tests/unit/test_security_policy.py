@@ -10,7 +10,7 @@ from lmi_backend.supervisor.triton_release import (
     release_name,
 )
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 SAID = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
 
 
