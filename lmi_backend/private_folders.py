@@ -105,7 +105,7 @@ def _claim(part: Path, name: str) -> None:
 def secure_caches(
     environment: Mapping[str, str], further: Mapping[str, str] = MappingProxyType({})
 ) -> None:
-    """Make sure of every cache that the variables of a worker name. See `secure_cache`.
+    """Do as `secure_cache` for every cache that the variables of a worker name.
 
     Args:
         environment: the variables.

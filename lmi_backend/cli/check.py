@@ -15,7 +15,7 @@ from lmi_backend.options import examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.option import Status
 from lmi_backend.plan import plan_model
-from lmi_backend.plan.planner import find_interpreter
+from lmi_backend.plan.model_source import find_interpreter
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.redaction import Redactor
 

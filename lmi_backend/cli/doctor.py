@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.arguments import add_ports, ports_of
 from lmi_backend.cli.doctor_machine import CheckResult, machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
 from lmi_backend.redaction import Redactor
-from lmi_backend.supervisor.ports import Ports
 
 if TYPE_CHECKING:
     import argparse
@@ -34,15 +34,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "paths", nargs="*", type=Path, metavar="PATH", help="LMI folders to look at as well"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--host", default="127.0.0.1", help="address for the ports (%(default)s)")
-    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
-    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
-    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    add_ports(parser, "address for the ports")
     parser.set_defaults(run=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    ports = ports_of(arguments)
     redact = Redactor(os.environ)
     results: list[CheckResult] = []
     models = (check for path in arguments.paths for check in model_checks(path))

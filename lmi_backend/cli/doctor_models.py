@@ -52,21 +52,21 @@ def model_checks(path: Path) -> list[Callable[[], CheckResult]]:
 
 
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
-    devices = "; ".join(",".join(group) or "CPU" for group in plan.device_groups)
+    devices = "; ".join(",".join(group) or "CPU" for group in plan.parallel.device_groups)
     notes = "; ".join(plan.notes)
-    found = f"{plan.what}, {plan.workers} worker(s) on {devices}"
-    if plan.mode == "mpi" and not plan.mpirun:
+    found = f"{plan.what}, {plan.parallel.workers} worker(s) on {devices}"
+    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
     return CheckResult(name, "warning" if notes else "ok", found, notes)
 
 
 def _weights(name: str, plan: EnginePlan) -> CheckResult:
     what = f"{name}: model"
-    folder = Path(plan.model)
-    if not plan.model:
+    folder = Path(plan.config.model)
+    if not plan.config.model:
         return CheckResult(what, "ok", "none is needed")
     if not folder.is_absolute():
-        return CheckResult(what, "ok", f"{plan.model}, fetched when it is loaded")
+        return CheckResult(what, "ok", f"{plan.config.model}, fetched when it is loaded")
     unreadable = [path for path in folder.glob("*") if not os.access(path, os.R_OK)]
     if not folder.is_dir() or unreadable:
         shown = ", ".join(map(str, unreadable[:3])) or folder
@@ -82,11 +82,11 @@ def _engine(name: str, plan: EnginePlan) -> CheckResult:
     library = implementation.library if implementation else ""
     if not library:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
-    is_there, said = _import(plan.python, library)
+    is_there, said = _import(plan.launch.python, library)
     if is_there:
-        return CheckResult(what, "ok", f"{library} {said}, {plan.python}")
+        return CheckResult(what, "ok", f"{library} {said}, {plan.launch.python}")
     advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"
-    return CheckResult(what, "error", f"{plan.python} cannot import {library}", advice)
+    return CheckResult(what, "error", f"{plan.launch.python} cannot import {library}", advice)
 
 
 def _engines(python: str | None) -> CheckResult:

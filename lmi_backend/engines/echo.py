@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lmi_backend import __version__
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

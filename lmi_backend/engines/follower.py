@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from lmi_backend import __version__
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 
 class Follower:

@@ -12,6 +12,7 @@ from lmi_backend.options.engine_spec import implementations
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import (
         DirectEngine,
         Engine,
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
         Sink,
     )
     from lmi_backend.generation import GenerateRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.options.engine_spec import Implementation
 
 

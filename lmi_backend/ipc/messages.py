@@ -14,11 +14,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from lmi_backend.engine_config import ClientSettings, EngineConfig
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -153,12 +154,8 @@ class Heartbeat(_Message, frozen=True):
 class Welcome(_Message, frozen=True):
     """First word of an endpoint to its client, and again when something of it changes."""
 
-    dialect: Literal["legacy", "async"]
-    output_formatter: str
-    tgi_compat: bool
+    clients: ClientSettings
     is_custom: bool
-    is_embedding: bool
-    normalize: bool
     adapters: list[str]
 
 

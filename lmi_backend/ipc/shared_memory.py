@@ -9,8 +9,7 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  that is where it is
-"""Where the regions of Triton, its stubs, ranks and vLLM are."""
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  where Linux has it
 
 
 def remove_shared_memory(group: str) -> None:

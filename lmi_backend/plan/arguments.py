@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import Implementation
     from lmi_backend.options.option import AnyOption
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.strategy import Degrees
 
 
@@ -18,8 +19,7 @@ def engine_arguments(
     options: LmiOptions,
     degrees: Degrees,
     max_running: int,
-    reasons: list[str],
-    notes: list[str],
+    why: Explanation,
 ) -> dict[str, Any]:
     """Return the typed arguments under the engine's own names.
 
@@ -34,10 +34,10 @@ def engine_arguments(
             arguments.add(option, options[option])
     for option in OPTIONS:
         if option.lmi_default is not None and option is find_option(option.name, engine):
-            _add_default(arguments, option, reasons)
+            _add_default(arguments, option, why)
     arguments.tree |= _sizes(implementation, degrees, max_running)
     if implementation.finish is not None:
-        implementation.finish(options, arguments.tree, reasons, notes)
+        implementation.finish(options, arguments.tree, why.reasons, why.notes)
     return arguments.tree
 
 
@@ -56,10 +56,10 @@ def _sizes(implementation: Implementation, degrees: Degrees, max_running: int) -
     return {name: size for name, size in sizes.items() if name}
 
 
-def _add_default(arguments: _Arguments, option: AnyOption, reasons: list[str]) -> None:
+def _add_default(arguments: _Arguments, option: AnyOption, why: Explanation) -> None:
     if not arguments.options.is_set(option) and arguments.add(option, option.lmi_default):
         word = str(option.lmi_default).lower()
-        reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
+        why.reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
 
 
 class _Arguments:

@@ -52,13 +52,13 @@ def refuse_unserved(plan: EnginePlan) -> None:
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
         message = f"{problem} {', '.join(sorted(known))} as option.rolling_batch"
         raise ConfigurationError(message)
-    if plan.mode == "mpi" and not plan.mpirun:
+    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         message = (
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
             "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
         )
         raise ConfigurationError(message)
     spans_nodes = plan.engine in known and known[plan.engine].ray_argument
-    if plan.nodes > 1 and plan.mode == "python" and not spans_nodes:
-        message = f"{plan.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
+    if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and not spans_nodes:
+        message = f"{plan.parallel.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
         raise ConfigurationError(message)

@@ -1,4 +1,4 @@
-"""Everything a server started from here has, found without knowing its process: for its end."""
+"""The processes, shared memory and files of a server, found even after its process has died."""
 
 from __future__ import annotations
 

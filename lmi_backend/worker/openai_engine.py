@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from lmi_backend.engines.registry import adapts
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.names import DEFAULT_MODEL
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.schema.openai.reading import (
     Body,
     adapter_of,
@@ -28,12 +28,14 @@ from lmi_backend.schema.openai.writing import (
     usage_of,
 )
 from lmi_backend.schema.parameters import read_json
+from lmi_backend.schema.values import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import TemplateEngine
-    from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
@@ -106,9 +108,9 @@ class OpenAiEngine:
         is_chat = call.path == _CHAT
         body = read_chat(text) if is_chat else read_completion(text)
         requests = [request async for request in self._requests(body)]
-        shown = [_shown(request.prompt) for request in requests for _ in range(body.n)]
+        shown = [prompt_text(request.prompt) for request in requests for _ in range(body.n)]
         writer = (ChatWriter if is_chat else CompletionWriter)(
-            body.model or DEFAULT_MODEL,
+            body.model or DEFAULT_MODEL_NAME,
             echo=shown if body.echo else (),
             wants_logprobs=body.logprobs is not None,
         )
@@ -137,7 +139,7 @@ class OpenAiEngine:
             )
 
     def _models(self) -> bytes:
-        names = [DEFAULT_MODEL, *self._adapters]
+        names = [DEFAULT_MODEL_NAME, *self._adapters]
         shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}
@@ -213,10 +215,6 @@ def _counts(answers: list[Delta], n: int) -> tuple[int, int]:
     """Return the tokens of all prompts, and of all answers."""
     prompt = sum(answer.num_prompt_tokens for answer in answers[::n])
     return prompt, sum(answer.num_tokens for answer in answers)
-
-
-def _shown(prompt: str | tuple[int, ...]) -> str:
-    return prompt if isinstance(prompt, str) else ""
 
 
 def _error(status: int, message: str, field: str = "") -> HttpChunk:

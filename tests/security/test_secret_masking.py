@@ -217,7 +217,7 @@ def test_no_command_line_has_a_value(tmp_path: Path) -> None:
 def test_the_users_handler_gets_the_values_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
     plan = _plan(tmp_path, f"option.rolling_batch=echo\n{FORMS['plain']}")
-    assert plan.properties["env"] == ENV
+    assert plan.config.properties["env"] == ENV
 
 
 @pytest.fixture

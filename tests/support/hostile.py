@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.fields import FIELDS
@@ -27,9 +28,9 @@ NAMES = (
 )  # fmt: skip
 CONTEXTS = (
     Context(),
-    Context(dialect="legacy", adapters=("a", "b")),
-    Context(tgi_compat=True, output_formatter="sse"),
-    Context(is_embedding=True),
+    Context(ClientSettings(dialect="legacy"), adapters=("a", "b")),
+    Context(ClientSettings(tgi_compat=True, output_formatter="sse")),
+    Context(ClientSettings(is_embedding=True)),
     Context(is_custom=True),
 )
 NAMES_WRITTEN, VALUES_WRITTEN = [*map(json.dumps, NAMES)], [*map(json.dumps, VALUES)]

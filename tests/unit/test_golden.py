@@ -67,8 +67,8 @@ def make(case: str, folder: Path) -> dict[str, str]:
 
 def first_command(plan: EnginePlan) -> str:
     """Return the words that start worker 0, one a line where they begin with a dash."""
-    address = f"{plan.hosts[0]}:40000" if plan.hosts else str(RUN / "0.sock")
-    place = LaunchContext(0, RUN, address, "token", 29400 if plan.processes > 1 else 0)
+    address = f"{plan.parallel.hosts[0]}:40000" if plan.parallel.hosts else str(RUN / "0.sock")
+    place = LaunchContext(0, RUN, address, "token", 29400 if plan.parallel.processes > 1 else 0)
     words = shlex.join(worker_command(plan, place, {}).argv)
     return words.replace(" -", "\n  -") + "\n"
 

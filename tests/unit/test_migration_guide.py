@@ -98,10 +98,10 @@ def starts(plan: EnginePlan) -> str:
 def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | None) -> None:
     options = block.options
     plan = make_plan(options, block.environment, EIGHT, facts)
-    assert (plan.engine, plan.mode, starts(plan)) == block.stated
+    assert (plan.engine, plan.parallel.mode, starts(plan)) == block.stated
     assert not [found for found in options.classifications if found.status.word == "refused"]
     asked = re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)
-    assert plan.tensor_parallel_degree == (8 if asked == ["max"] else int(*asked or [1]))
+    assert plan.parallel.tensor_parallel_degree == (8 if asked == ["max"] else int(*asked or [1]))
 
 
 def test_every_starter_has_both_forms() -> None:

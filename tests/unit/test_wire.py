@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import (
     Chunk,
@@ -30,11 +31,18 @@ FOLDER = Path(__file__).resolve().parents[1] / "wire"
 FILES = sorted(FOLDER.glob("*.json"))
 
 
+def context(case: dict[str, Any]) -> Context:
+    """Return what a case says of its model."""
+    given = dict(case.get("context", {}))
+    adapters, is_custom = given.pop("adapters", ()), given.pop("is_custom", False)
+    return Context(ClientSettings(**given), adapters, is_custom)
+
+
 def made(case: dict[str, Any]) -> dict[str, Any]:
     """Return what a case's request becomes."""
     rows = case.get("rows") or [case["inputs"]]
     try:
-        taken = read_request(rows, case.get("parameters", {}), Context(**case.get("context", {})))
+        taken = read_request(rows, case.get("parameters", {}), context(case))
         answer: dict[str, Any] = {"work": work(taken)}
         if taken.dropped:
             answer["dropped"] = list(taken.dropped)

@@ -6,10 +6,11 @@ import asyncio
 
 import transformers
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.follower import Follower
 from lmi_backend.engines.transformers.batched import ContinuousBatch
 from lmi_backend.engines.transformers.loading import load
-from lmi_backend.ipc.engine import Capabilities, EngineConfig
+from lmi_backend.ipc.engine import Capabilities
 
 
 class TransformersFollower(Follower):

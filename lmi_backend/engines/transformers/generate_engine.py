@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.chat import chat_ids
 from lmi_backend.engines.transformers.loaded import Batch, Loaded, NoAdapters
 from lmi_backend.engines.transformers.sampling import (
@@ -18,7 +19,7 @@ from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.engines.transformers.steps import Answer, Step
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable

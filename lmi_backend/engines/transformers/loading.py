@@ -21,7 +21,7 @@ from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
 
 if TYPE_CHECKING:
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 _DTYPES: Final = {
     "float32": torch.float32,

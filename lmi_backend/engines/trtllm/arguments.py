@@ -11,7 +11,7 @@ from lmi_backend.engines.trtllm import compat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 
 def llm_arguments(config: EngineConfig, adapters: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:

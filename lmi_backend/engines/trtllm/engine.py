@@ -8,6 +8,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.chat import chat_ids
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
@@ -21,7 +22,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
 
 if TYPE_CHECKING:
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 
 def engine_args(config: EngineConfig) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import psutil
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.adapters import Adapters
 from lmi_backend.engines.vllm.arguments import engine_args
@@ -30,7 +31,7 @@ from lmi_backend.errors import (
     RequestError,
 )
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:

@@ -8,12 +8,13 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.follower import Follower
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.arguments import engine_args
 from lmi_backend.engines.vllm.lockstep import follow
 from lmi_backend.errors import ConfigurationError, EngineDeadError
-from lmi_backend.ipc.engine import Capabilities, EngineConfig
+from lmi_backend.ipc.engine import Capabilities
 
 _log = logging.getLogger(__name__)
 

@@ -19,15 +19,15 @@ from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpChunk
-from lmi_backend.names import DEFAULT_MODEL
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.vllm.adapters import Adapters
     from lmi_backend.generation import HttpRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
         setattr(arguments, name, value)
-    names = arguments.served_model_name or [DEFAULT_MODEL]
+    names = arguments.served_model_name or [DEFAULT_MODEL_NAME]
     arguments.served_model_name = [names] if isinstance(names, str) else list(names)
     if plugin := getattr(arguments, "tool_parser_plugin", ""):
         server.import_tool_parser(plugin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.names import DEFAULT_MODEL
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import (
     BOOL,
@@ -199,7 +199,7 @@ ENFORCE_EAGER: Final = Option(
 SERVED_MODEL_NAME: Final = Option(
     name="option.served_model_name",
     kind=ITEMS,
-    default=[DEFAULT_MODEL],
+    default=[DEFAULT_MODEL_NAME],
     scope="vllm",
     engine_args={"vllm": "served_model_name"},
     help="Names of the model in OpenAI bodies.",

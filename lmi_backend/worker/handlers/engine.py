@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,9 +29,9 @@ from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import Engine
     from lmi_backend.generation import GenerateRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.schema.reply import ParsedRequest
     from lmi_backend.worker.handlers.custom_code import Function
 
@@ -51,12 +52,9 @@ class CustomEngine:
         self._code = CustomCode()
         self._of_adapters: dict[str, CustomCode] = {}
         self._runner: HandlerRunner | None = None
-        self._context = Context(
-            dialect=config.dialect,
-            output_formatter=config.output_formatter,
-            tgi_compat=config.tgi_compat,
-            adapters=config.adapters.keys(),
-        )
+        # What formatters leave to the engine is read as a request for text.
+        clients = replace(config.clients, is_embedding=False)
+        self._context = Context(clients, config.adapters.keys())
 
     async def start(self) -> Capabilities:
         """See `Engine`. The user's code comes first: its mistakes show at once."""

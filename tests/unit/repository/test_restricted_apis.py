@@ -7,7 +7,6 @@ from lmi_backend.repository.restricted_apis import (
     NOT_FOR_CLIENTS,
     Restriction,
     exposures,
-    grpc_metadata,
     headers_for,
 )
 
@@ -25,7 +24,6 @@ def test_who_has_the_key_is_told_what_to_send() -> None:
     # A key may hold what separates it from the header.
     assert headers_for("trace", arguments) == CLOSED.headers == {HEADER: "k=1"}
     assert headers_for("inference", arguments) == {}
-    assert grpc_metadata(CLOSED.headers) == [(f"triton-grpc-protocol-{HEADER}", "k=1")]
 
 
 def test_nothing_to_restrict_is_no_argument() -> None:

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.schema.context import Context
@@ -14,7 +15,7 @@ from lmi_backend.schema.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 def read(
     inputs: dict[str, list[Any]], dialect: Any = "legacy", **parameters: Any
 ) -> tuple[GenerateRequest, Any]:
-    taken = read_request([inputs], parameters, Context(dialect=dialect))
+    taken = read_request([inputs], parameters, Context(ClientSettings(dialect=dialect)))
     assert isinstance(taken.work, tuple)
     return taken.work[0], taken.reply
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from lmi_backend.errors import CancelledError, DeadlineError, LmiError
-from lmi_backend.serving.cancellation import CancellationWatch
+from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.request_state import RequestState
 from tests.support.waiting import wait_for
 
@@ -37,17 +37,17 @@ def watched(*states: RequestState) -> Iterator[dict[int, LmiError]]:
     ended: dict[int, LmiError] = {}
 
     def open_states() -> list[RequestState]:
-        return [state for state in states if state.number not in ended]
+        return [state for state in states if state.id not in ended]
 
-    watch = CancellationWatch(
-        open_states, lambda state, error: ended.setdefault(state.number, error) and None
+    poller = CancellationPoller(
+        open_states, lambda state, error: ended.setdefault(state.id, error) and None
     )
-    watch.start()
-    watch.wake()
+    poller.start()
+    poller.wake()
     yield ended
-    watch.stop()
-    watch.join(5)
-    assert not watch.is_alive()
+    poller.stop()
+    poller.join(5)
+    assert not poller.is_alive()
 
 
 def test_a_client_that_went_is_cancelled_and_another_is_not() -> None:
@@ -73,7 +73,7 @@ def test_one_that_cannot_be_asked_does_not_end_the_watch(
     with watched(request(1, Client(broken=True)), request(2, Client(gone=True))) as ended:
         wait_for(lambda: 2 in ended)
     assert ended.keys() == {2}
-    assert "request 1: cannot be looked after" in caplog.text
+    assert "request 1: cannot be asked whether it is cancelled" in caplog.text
 
 
 def test_questions_come_a_few_at_a_time() -> None:
@@ -93,11 +93,11 @@ def test_without_requests_it_sleeps() -> None:
         looked.set()
         return []
 
-    watch = CancellationWatch(open_states, lambda state, error: None)
-    watch.start()
+    poller = CancellationPoller(open_states, lambda state, error: None)
+    poller.start()
     assert not looked.wait(0.1)
-    watch.wake()
+    poller.wake()
     assert looked.wait(5)
-    watch.stop()
-    watch.join(5)
-    assert not watch.is_alive()
+    poller.stop()
+    poller.join(5)
+    assert not poller.is_alive()

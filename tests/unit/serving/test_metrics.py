@@ -3,7 +3,13 @@
 from lmi_backend.generation import Delta
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
-from lmi_backend.serving.metrics import FAMILIES, HISTOGRAM, figures, histograms, series_names
+from lmi_backend.serving.metrics import (
+    FAMILIES,
+    HISTOGRAM,
+    gauges_and_counters,
+    histograms,
+    series_names,
+)
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
@@ -24,12 +30,12 @@ def snapshot(waiting: int = 0, workers: list[WorkerStats] = WORKERS) -> StatsSna
 
 def test_every_family_has_series_and_every_series_a_family() -> None:
     now = snapshot()
-    made = {name for name, _ in figures("m", now) | histograms("m", now)}
+    made = {name for name, _ in gauges_and_counters("m", now) | histograms("m", now)}
     assert made == {series for name in FAMILIES for series in series_names(name)}
 
 
 def test_a_request_is_counted_by_how_it_ended() -> None:
-    series = figures("m", snapshot())
+    series = gauges_and_counters("m", snapshot())
     own = (("model", "m"),)
     assert series["lmi_requests_total", (*own, ("outcome", "stop"))] == 1
     assert series["lmi_responses_total", own] == 2
@@ -38,7 +44,7 @@ def test_a_request_is_counted_by_how_it_ended() -> None:
 
 
 def test_a_worker_has_its_number() -> None:
-    series = figures("m", snapshot())
+    series = gauges_and_counters("m", snapshot())
     first, second = ((("model", "m"), ("worker", worker)) for worker in "01")
     assert (series["lmi_worker_ready", first], series["lmi_worker_ready", second]) == (1, 0)
     assert series["lmi_worker_requests_total", first] == 7
@@ -49,12 +55,15 @@ def test_a_worker_has_its_number() -> None:
 
 
 def test_each_worker_has_its_share_of_what_waits_for_any() -> None:
-    series = figures("m", snapshot(waiting=5))
+    series = gauges_and_counters("m", snapshot(waiting=5))
     waiting = [v for (name, _), v in series.items() if name == "lmi_engine_requests_waiting"]
     # One waits in the first engine, five for either.
     assert waiting == [1 + 3, 2]
     assert (
-        figures("m", snapshot(waiting=5, workers=[]))["lmi_requests_open", (("model", "m"),)] == 0
+        gauges_and_counters("m", snapshot(waiting=5, workers=[]))[
+            "lmi_requests_open", (("model", "m"),)
+        ]
+        == 0
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import EngineConfig
 from lmi_backend.worker.handlers.engine import CustomEngine
 
 FORMATTERS = """

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.generation import HttpChunk
-from lmi_backend.schema.legacy_chat import LegacyChatReply
+from lmi_backend.schema.body_reply import LegacyChatReply
 
 
 def answered(*data: str) -> list[Any]:

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from lmi_backend.supervisor.backoff import Backoff
+from lmi_backend.supervisor.reloading import Backoff
 
 
 @pytest.fixture

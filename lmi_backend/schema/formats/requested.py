@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedAnswer:
     """What an LMI body asked of its answer.
 
     Answers are counted as in `Delta.index`: `n` to the first prompt, then those to the next.
