@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
@@ -98,7 +99,7 @@ def _handler_plan(
     devices = cut_devices(options, hardware, degree, why)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
-        engine="custom",
+        engine=CUSTOM,
         config=engine_config(options, sources, {}, {}, why),
         launch=_launch(options, sources.python),
         parallel=replace(parallel, device_groups=devices),

@@ -60,6 +60,7 @@ FOLDERS = {
     "plan": ALL,
     "fetch": ALL,
     "repository": ALL,
+    "engine_config": ALL,
     "errors": ALL,
     "names": ALL,
     "printable": ALL,

@@ -2,8 +2,9 @@
 
 from collections.abc import AsyncGenerator
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 
 class ReverseEngine:
