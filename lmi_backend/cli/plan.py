@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor, shown
-from lmi_backend.sizing.memory import human_bytes
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     import argparse

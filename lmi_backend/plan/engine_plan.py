@@ -12,7 +12,7 @@ from lmi_backend.redaction import secrets_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lmi_backend.options.engine_choice import Mode
+    from lmi_backend.options.engine_spec import Mode
     from lmi_backend.sizing.memory import MemoryEstimate
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import vllm
+from lmi_backend.options.table import lora
 from lmi_backend.plan.custom import CustomFile, find_custom
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
         OptionError: `option.model_id` cannot be a model.
         PlanError: there is no model in the folder either.
     """
-    if options.choice.engine == "echo":
+    if not options.choice.spec.implementation.needs_model:
         return ""
     model_id = options[opt.MODEL_ID]
     if not model_id and custom is not None and custom.replaces_engine:
@@ -104,9 +104,9 @@ def _local_or_hub(options: LmiOptions, model_id: str) -> str:
 
 def find_adapters(options: LmiOptions) -> dict[str, str]:
     """Return name and folder of each LoRA adapter; none when LoRA is off."""
-    if not options[vllm.ENABLE_LORA]:
+    if not options[lora.ENABLE_LORA]:
         return {}
-    folder = options.folder / options[vllm.ADAPTERS]
+    folder = options.folder / options[lora.ADAPTERS]
     return {
         config.parent.name: str(config.parent.resolve())
         for config in sorted(folder.glob("*/adapter_config.json"))
@@ -119,11 +119,11 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
     Raises:
         OptionError: one does not exist.
     """
-    if not options[vllm.ENABLE_LORA]:
+    if not options[lora.ENABLE_LORA]:
         return ()
-    own: str = options[vllm.ADAPTERS]
-    further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
+    own: str = options[lora.ADAPTERS]
+    further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
         if not (options.folder / root).is_dir():
-            raise options.error(vllm.ADAPTER_ROOTS, f"names {root}, which is not a folder")
+            raise options.error(lora.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options.option import PREFIX, adapter_of
+from lmi_backend.errors import OptionError
+from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.clients import GENERATION, engine_config
+from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.model_source import find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.signature import signature
+from lmi_backend.plan.refusals import refuse_options
 from lmi_backend.plan.strategy import Degrees, Strategy
-from lmi_backend.plan.verdict import status_of
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 
 if TYPE_CHECKING:
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.model_source import Sources
     from lmi_backend.sizing.model_facts import ModelFacts
-
-_DEEPSPEED_SLOTS = 4
-_T5 = frozenset(f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5"))
-"""LMI-Dist served these; vLLM itself never has."""
 
 
 def make_plan(
@@ -51,13 +47,13 @@ def make_plan(
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    _refuse_what_is_not_served(options, facts)
+    refuse_options(options, facts)
     sources = sources or find_sources(options, environment)
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources.custom, sources)
     why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
-    why.notes.extend(str(each) for each in options.findings if each.status.word == "ignored")
+    why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
@@ -72,7 +68,7 @@ def make_plan(
     arguments |= executor(options, parallel.nodes, why)
     devices = cut_devices(options, hardware, size, why)
     return EnginePlan(
-        engine=adapter_of(options.choice.engine),
+        engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
         launch=launch,
         parallel=replace(parallel, device_groups=devices),
@@ -103,7 +99,7 @@ def _handler_plan(
     devices = cut_devices(options, hardware, degree, why)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
-        engine="custom",
+        engine=CUSTOM,
         config=engine_config(options, sources, {}, {}, why),
         launch=_launch(options, sources.python),
         parallel=replace(parallel, device_groups=devices),
@@ -147,29 +143,11 @@ def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
     return said
 
 
-def _refuse_what_is_not_served(options: LmiOptions, facts: ModelFacts | None) -> None:
-    adapter = adapter_of(options.choice.engine)
-    if adapter == "vllm" and facts is not None and facts.architecture in _T5:
-        message = (
-            f"{facts.architecture} is not served by vLLM; option.rolling_batch=disable serves it "
-            "on Transformers"
-        )
-        raise PlanError(message)
-    if options[opt.TASK] not in GENERATION and adapter != "vllm":
-        raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
-    is_split = adapter == "neuronx" or (adapter == "transformers" and options.choice.mode == "mpi")
-    if is_split and options[opt.PIPELINE_PARALLEL_DEGREE] > 1:
-        problem = f"is not served by {adapter}, which splits layers only"
-        raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
-
-
 def _passthrough(options: LmiOptions, python: str, why: Explanation) -> dict[str, str]:
     """Return what is handed to the engine as text; it has, or may have, such arguments."""
-    engine = options.choice.engine
-    known = signature(adapter_of(engine), python) if options.passthrough else None
     passed = {}
-    for name, setting in options.passthrough.items():
-        status = status_of(PREFIX + name, engine, known)
+    for name, status in classify_unknown(options, python).items():
+        setting = options.passthrough[name]
         if status.word == "refused":
             raise OptionError(
                 status.detail, option=setting.name, value=setting.shown, origin=setting.origin
@@ -197,9 +175,10 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
         batch = options[srv.BATCH_SIZE]
         why.reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
         return batch
-    if options.choice.engine == "deepspeed":
-        why.reasons.append(f"{_DEEPSPEED_SLOTS} requests at once: LMI's default for DeepSpeed")
-        return _DEEPSPEED_SLOTS
+    spec = options.choice.spec
+    if spec.max_running:
+        why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
+        return spec.max_running
     return opt.MAX_ROLLING_BATCH_SIZE.default
 
 

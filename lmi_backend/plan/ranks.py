@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Parallel
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 _LEADER: Final = "DJL_LEADER_ADDR"
 _WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
-_EXECUTOR: Final = "distributed_executor_backend"
 
 
 def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -125,17 +123,13 @@ def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, 
 
 
 def executor(options: LmiOptions, nodes: int, why: Explanation) -> dict[str, str]:
-    """Return the argument by which vLLM in Python mode spans several nodes: over Ray."""
-    is_vllm = adapter_of(options.choice.engine) == "vllm"
-    if (
-        nodes == 1
-        or not is_vllm
-        or options.choice.mode == "mpi"
-        or _EXECUTOR in options.passthrough
-    ):
+    """Return the argument by which an engine in Python mode spans several nodes: over Ray."""
+    argument = options.choice.spec.implementation.ray_argument
+    is_alone = nodes == 1 or options.choice.mode == "mpi"
+    if is_alone or not argument or argument in options.passthrough:
         return {}
     why.reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
-    return {_EXECUTOR: "ray"}
+    return {argument: "ray"}
 
 
 def find_mpirun(environment: Mapping[str, str]) -> str:

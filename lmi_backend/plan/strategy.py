@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.errors import OptionError
     from lmi_backend.options import LmiOptions
+    from lmi_backend.options.engine_spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
     from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
@@ -68,9 +69,13 @@ class Strategy:
         if is_set and asked != "max":
             return self._check(self._given(int(asked)))
         # LMI's guide: 1 for its vLLM images, max for the TensorRT-LLM one.
-        if not is_set and self._measured and self.options.choice.engine != "trtllm":
+        if not is_set and self._measured and not self._spec.why_all_devices:
             return self._smallest(self._measured)
         return self._check(self._all(is_set))
+
+    @property
+    def _spec(self) -> EngineSpec:
+        return self.options.choice.spec
 
     @property
     def _facts(self) -> ModelFacts | None:
@@ -101,10 +106,10 @@ class Strategy:
             f"tensor parallel degree {tensor}: no device is visible, {word} asked"
         )
         self._check_heads(tensor)
-        if self._pipeline > 1 and adapter_of(self.options.choice.engine) == "vllm":
+        if self._pipeline > 1 and (problem := self._spec.implementation.cpu_pipeline):
             self.why.notes.append(
-                f"pipeline parallel degree {self._pipeline} on the CPU: vLLM 0.32 dies with the "
-                "first request; use option.tensor_parallel_degree"
+                f"pipeline parallel degree {self._pipeline} on the CPU: {problem}; use "
+                "option.tensor_parallel_degree"
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
@@ -171,9 +176,8 @@ class Strategy:
         return limit % degree == 0 and pipeline * (limit // degree) <= layers
 
     def _why_all(self) -> str:
-        if self.options.choice.engine == "trtllm":
-            return "max is the default of LMI's guide for TensorRT-LLM"
-        return "the size of the model or of the devices is not known"
+        unknown = "the size of the model or of the devices is not known"
+        return self._spec.why_all_devices or unknown
 
     def _smallest(self, capacity: Capacity) -> Degrees:
         """Climb the ladder to the fewest devices that hold the model and one long sequence."""

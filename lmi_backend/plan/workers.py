@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.table import lora
 from lmi_backend.options.table import server as srv
-from lmi_backend.options.table import vllm
-from lmi_backend.plan.hardware import MIB
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
@@ -63,7 +63,7 @@ def cut_devices(
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
     copies = min(len(devices) // size, options[most] or len(devices))
-    if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(least):
+    if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
         why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
     if options[least] > copies:
@@ -97,6 +97,7 @@ def check_memory(options: LmiOptions, hardware: Hardware) -> None:
 
 def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:
     """Return the option that bounds workers on this kind of device: its own, else the general."""
-    own = _BY_KIND["nc" if options.choice.engine == "neuronx" else kind][side]
+    device = options.choice.spec.implementation.device
+    own = _BY_KIND[kind if device == "gpu" else device][side]
     general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[side]
     return own if options.is_set(own) else general

@@ -14,6 +14,7 @@ from lmi_backend.ipc.environment import (
     SAFE_PATH_VARIABLE,
     TOKEN_VARIABLE,
 )
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
@@ -127,7 +128,7 @@ def _own_environment(
         }
         | _open_mpi(plan, context)
         | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
-        | _neuron_cores(plan, context.index)
+        | _engine_variables(plan, context.index)
         | dict(plan.launch.environment)
     )
 
@@ -167,16 +168,12 @@ def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
     return dict.fromkeys(names, str(context.folder))
 
 
-def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:
-    """Return the Neuron cores of a worker, and two threads for each, as LMI has it."""
-    if plan.engine != "neuronx":
+def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
+    """Return what the engine must be told of the devices of a worker."""
+    implementation = implementations().get(plan.engine)
+    if implementation is None or implementation.core_variables is None:
         return {}
-    cores = plan.parallel.tensor_parallel_degree
-    first = index * cores
-    return {
-        "NEURON_RT_VISIBLE_CORES": f"{first}-{first + cores - 1}",
-        "OMP_NUM_THREADS": str(2 * cores),
-    }
+    return implementation.core_variables(index, plan.parallel.tensor_parallel_degree)
 
 
 def _join(first: str, rest: str) -> str:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.engines.registry import CUSTOM
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -23,6 +22,7 @@ from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import BACKLOG, Handshakes
+from lmi_backend.options.engine_spec import CUSTOM, implementations
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause
@@ -64,7 +64,7 @@ def start_worker(
         port = _free_port() if plan.parallel.processes > 1 else 0
         context = LaunchContext(index, folder, address, token, port)
         command = worker_command(plan, context, os.environ)
-        secure_caches(command.environment, plan.engine)
+        secure_caches(command.environment, _default_caches(plan, command.environment))
         process = WorkerProcess(command, on_line)
         start = _Start(plan, process, time.monotonic() + plan.launch.load_timeout, is_cancelled)
         connections: dict[int, Connection] = {}
@@ -157,6 +157,13 @@ class _Start:
         lines = self.process.last_lines()
         message = f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}"
         raise WorkerStartError(message)
+
+
+def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return owner and folder of what the engine keeps where no variable says otherwise."""
+    implementation = implementations().get(plan.engine)
+    cache = implementation.cache if implementation else None
+    return {} if cache is None or environment.get(cache.variable) else {cache.owner: cache.default}
 
 
 @contextmanager

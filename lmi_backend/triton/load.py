@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.pool.pool import Pool
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lmi_backend.engines.protocol import TemplateEngine
-from lmi_backend.engines.registry import CUSTOM, create_engine, create_follower
+from lmi_backend.engines.registry import create_engine, create_follower
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
     ConfigurationError,
@@ -26,6 +26,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.hang import HangDetector
 

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from lmi_backend.plan.signature import installed_signature
+from lmi_backend.options.signature import installed_signature
 from tests.support.places import ENGINE_PYTHON, ROOT
 
 
@@ -19,5 +19,5 @@ def test_the_static_reading_is_that_of_the_installed_vllm(tmp_path: Path) -> Non
     assert list(found.arguments) == list(today["arguments"])
     assert found.version == today["version"]
     assert today["arguments"]["gpu_memory_utilization"] == ["float", "0.92"]
-    recorded = ROOT / "lmi_backend" / "plan" / "signatures" / "vllm.json"
+    recorded = ROOT / "lmi_backend" / "options" / "signatures" / "vllm.json"
     assert today == json.loads(recorded.read_text(encoding="utf-8")), "record_signature.py vllm"

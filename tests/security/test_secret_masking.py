@@ -13,10 +13,10 @@ import pytest
 
 from lmi_backend.cli.main import main
 from lmi_backend.options import OPTIONS, load_options
+from lmi_backend.options.signature import signature
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.plan.signature import signature
 from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_command
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked

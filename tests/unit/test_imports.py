@@ -49,7 +49,6 @@ FOLDERS = {
     "worker": WORKERS,
     PROVIDED: ("handler's worker",),
     "engines": WORKERS,
-    "engines/registry": ("command line", *SERVER),
     "engines/vllm": ("vLLM's worker",),
     "engines/transformers": ("Transformers' worker",),
     "engines/trtllm": ("TensorRT-LLM's worker",),
@@ -68,6 +67,7 @@ FOLDERS = {
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
+    "units": ALL,
 }
 
 PROBE = """

@@ -10,14 +10,15 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import resolve_options
-from lmi_backend.options.option import ENGINES, Option, adapter_of
+from lmi_backend.options.classification import status_of
+from lmi_backend.options.engine_spec import implementation_of
+from lmi_backend.options.option import Option
 from lmi_backend.options.properties import Property
+from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.sources import prefixed
-from lmi_backend.options.table import KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.options.table import ENGINES, KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.plan.signature import recorded_signature
-from lmi_backend.plan.verdict import status_of
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
@@ -69,7 +70,7 @@ def test_the_list_is_whole() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_option_has_one_fate(engine: str) -> None:
-    signature = recorded_signature(adapter_of(engine))
+    signature = recorded_signature(implementation_of(engine))
     for key, of in cases():
         if of != engine or key.startswith("env:") or "*" in key:
             continue

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migrating-from-lmi.md"
@@ -99,7 +99,7 @@ def test_a_block_becomes_what_the_page_says(block: Block, facts: ModelFacts | No
     options = block.options
     plan = make_plan(options, block.environment, EIGHT, facts)
     assert (plan.engine, plan.parallel.mode, starts(plan)) == block.stated
-    assert not [found for found in options.findings if found.status.word == "refused"]
+    assert not [found for found in options.classifications if found.status.word == "refused"]
     asked = re.findall(r"(?i)tensor_parallel_degree=(\w+)", block.text)
     assert plan.parallel.tensor_parallel_degree == (8 if asked == ["max"] else int(*asked or [1]))
 

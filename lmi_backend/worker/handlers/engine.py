@@ -20,6 +20,7 @@ from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.schema.body import read_body
 from lmi_backend.schema.context import Context
 from lmi_backend.worker.handlers import formatters
@@ -65,7 +66,7 @@ class CustomEngine(Engine):
         for name, folder in self._config.adapters.items():
             if (own := Path(folder) / "model.py").is_file():
                 self._adapter_code[name] = load_custom_code(own)
-        capabilities = Capabilities("custom", __version__, 0)
+        capabilities = Capabilities(CUSTOM, __version__, 0)
         if self._inner is not None:
             capabilities = await self._inner.start()
         if self._code.handler is not None:

@@ -22,7 +22,7 @@ def _ports(count: int = 3) -> list[int]:
 
 
 def _doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
-    """Return the exit status, and each finding by what was looked at."""
+    """Return the exit status, and each result by what was looked at."""
     ports = dict(zip(("--http-port", "--grpc-port", "--metrics-port"), _ports(), strict=True))
     options = [str(word) for pair in ports.items() for word in pair]
     status = main(["doctor", "--json", *options, *words])
@@ -97,6 +97,6 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
         (doctor_machine._mpirun, "Open MPI"),
         (doctor_machine._gpus, "driver"),
     ):
-        finding = check()
-        assert finding.status != "ok"
-        assert word in finding.advice
+        result = check()
+        assert result.status != "ok"
+        assert word in result.advice

@@ -5,8 +5,8 @@ from typing import Literal
 
 import pytest
 
-from lmi_backend.plan import signature as module
-from lmi_backend.plan.signature import (
+from lmi_backend.options import signature as module
+from lmi_backend.options.signature import (
     REQUIRED,
     TEXT_LIMIT,
     Argument,
@@ -124,7 +124,7 @@ def test_recorded(engine, version, known):
     texts = [text for one in found.arguments.values() for text in (one.type, one.default)]
     assert max(map(len, texts)) <= TEXT_LIMIT
     assert not [text for text in texts if "\n" in text or " at 0x" in text or not text]
-    path = ROOT / "lmi_backend" / "plan" / "signatures" / f"{engine}.json"
+    path = ROOT / "lmi_backend" / "options" / "signatures" / f"{engine}.json"
     assert len(path.read_text(encoding="utf-8").splitlines()) == len(found.arguments) + 6
 
 

