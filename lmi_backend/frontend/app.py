@@ -23,6 +23,7 @@ from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
+from lmi_backend.frontend.relay import CLIENT_LEFT
 from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
 
@@ -37,7 +38,6 @@ _log = logging.getLogger(__name__)
 _Answer = Callable[["Exchange"], Awaitable[None]]
 _Fail = Callable[[LmiError], "Failure"]
 _Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
-_LEFT: Final = 499
 _PRINTABLE_ID: Final = 128
 
 
@@ -122,7 +122,7 @@ class FrontEnd:
         try:
             await self._answer(service, exchange)
         except ClientGoneError:
-            exchange.status = _LEFT
+            exchange.status = CLIENT_LEFT
         except LmiError as error:
             await self._fail(exchange, service.failure_of(error))
         except Exception:  # noqa: BLE001  one request must not end the others

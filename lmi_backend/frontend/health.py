@@ -37,7 +37,7 @@ class Health:
 
     async def version(self, exchange: Exchange) -> None:
         """Say which engine answers."""
-        said = [model.welcome for model in self._models.all()]
+        said = [model.info for model in self._models.all()]
         body = {"version": said[0].version if said else __version__, "lmi_backend": __version__}
         await exchange.respond(200, msgspec.json.encode(body), _JSON)
 

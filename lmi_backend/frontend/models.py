@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from lmi_backend.engine_config import ModelInfo
     from lmi_backend.ipc import messages as msg
 
 _log = logging.getLogger(__name__)
@@ -34,29 +35,25 @@ class Model:
     welcome: msg.Welcome
 
     @property
+    def info(self) -> ModelInfo:
+        """What it is."""
+        return self.welcome.model
+
+    @property
     def name(self) -> str:
         """What Triton calls it."""
-        return self.welcome.model
+        return self.welcome.model.name
 
     @property
     def context(self) -> Context:
         """How its clients' bodies are read now."""
         said = self.welcome
-        return Context(
-            dialect=said.dialect,
-            output_formatter=said.output_formatter,
-            tgi_compat=said.tgi_compat,
-            is_custom=said.is_custom,
-            is_embedding=said.is_embedding,
-            normalize=said.normalize,
-            adapters=tuple(said.adapters),
-        )
+        return Context(said.clients, tuple(said.adapters), said.is_custom)
 
     @property
     def names(self) -> tuple[str, ...]:
         """All names by which a client may ask for it; LoRA adapters last."""
-        own = (self.welcome.model, *self.welcome.served_names)
-        return tuple(dict.fromkeys((*own, *self.welcome.adapters)))
+        return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.welcome.adapters)))
 
 
 class Models:
@@ -157,7 +154,7 @@ class Models:
 
     def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self._models:
-            _log.info("model %s is there", welcome.model)
+            _log.info("model %s is there", welcome.model.name)
         self._models[path] = Model(connection, welcome)
         self._index()
 

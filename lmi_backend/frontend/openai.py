@@ -155,9 +155,9 @@ def _headers(exchange: Exchange) -> dict[str, str]:
 
 def _cards(model: Model) -> list[dict[str, Any]]:
     """Return what vLLM's server says of a model: its names, then its LoRA adapters."""
-    said = model.welcome
+    said = model.info
     common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
-    own = dict.fromkeys((said.model, *said.served_names))
+    own = dict.fromkeys((said.name, *said.served_names))
     cards = [
         {
             "id": name,
@@ -169,8 +169,8 @@ def _cards(model: Model) -> list[dict[str, Any]]:
         for name in own
     ]
     cards += [
-        {"id": name, **common, "root": name, "parent": said.model, "max_model_len": None}
-        for name in said.adapters
+        {"id": name, **common, "root": name, "parent": said.name, "max_model_len": None}
+        for name in model.welcome.adapters
     ]
     return cards
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
 
+CLIENT_LEFT: Final = 499
+"""Status in the log of a request whose client left; nobody gets it."""
 _DONE: Final = b"data: [DONE]\n\n"
 # Of one connection; an application's answer may not say them.
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
@@ -132,28 +134,35 @@ async def _send(
     try:
         while not form.is_over:
             chunks = await answer.read()
-            for chunk in chunks:
-                exchange.num_tokens += chunk.num_tokens
-                exchange.num_prompt_tokens = max(
-                    exchange.num_prompt_tokens, chunk.num_prompt_tokens
-                )
+            _count(exchange, chunks)
             data = form.write(chunks)
             if form.is_over:
                 answer.end()
-            if not exchange.status and form.is_over:
-                await exchange.respond(form.status, data, form.headers)
-            elif data or form.is_over:
-                if not exchange.status:
-                    await exchange.start(form.status, form.headers)
-                await exchange.write(data, is_last=form.is_over)
+            if data or form.is_over:
+                await _send_part(exchange, form, data)
     except CancelledError:
-        if not exchange.status:
-            exchange.status = 499
+        exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
         if exchange.status:
             await exchange.write(form.failure(error), is_last=True)
         else:
             await exchange.respond(*failure_of(error))
+
+
+async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
+    """Send the next bytes; an answer that is complete at once gets its length."""
+    if not exchange.status and form.is_over:
+        await exchange.respond(form.status, data, form.headers)
+        return
+    if not exchange.status:
+        await exchange.start(form.status, form.headers)
+    await exchange.write(data, is_last=form.is_over)
+
+
+def _count(exchange: Exchange, chunks: list[Chunk]) -> None:
+    for chunk in chunks:
+        exchange.num_tokens += chunk.num_tokens
+        exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
 
 
 async def _watch(exchange: Exchange, answer: Answer) -> None:

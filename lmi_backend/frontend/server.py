@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from functools import partial
 from logging.handlers import QueueHandler, QueueListener
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.frontend.app import Settings
 
+_LOOK_SECONDS: Final = 1.0
 _BACKLOG: Final = 2048
 _LOG_LINES: Final = 10_000
 _DRAIN_SECONDS: Final = 30
@@ -106,14 +108,13 @@ def serve_many(argv: Sequence[str], processes: int) -> int:
         f"--share={processes}",
         "--frontend-processes=1",
     ]
-    running = [subprocess.Popen(command) for _ in range(processes)]  # noqa: S603
-    while not stop.wait(0.2):
-        for place, process in enumerate(running):
-            if process.poll() is not None:
-                _log.error("a front end ended with status %d and is started again", process.poll())
-                if stop.wait(1.0):
-                    break
-                running[place] = subprocess.Popen(command)  # noqa: S603
+    start = partial(subprocess.Popen, command)
+    running = [start() for _ in range(processes)]
+    while not stop.wait(_LOOK_SECONDS):
+        ended = [index for index, process in enumerate(running) if process.poll() is not None]
+        for index in ended:
+            _log.error("a process of the front end ended and is started again")
+            running[index] = start()
     for process in running:
         process.terminate()
     for process in running:

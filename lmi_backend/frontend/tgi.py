@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 from lmi_backend.frontend.failures import tgi_failure
+from lmi_backend.frontend.lmi import form_of
 from lmi_backend.frontend.openai import read_object
-from lmi_backend.frontend.relay import ReplyForm, answers_of, send_answer
-from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.frontend.relay import send_answer
 from lmi_backend.schema.lmi import read_lmi
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
+
+
+_AS_TGI: Final = ClientSettings(tgi_compat=True, dialect="legacy")
 
 
 class Tgi:
@@ -39,7 +43,7 @@ class Tgi:
 
     async def info(self, exchange: Exchange) -> None:
         """Say which model is served."""
-        said = self._model("").welcome
+        said = self._model("").info
         body = {
             "model_id": said.root,
             "model_dtype": None,
@@ -59,14 +63,12 @@ class Tgi:
         named["stream"] = bool(body.get("stream")) if stream is None else stream
         model = self._model(str(body.get("model") or ""))
         # Its answers have the LMI formatter's form for this client.
-        context = replace(model.context, tgi_compat=True, output_formatter="", dialect="legacy")
+        context = replace(model.context, clients=_AS_TGI)
         parsed = read_lmi(body["inputs"], named, context, is_body=True)
-        reply = LmiBodyReply(parsed.reply)
         if not isinstance(parsed.work, tuple):
             raise RequestError("is not a text", field="inputs")
         answer = model.connection.submit(parsed.work, exchange.tenant)
-        form = ReplyForm(reply, answers_of(parsed.work), reply.content_type, reply.in_the_middle)
-        await send_answer(exchange, answer, form, tgi_failure)
+        await send_answer(exchange, answer, form_of(parsed), tgi_failure)
 
     def _model(self, name: str) -> Model:
         return self._models.of_body(name)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.pool.process import describe_exit
-from lmi_backend.supervisor.backoff import Backoff
-from lmi_backend.supervisor.progress import say
+from lmi_backend.printable import say
+from lmi_backend.supervisor.reloading import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

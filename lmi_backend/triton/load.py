@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
-from lmi_backend.engines.registry import refuse_unserved
+from lmi_backend.engine_config import ModelInfo
 from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.pool.pool import Pool
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.schema.context import DEFAULT_NAME, Context
+from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
@@ -27,6 +29,7 @@ from lmi_backend.serving.stats import RequestStats
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
     from lmi_backend.serving.request_state import Sink
 
@@ -42,7 +45,7 @@ class Loaded(Protocol):
         """Return how its clients' bodies are read now."""
         ...
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Answer a management request."""
         ...
 
@@ -63,7 +66,7 @@ class _Model:
     def context(self) -> Context:
         return self.clients
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         self.lora_manager.handle(body, self.service, sink)
 
     def close(self) -> None:
@@ -115,9 +118,8 @@ def load_model(
 
 def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
     pool = Pool(plan, name, on_line)
-    lora_manager = LoraManager(
-        plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots)
-    )
+    config, roots = plan.config, plan.limits.adapter_roots
+    lora_manager = LoraManager(config.adapters, roots, is_enabled=bool(roots))
     pool.adapters = lora_manager.folders
     service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
@@ -129,28 +131,23 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         plan.max_requests,
         capabilities.max_model_len,
     )
-    context = Context(
-        dialect=plan.dialect,
-        output_formatter=plan.output_formatter,
-        tgi_compat=plan.tgi_compat,
-        adapters=lora_manager.folders.keys(),
-        is_custom=bool(plan.custom_file),
-        is_embedding=plan.is_embedding,
-        normalize=plan.normalize,
-        served_names=_served_names(plan),
-        root=plan.model,
-        engine=capabilities.engine,
-        version=capabilities.version,
-        max_model_len=capabilities.max_model_len,
-    )
-    endpoint = Endpoint(name, service, lora_manager, context)
+    context = Context(config.clients, lora_manager.folders.keys(), bool(config.custom_file))
+    model = _model_info(plan, name, capabilities)
+    endpoint = Endpoint(model, service, lora_manager, context)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint)
 
 
-def _served_names(plan: EnginePlan) -> tuple[str, ...]:
-    names = plan.engine_arguments.get("served_model_name") or DEFAULT_NAME
-    return (names,) if isinstance(names, str) else tuple(names)
+def _model_info(plan: EnginePlan, name: str, capabilities: Capabilities) -> ModelInfo:
+    served = plan.config.arguments.get("served_model_name") or DEFAULT_MODEL_NAME
+    return ModelInfo(
+        name=name,
+        served_names=(served,) if isinstance(served, str) else tuple(served),
+        root=plan.config.model,
+        engine=capabilities.engine,
+        version=capabilities.version,
+        max_model_len=capabilities.max_model_len,
+    )
 
 
 def refuse_copies(config: dict[str, Any]) -> None:

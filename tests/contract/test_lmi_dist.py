@@ -19,7 +19,7 @@ WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 def dist(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
     properties = {"option.rolling_batch": "lmi-dist", "option.tensor_parallel_degree": 2}
     with start(tiny_properties | properties) as harness:
-        assert harness.plan.mode == "mpi"
+        assert harness.plan.parallel.mode == "mpi"
         yield harness
 
 
@@ -65,7 +65,7 @@ def test_python_mode_splits_layers_too(
 ) -> None:
     """The same degree, whose processes vLLM starts by itself; each gets a core of its own."""
     with start(tiny_properties | {"option.tensor_parallel_degree": 2}) as harness:
-        assert (harness.plan.mode, harness.plan.processes) == ("python", 1)
+        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("python", 1)
         streams = {prompt: harness.start(prompt) for prompt in questions}
         assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
 
