@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.redaction import Redactor, shown
+from lmi_backend.plan.shown import without_secrets
 from lmi_backend.sizing.memory import human_bytes
 from lmi_backend.supervisor.progress import say
 
@@ -47,18 +46,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     options = load_options(model_folder(arguments.path), os.environ)
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    shown = without_secrets(plan, os.environ)
     if arguments.json:
-        sys.stdout.write(json.dumps(_without_secrets(plan).as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(shown.as_dict(), indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(_without_secrets(plan))))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(shown)))
     return 0
-
-
-def _without_secrets(plan: EnginePlan) -> EnginePlan:
-    """Return the plan as it may be shown."""
-    redact = Redactor(os.environ, plan.secrets())
-    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return replace(plan, **{name: redact.each(shown(name, each)) for name, each in values.items()})
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

@@ -21,6 +21,7 @@ from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
+    from lmi_backend.endpoint.state import StateView
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
     from lmi_backend.serving.lora import LoraManager
@@ -38,8 +39,14 @@ class Endpoint:
     """Listens for clients of the model `name`."""
 
     def __init__(
-        self, name: str, service: Service, lora_manager: LoraManager, context: Context
+        self,
+        name: str,
+        service: Service,
+        lora_manager: LoraManager,
+        context: Context,
+        state: StateView,
     ) -> None:
+        self._state = state
         self._service, self._lora_manager, self._context = service, lora_manager, context
         self._name, self._address = name, endpoint_address(name)
         self._socket = socket.socket(socket.AF_UNIX)
@@ -79,6 +86,8 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
+            case msg.AskState(log_after=number):
+                client.put(msg.State(self._state.values(log_after=number)))
             case msg.Abort(ids=numbers):
                 client.abort(numbers)
             case msg.Drain(seconds=seconds):

@@ -172,7 +172,7 @@ class Pool:
     def figures(self) -> list[WorkerStats]:
         """Return the figures of each worker."""
         return [
-            WorkerStats(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            WorkerStats(slot.stats, slot.taken, slot.deaths, slot.worker is not None, slot.trouble)
             for slot in self._slots
         ]
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.endpoint.state import StateView
 from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.shown import without_secrets
 from lmi_backend.pool.pool import Pool
+from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import DEFAULT_NAME, Context
@@ -23,6 +27,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
+from lmi_backend.triton.recent_log import RECENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -143,7 +148,17 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         version=capabilities.version,
         max_model_len=capabilities.max_model_len,
     )
-    endpoint = Endpoint(name, service, lora_manager, context)
+    state = StateView(
+        name,
+        service,
+        lora_manager,
+        context,
+        without_secrets(plan, os.environ).as_dict(),
+        Redactor(os.environ, plan.secrets()),
+        RECENT.after,
+        time.time(),
+    )
+    endpoint = Endpoint(name, service, lora_manager, context, state)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint)
 
