@@ -201,6 +201,7 @@ class _Client:
             _log.debug("a client of the endpoint has gone: %s", error)
         finally:
             self.close()
+            self._socket.close()
             self._endpoint.forget(self)
 
     def _write(self) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.routing import Match, Route
 
@@ -74,6 +74,7 @@ class Settings:
 
 Who = Literal["anybody", "client", "operator"]
 """Whose key a path needs, where keys are needed."""
+_ANYBODY: Final = "anybody"
 
 
 @dataclass(frozen=True)
@@ -236,8 +237,8 @@ class FrontEnd:
     def _page_rows(self) -> tuple[_Row, ...]:
         if not self._settings.has_page:
             return ()
-        page, anybody = WebPage(self._access), cast("Who", "anybody")
-        return tuple(("GET", path, page.show, lmi_failure, anybody) for path in PATHS)
+        page = WebPage(self._access)
+        return tuple(("GET", path, page.show, lmi_failure, _ANYBODY) for path in PATHS)
 
 
 def _refusal(allowed: set[str]) -> Callable[[Exchange], Awaitable[None]]:

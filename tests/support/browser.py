@@ -16,6 +16,12 @@ from typing import Any
 
 _LEAST_FD = 10
 """Above those that the browser's pipe must have, 3 and 4."""
+_MIDDLE = """selector => {
+    const element = document.querySelector(selector);
+    element.scrollIntoView({ block: "nearest" });
+    const box = element.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+}"""
 _KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, " ": 32}
 _TEXTS = {"Enter": "\r", " ": " "}
 
@@ -176,11 +182,7 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Press the middle of an element with the mouse."""
-        box = self.run(
-            "(() => { const e = document.querySelector(%s); e.scrollIntoView({block: 'nearest'});"
-            "const b = e.getBoundingClientRect();"
-            "return [b.x + b.width / 2, b.y + b.height / 2]; })()" % json.dumps(selector)
-        )
+        box = self.run(f"({_MIDDLE})({json.dumps(selector)})")
         for kind in ("mousePressed", "mouseReleased"):
             self.call(
                 "Input.dispatchMouseEvent",

@@ -169,6 +169,7 @@ export class Playground {
     });
     const run = this.#start();
     answer.withhold();
+    answer.show(message, true);
     const changed = () => {
       message.content = content + run.text;
       message.reasoning = reasoning + run.reasoning;
