@@ -113,13 +113,15 @@ def _items(text: str) -> tuple[str, ...]:
 def _frontend(arguments: argparse.Namespace) -> int:
     try:
         from lmi_backend.frontend.app import Settings  # noqa: PLC0415  an extra of the package
-        from lmi_backend.frontend.server import serve, serve_many  # noqa: PLC0415
+        from lmi_backend.frontend.server import (  # noqa: PLC0415
+            log_from_a_thread,
+            serve,
+            serve_many,
+        )
     except ImportError as error:
         message = f"the front end needs lmi-backend[frontend]: {error}"
         raise ConfigurationError(message) from error
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+    log_from_a_thread()
     base = arguments.run_folder or os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
     key = os.environ.get("LMI_API_KEY", "")
     is_local = arguments.host in _LOCAL

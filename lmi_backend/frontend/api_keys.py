@@ -58,10 +58,10 @@ class _Bucket:
 
     per_minute: float
     level: float = 0.0
-    at: float = field(default_factory=time.monotonic)
+    at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.level = self.per_minute
+        self.level, self.at = self.per_minute, time.monotonic()
 
     def wait(self) -> float:
         """Return the seconds until there is at least one; 0 for none."""

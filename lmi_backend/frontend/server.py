@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from logging.handlers import QueueHandler, QueueListener
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.app import Settings
 
 _BACKLOG: Final = 2048
+_LOG_LINES: Final = 10_000
 _DRAIN_SECONDS: Final = 30
 _KEEP_ALIVE_SECONDS: Final = 65
 """Longer than the 60 s of AWS's load balancers, which must be the ones to close."""
@@ -46,6 +50,25 @@ def listen(host: str, port: int) -> socket.socket:
         message = f"the front end cannot listen on {host}:{port}: {error}"
         raise ConfigurationError(message) from error
     return listener
+
+
+def log_from_a_thread() -> None:
+    """Log to standard error without waiting for who reads it; lines that do not fit are lost."""
+    lines: queue.Queue[logging.LogRecord] = queue.Queue(_LOG_LINES)
+    to_stderr = logging.StreamHandler(sys.stderr)
+    to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    listener = QueueListener(lines, to_stderr)
+    listener.start()
+    logging.basicConfig(level=logging.INFO, handlers=[_DroppingHandler(lines)])
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    atexit.register(listener.stop)
+
+
+class _DroppingHandler(QueueHandler):
+    """Drops what a full queue does not take."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Say nothing: there is nowhere to say it."""
 
 
 def serve(settings: Settings, host: str, port: int) -> int:

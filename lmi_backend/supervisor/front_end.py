@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.pool.process import describe_exit
@@ -15,7 +16,8 @@ from lmi_backend.supervisor.backoff import Backoff
 from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
 PROGRAM: Final = "lmi_backend.cli.main"
 """The module that it runs; with the word `frontend`."""
@@ -30,15 +32,14 @@ def missing_libraries() -> list[str]:
 
 
 @contextlib.contextmanager
-def front_end(arguments: Sequence[str]) -> Iterator[None]:
+def front_end(arguments: Sequence[str], log_file: Path | None = None) -> Iterator[None]:
     """Run `lmi-backend frontend` with some arguments until the end of the block.
 
-    It is started again when it ends, with growing pauses.
+    It is started again when it ends, with growing pauses. Its log goes to `log_file`, or to ours.
     """
     ended = threading.Event()
-    command = [sys.executable, "-m", PROGRAM, "frontend", *arguments]
-    first = _start(command)
-    keeper = threading.Thread(target=_keep, args=(command, first, ended), name="lmi-front-end")
+    start = partial(_start, [sys.executable, "-m", PROGRAM, "frontend", *arguments], log_file)
+    keeper = threading.Thread(target=_keep, args=(start, start(), ended), name="lmi-front-end")
     keeper.start()
     try:
         yield
@@ -47,17 +48,24 @@ def front_end(arguments: Sequence[str]) -> Iterator[None]:
         keeper.join()
 
 
-def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
-    return subprocess.Popen(  # noqa: S603
-        command,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _start(command: Sequence[str], log_file: Path | None) -> subprocess.Popen[bytes]:
+    with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
+        # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
+        return subprocess.Popen(  # noqa: S603
+            command,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT if log else None,
+            start_new_session=True,
+        )
 
 
-def _keep(command: Sequence[str], process: subprocess.Popen[bytes], ended: threading.Event) -> None:
+def _keep(
+    start: Callable[[], subprocess.Popen[bytes]],
+    process: subprocess.Popen[bytes],
+    ended: threading.Event,
+) -> None:
     backoff = Backoff()
     while not ended.is_set():
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -67,7 +75,7 @@ def _keep(command: Sequence[str], process: subprocess.Popen[bytes], ended: threa
             pause = backoff.pause()
             say(f"the front end {describe_exit(status)}: it is started again in {pause:.0f} s")
             ended.wait(pause)
-            process = _start(command)
+            process = start()
     process.terminate()
     try:
         process.wait(_STOP_SECONDS)

@@ -38,6 +38,8 @@ class Served:
     grpc_port: int
     metrics_port: int
     log_file: Path
+    port: int = 0
+    """Of the front end."""
     sagemaker_port: int = 0
     greeting: str = ""
     """What it said until it was ready."""
@@ -50,6 +52,27 @@ class Served:
     @property
     def grpc(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def front_end(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def ask(
+        self,
+        path: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        method: str = "",
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Return the front end's answer: status, headers and body."""
+        connection = http.client.HTTPConnection(self.front_end, timeout=60)
+        with contextlib.closing(connection):
+            data = body if isinstance(body, bytes | None) else json.dumps(body)
+            word = method or ("GET" if body is None else "POST")
+            connection.request(word, path, data, dict(headers or {}))
+            response = connection.getresponse()
+            said = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, said, response.read()
 
     @property
     def http(self) -> str:
@@ -127,10 +150,10 @@ class Served:
 @contextlib.contextmanager
 def serve(folders: list[Path], tmp_path: Path, *options: str) -> Iterator[Served]:
     """Serve LMI folders until the block ends."""
-    ports = free_ports(3)
+    ports = free_ports(4)
     log_file = tmp_path / "triton.log"
     command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", *map(str, folders)]
-    names = ("--http-port", "--grpc-port", "--metrics-port")
+    names = ("--http-port", "--grpc-port", "--metrics-port", "--port")
     for name, port in zip(names, ports, strict=True):
         command += [name, str(port)]
     process = subprocess.Popen(
@@ -139,7 +162,7 @@ def serve(folders: list[Path], tmp_path: Path, *options: str) -> Iterator[Served
         stderr=subprocess.STDOUT,
         text=True,
     )
-    served = Served(process, *ports, log_file=log_file)
+    served = Served(process, *ports[:3], log_file=log_file, port=ports[3])
     try:
         _wait_until_ready(served)
         yield served
@@ -210,7 +233,7 @@ def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
             stderr=log,
             text=True,
         )
-    served = Served(process, *ports[:3], log_file, ports[3])
+    served = Served(process, *ports[:3], log_file, sagemaker_port=ports[3])
     try:
         # The last of the ports to open; it is logged a moment before.
         wait_for(lambda: _listens(ports[2]))
