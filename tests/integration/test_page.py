@@ -347,6 +347,7 @@ def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
     with front_end(server[0], port=port):
         page.wait(is_fine)
         page.click("#to-chat")
+        page.wait("!document.querySelector('#chat').hidden")
         send(page, "back again")
         page.wait(ANSWERED)
         assert page.text(".answer .markdown") == "back again"
