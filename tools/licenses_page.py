@@ -51,10 +51,11 @@ _KINDS: Final = (
 _HEAD: Final = """\
 # Licences
 
-lmi-backend is under Apache-2.0 ([LICENSE](../LICENSE)). Its package holds its own code only. What
-the locks in [requirements/](../requirements) pin is fetched from PyPI by whoever installs it, and
-is inside an image that is built with `--target cpu`, development tools too. The other two images
-begin with NVIDIA's, whose licence is NVIDIA's own, and add what pip finds for the package.
+lmi-backend is under Apache-2.0 ([LICENSE](../LICENSE)). Its package holds its own code, and the two
+libraries of the web page that are named below. What the locks in [requirements/](../requirements)
+pin is fetched from PyPI by whoever installs it, and is inside an image that is built with
+`--target cpu`, development tools too. The other two images begin with NVIDIA's, whose licence is
+NVIDIA's own, and add what pip finds for the package.
 
 Each licence is what the package's metadata says (`make licenses` reads it from what is installed,
 and `make lint` fails when a lock has moved on), which is no lawyer's opinion.
@@ -69,6 +70,21 @@ package names.
 
 | wheel | libraries | licence |
 | --- | --- | --- |"""
+VENDORED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "marked.js": ("marked 18.2.1", "MIT", "reads the Markdown of answers"),
+    "purify.js": ("DOMPurify 3.4.18", "Apache-2.0 OR MPL-2.0", "lets no HTML through but text"),
+}
+"""What the page brings along, unchanged from npm, in lmi_backend/frontend/page/vendor: file to name
+and version, licence, and what it does. Its licence lies beside each."""
+_VENDORED_HEAD: Final = """
+## Inside the package
+
+Libraries of the web page, unchanged, each with its licence beside it in
+[lmi_backend/frontend/page/vendor](../lmi_backend/frontend/page/vendor). DOMPurify is used under
+Apache-2.0.
+
+| file | library | licence | what it does |
+| --- | --- | --- | --- |"""
 _STATIC: Final = """
 `torch` for CPUs has Intel's oneAPI Math Kernel Library (MKL) linked into it, under the Intel
 Simplified Software License: proprietary, free to use and to pass on. It brings GCC's libgomp too
@@ -88,6 +104,9 @@ def licenses_page() -> Iterator[str]:
     yield "## To look at"
     for title, pattern in _KINDS:
         yield from _kind(title, pattern, record)
+    yield _VENDORED_HEAD
+    for file, (library, license_, what) in VENDORED.items():
+        yield f"| {file} | {library} | {license_} | {what} |"
     yield _CARRIED_HEAD
     for name, libraries in CARRIED.items():
         for names, license_ in libraries.items():

@@ -86,6 +86,7 @@ def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="of a request (default %(default)s)",
     )
+    group.add_argument("--no-page", action="store_true", help="nothing for browsers at /")
     group.add_argument("--no-access-log", action="store_true", help="no line for each request")
 
 
@@ -101,6 +102,7 @@ def front_end_words(arguments: argparse.Namespace) -> list[str]:
     ]
     if arguments.api_keys is not None:
         words.append(f"--api-keys={arguments.api_keys.absolute()}")
+    words += ["--no-page"] if arguments.no_page else []
     return [*words, "--no-access-log"] if arguments.no_access_log else words
 
 
@@ -140,6 +142,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         processes=arguments.share or arguments.frontend_processes,
         origins=arguments.allowed_origins,
         hosts=arguments.allowed_hosts,
+        has_page=not arguments.no_page,
     )
     if arguments.frontend_processes > 1:
         return serve_many(sys.argv[1:], arguments.frontend_processes)

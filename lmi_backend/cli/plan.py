@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,8 +14,8 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan.shown import without_secrets
 from lmi_backend.printable import say
-from lmi_backend.redaction import Redactor, shown
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -51,24 +50,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     options = load_options(model_folder(arguments.path), os.environ)
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
-    plan = _without_secrets(plan, Redactor(os.environ, plan.secrets()))
+    shown = without_secrets(plan, os.environ)
     if arguments.json:
-        sys.stdout.write(json.dumps(plan.as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(shown.as_dict(), indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(shown)))
     return 0
-
-
-def _without_secrets(group: T, redact: Redactor) -> T:
-    """Return a plan, or a group of it, as it may be shown."""
-    values = {each.name: getattr(group, each.name) for each in fields(group)}
-    hidden = {
-        name: _without_secrets(value, redact)
-        if is_dataclass(value) and not isinstance(value, type)
-        else redact.each(shown(name, value))
-        for name, value in values.items()
-    }
-    return replace(group, **hidden)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:

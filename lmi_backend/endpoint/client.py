@@ -137,7 +137,7 @@ class SharedWorkers:
             for message in messages:
                 if isinstance(message, msg.Welcome):
                     self._on_welcome(message)
-                elif not isinstance(message, msg.Drained | msg.Health):
+                elif not isinstance(message, msg.Drained | msg.Health | msg.State):
                     answers.append(message)
             listener.on_messages(answers)
 

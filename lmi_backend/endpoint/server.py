@@ -23,6 +23,7 @@ from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lmi_backend.endpoint.state import StateView
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
@@ -41,8 +42,14 @@ class Endpoint:
     """Listens for clients of a model."""
 
     def __init__(
-        self, model: ModelInfo, service: Service, lora_manager: LoraManager, context: Context
+        self,
+        model: ModelInfo,
+        service: Service,
+        lora_manager: LoraManager,
+        context: Context,
+        state: StateView,
     ) -> None:
+        self._state = state
         self._service, self._lora_manager, self._context = service, lora_manager, context
         self._model, self._address = model, endpoint_address(model.name)
         self._socket = socket.socket(socket.AF_UNIX)
@@ -82,6 +89,8 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
+            case msg.AskState(log_after=number):
+                client.put(msg.State(self._state.values(log_after=number)))
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
@@ -185,6 +194,7 @@ class _Client:
             _log.debug("a client of the endpoint has gone: %s", error)
         finally:
             self.close()
+            self._socket.close()
             self._endpoint.forget(self)
 
     def _write(self) -> None:

@@ -9,13 +9,17 @@ it. Arguments, all as `option.*` keys:
 - `start_seconds`: pause before it is ready. Default 0.
 - `die_on`: a prompt on which the engine dies. Default none.
 - `fail_on`: a prompt on which this one request fails. Default none.
+- `openai`: whether OpenAI's bodies of chat and completion are answered in OpenAI's form, with the
+  words of the prompt or of the last message. Default false: with themselves, as all bodies are.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import re
+import time
 import zlib
 from typing import TYPE_CHECKING
 
@@ -24,8 +28,9 @@ import msgspec
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import Engine, Rank
+from lmi_backend.engines.streams import stream
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling, Token
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 if TYPE_CHECKING:
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\s*\S+|\s+")
 _LOGPROB = -0.5
+_JSON = "application/json"
+_OPENAI = ("/v1/chat/completions", "/v1/completions")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,6 +53,58 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_running: int = 256
     die_on: str = ""
     fail_on: str = ""
+    openai: bool = False
+
+
+class _Message(msgspec.Struct):
+    content: str = ""
+
+
+class _OpenAiBody(msgspec.Struct):
+    """A body of chat or completion, as far as an echo looks at it."""
+
+    model: str = ""
+    messages: list[_Message] = []
+    prompt: str = ""
+    stream: bool = False
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+
+    def request(self) -> GenerateRequest:
+        """Return the prompt, or the last message, to be said once where no limit is given."""
+        prompt = self.messages[-1].content if self.messages else self.prompt
+        most = self.max_tokens or self.max_completion_tokens or len(_WORD.findall(prompt))
+        return GenerateRequest(prompt, Sampling(max_tokens=most))
+
+    def event(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return an event of a stream."""
+        return b"data: " + self._said(request_id, delta, count, is_chunk=True) + b"\n\n"
+
+    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return a whole answer."""
+        return self._said(request_id, delta, count, is_chunk=False)
+
+    def _said(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
+        said = {"role": "assistant", "content": delta.text}
+        choice: dict[str, object] = {"index": 0, "finish_reason": delta.finish_reason}
+        choice |= {"delta" if is_chunk else "message": said} if self.messages else {}
+        choice |= {} if self.messages else {"text": delta.text}
+        kind = "chat.completion" if self.messages else "text_completion"
+        usage = {
+            "prompt_tokens": delta.num_prompt_tokens,
+            "completion_tokens": count,
+            "total_tokens": delta.num_prompt_tokens + count,
+        }
+        return msgspec.json.encode(
+            {
+                "id": request_id,
+                "object": kind + ".chunk" * (is_chunk and bool(self.messages)),
+                "created": int(time.time()),
+                "model": self.model,
+                "choices": [choice],
+                "usage": usage,
+            }
+        )
 
 
 class EchoEngine(Engine):
@@ -126,12 +185,40 @@ class EchoEngine(Engine):
     async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer a body with itself, line by line."""
         await self.check_health()
+        if self._settings.openai and request.path in _OPENAI:
+            async for chunk in self._as_openai(request):
+                yield chunk
+            return
         *lines, last = request.body.splitlines(keepends=True) or [b""]
-        headers = {"content-type": "application/json", "path": request.path}
+        headers = {"content-type": _JSON, "path": request.path}
         for line in lines:
             yield HttpChunk(line, headers=headers)
             await asyncio.sleep(self._settings.token_seconds)
         yield HttpChunk(last, is_last=True, headers=headers)
+
+    async def _as_openai(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        try:
+            body = msgspec.json.decode(call.body, type=_OpenAiBody)
+        except msgspec.DecodeError as error:
+            said = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
+            yield HttpChunk(msgspec.json.encode(said), True, 400, {"content-type": _JSON})
+            return
+        request = body.request()
+        request_id, text, count = call.headers.get("x-request-id", "echo"), "", 0
+        kind = {"content-type": "text/event-stream" if body.stream else _JSON}
+        async with contextlib.aclosing(stream(self, [request])) as deltas:
+            async for delta in deltas:
+                text += delta.text
+                count += delta.num_tokens
+                if body.stream:
+                    data = body.event(request_id, delta, count)
+                    yield HttpChunk(
+                        data, headers=kind, num_tokens=delta.num_tokens,
+                        num_prompt_tokens=delta.num_prompt_tokens,
+                    )  # fmt: skip
+        delta.text = text
+        data = b"data: [DONE]\n\n" if body.stream else body.answer(request_id, delta, count)
+        yield HttpChunk(data, is_last=True, headers=kind, num_prompt_tokens=delta.num_prompt_tokens)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         # An adapter changes nothing here.

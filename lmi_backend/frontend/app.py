@@ -24,8 +24,10 @@ from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
+from lmi_backend.frontend.state import State
 from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
+from lmi_backend.frontend.web_page import PATHS, WebPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,10 +68,13 @@ class Settings:
     """Web sites whose pages may ask."""
     hosts: tuple[str, ...] = ()
     """Names by which browsers reach the port, beside its addresses."""
+    has_page: bool = True
+    """Whether browsers get a page at `/`."""
 
 
 Who = Literal["anybody", "client", "operator"]
 """Whose key a path needs, where keys are needed."""
+_ANYBODY: Final = "anybody"
 
 
 @dataclass(frozen=True)
@@ -222,11 +227,18 @@ class FrontEnd:
             ("GET", "/health", health.ping, lmi_failure, anybody),
             ("GET", "/live", health.live, lmi_failure, anybody),
             ("GET", "/version", health.version, openai_failure, anybody),
+            ("GET", "/api/state", State(self.models).show, openai_failure, operator),
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
         )
-        for methods, path, *service in table:
+        for methods, path, *service in (*table, *self._page_rows()):
             yield Route(path, _unused, methods=methods.split()), Service(*service)
+
+    def _page_rows(self) -> tuple[_Row, ...]:
+        if not self._settings.has_page:
+            return ()
+        page = WebPage(self._access)
+        return tuple(("GET", path, page.show, lmi_failure, _ANYBODY) for path in PATHS)
 
 
 def _refusal(allowed: set[str]) -> Callable[[Exchange], Awaitable[None]]:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import os
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk, GenerateRequest
 
 _log = logging.getLogger(__name__)
+_Said = TypeVar("_Said")
 
 # Of one answer whose client does not read; then it is ended.
 _UNREAD_CHUNKS = 100_000
@@ -100,7 +101,9 @@ class ModelConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
         self._answers: dict[int, Answer] = {}
+        # In the order of the questions, which is that of the answers.
         self._health: list[asyncio.Future[msg.Health]] = []
+        self._states: list[asyncio.Future[msg.State]] = []
         self._ids = itertools.count(1)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -127,7 +130,8 @@ class ModelConnection(asyncio.Protocol):
         answers, self._answers = self._answers, {}
         for answer in answers.values():
             answer.fail(error)
-        for waiting in self._health:
+        asked: list[asyncio.Future[Any]] = [*self._health, *self._states]
+        for waiting in asked:
             if not waiting.done():
                 waiting.set_exception(error)
         self._on_lost()
@@ -153,10 +157,11 @@ class ModelConnection(asyncio.Protocol):
 
     async def health(self) -> msg.Health:
         """Ask whether the model takes requests; raises like `submit`."""
-        waiting: asyncio.Future[msg.Health] = asyncio.get_running_loop().create_future()
-        self._health.append(waiting)
-        self.send(msg.AskHealth())
-        return await waiting
+        return await self._ask(msg.AskHealth(), self._health)
+
+    async def state(self, log_after: int = -1) -> dict[str, Any]:
+        """Ask for all that people look at (`endpoint/state.py`); raises like `submit`."""
+        return (await self._ask(msg.AskState(log_after), self._states)).values
 
     def send(self, message: msg.FromClient) -> None:
         """Send a message; nothing happens when the model has gone."""
@@ -171,6 +176,14 @@ class ModelConnection(asyncio.Protocol):
         """Leave; what is open fails."""
         if self._transport is not None:
             self._transport.close()
+
+    async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Said]]) -> _Said:
+        if self._transport is None:
+            raise UnavailableError("the model was unloaded, or its process died")
+        waiting: asyncio.Future[_Said] = asyncio.get_running_loop().create_future()
+        asked.append(waiting)
+        self.send(message)
+        return await waiting
 
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
@@ -191,7 +204,14 @@ class ModelConnection(asyncio.Protocol):
             case msg.Welcome():
                 self._on_welcome(message)
             case msg.Health():
-                if self._health and not (waiting := self._health.pop(0)).done():
-                    waiting.set_result(message)
+                _answer(self._health, message)
+            case msg.State():
+                _answer(self._states, message)
             case _:
                 pass
+
+
+def _answer(asked: list[asyncio.Future[_Said]], said: _Said) -> None:
+    """Hand an answer to who asked first, if it still waits."""
+    if asked and not (waiting := asked.pop(0)).done():
+        waiting.set_result(said)

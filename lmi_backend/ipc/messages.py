@@ -195,9 +195,23 @@ class Health(_Message, frozen=True):
     """What is wrong with each worker that is not ready."""
 
 
+class AskState(_Message, frozen=True):
+    """How is the model, in all that people and monitors look at?"""
+
+    log_after: int = -1
+    """With the lines of the log whose numbers are above this one; -1: without any."""
+
+
+class State(_Message, frozen=True):
+    """The answer to `AskState`."""
+
+    values: dict[str, Any]
+    """Plain values, without secrets; `endpoint/state.py` says which."""
+
+
 ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abort | Stop
-FromClient = Hello | Submit | SubmitHttp | Manage | Abort | Drain | AskHealth
-ToClient = Welcome | Output | HttpOutput | Failure | Drained | Health
+FromClient = Hello | Submit | SubmitHttp | Manage | Abort | Drain | AskHealth | AskState
+ToClient = Welcome | Output | HttpOutput | Failure | Drained | Health | State
 FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

@@ -175,8 +175,8 @@ class Pool:
     def stats(self) -> list[WorkerStats]:
         """Return the stats of each worker."""
         return [
-            WorkerStats(slot.stats, slot.assigned, slot.deaths, slot.worker is not None)
-            for slot in self._slots
+            WorkerStats(of.stats, of.assigned, of.deaths, of.worker is not None, of.trouble)
+            for of in self._slots
         ]
 
     def close(self) -> None:

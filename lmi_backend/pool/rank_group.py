@@ -36,6 +36,8 @@ class WorkerStats:
     """Answers it was asked for."""
     deaths: int
     is_ready: bool
+    trouble: str = ""
+    """Why it is not ready, or was not last."""
 
 
 class Worker:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.endpoint.state import StateView
 from lmi_backend.engine_config import ModelInfo
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan.shown import without_secrets
 from lmi_backend.pool.pool import Pool
+from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import Context
@@ -25,6 +29,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
+from lmi_backend.triton.recent_log import RECENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -133,7 +138,16 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
     )
     context = Context(config.clients, lora_manager.folders.keys(), bool(config.custom_file))
     model = _model_info(plan, name, capabilities)
-    endpoint = Endpoint(model, service, lora_manager, context)
+    state = StateView(
+        model,
+        service,
+        lora_manager,
+        without_secrets(plan, os.environ).as_dict(),
+        Redactor(os.environ, plan.secrets()),
+        RECENT.after,
+        time.time(),
+    )
+    endpoint = Endpoint(model, service, lora_manager, context, state)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint)
 

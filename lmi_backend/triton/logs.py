@@ -15,6 +15,7 @@ import triton_python_backend_utils as pb_utils
 
 from lmi_backend.printable import cut, printable
 from lmi_backend.redaction import Redactor
+from lmi_backend.triton.recent_log import RECENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -34,7 +35,9 @@ def attach() -> None:
 
 def keep_out(secrets: Iterable[tuple[str, str]]) -> None:
     """Keep the secrets of a model's options out of the log too; they are known after `attach`."""
-    _ROOT.handlers = [_to_triton(Redactor(os.environ, secrets))]
+    redact = Redactor(os.environ, secrets)
+    _ROOT.handlers = [_to_triton(redact)]
+    RECENT.rewrite(redact)
 
 
 def redacted(text: str) -> str:
@@ -92,6 +95,7 @@ class _TritonHandler(logging.Handler):
         try:
             # The stub's locale is C; Triton takes bytes that are UTF-8, which str is turned into.
             text = _shown(self.format(record))
+            RECENT.add(record.created, record.levelname, text)
             if record.levelno >= logging.ERROR:
                 pb_utils.Logger.log_error(text)
             elif record.levelno >= logging.WARNING:

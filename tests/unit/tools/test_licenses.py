@@ -10,7 +10,14 @@ from pathlib import Path
 import licenses
 import pytest
 from licenses import Licensed, LicensesError, license_of, pins, read, recorded
-from licenses_page import CARRIED, PURPOSES, check_explained, is_permissive, licenses_page
+from licenses_page import (
+    CARRIED,
+    PURPOSES,
+    VENDORED,
+    check_explained,
+    is_permissive,
+    licenses_page,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = "\n".join(licenses_page())
@@ -138,3 +145,14 @@ def test_a_lock_that_moved_on_makes_the_page_stale(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "torch==2.13.0; run `make licenses`" in done.stderr
+
+
+def test_what_the_page_brings_along_is_named_with_its_licence() -> None:
+    vendor = ROOT / "lmi_backend" / "frontend" / "page" / "vendor"
+    assert {path.name for path in vendor.glob("*.js")} == set(VENDORED)
+    for file, (library, license_, _) in VENDORED.items():
+        text = (vendor / file).read_text("utf-8")
+        assert all(word in text[:300] for word in library.split())
+        beside = (vendor / file).with_suffix(".LICENSE").read_text("utf-8")
+        assert {"MIT": "MIT", "Apache-2.0": "Apache License"}[license_.split()[0]] in beside
+        assert f"| {file} | {library} | {license_} |" in PAGE

@@ -1,0 +1,446 @@
+"""The page of the front end in a real browser. UPDATE_PICTURES=1 makes docs/pictures anew."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.frontend.api_keys import hash_of
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from tests.support.browser import Browser, Page, browser, find_chromium
+from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.skipif(
+    find_chromium() is None, reason="Chromium is not installed: apt-get install chromium"
+)
+PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
+drawn = pytest.mark.skipif("UPDATE_PICTURES" not in os.environ, reason="UPDATE_PICTURES=1 draws it")
+ANSWERED = "document.querySelector('.answer:last-child')?.getAttribute('aria-busy') === 'false'"
+METER = "document.querySelector('.answer .meter')?.innerText"
+RUNS = f"{METER}?.includes('tokens/s')"
+LONG = " ".join(f"word{number}" for number in range(60))
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("profile")) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, str]]:
+    """A model that echoes, a word every 20 ms, with a front end; and its address."""
+    folder = tmp_path_factory.mktemp("models")
+    echo = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}
+    demo = write_properties(folder / "demo", echo)
+    (port,) = free_ports(1)
+    with serve([demo], folder, "--port", str(port)) as served:
+        address = f"http://localhost:{port}/"
+        wait_for(lambda: _is_ready(address), 30)
+        yield served, address
+
+
+@pytest.fixture(scope="module")
+def address(server: tuple[Served, str]) -> str:
+    return server[1]
+
+
+@pytest.fixture
+def page(chromium: Browser, address: str) -> Iterator[Page]:
+    """The page at a desk, which must leave the console clean."""
+    one = opened(chromium.page(), address)
+    yield one
+    assert one.errors == []
+
+
+def opened(page: Page, address: str) -> Page:
+    page.open(address)
+    page.wait("document.querySelector('#model').value")
+    return page
+
+
+@contextlib.contextmanager
+def front_end(served: Served, *options: str, port: int = 0) -> Iterator[str]:
+    """Run another front end for a server's models until the block ends; yields its address."""
+    port = port or free_ports(1)[0]
+    said = [process.environ().get(RUN_DIR_VARIABLE) for process in served.family()]
+    folder = next(filter(None, said), None)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
+    command += ["--run-folder", folder] if folder else []
+    process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: _is_ready(f"http://localhost:{port}/"), 30)
+        yield f"http://localhost:{port}/"
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _is_ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{address}ping", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def state_of(address: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{address}api/state", timeout=5) as answer:
+        (model,) = json.load(answer)["models"]
+    found: dict[str, Any] = model
+    return found
+
+
+def send(page: Page, text: str) -> None:
+    page.click("#prompt")
+    page.type(text)
+    page.press("Enter")
+
+
+def body_of(page: Page) -> dict[str, Any]:
+    """Return the last body that was sent."""
+    body: dict[str, Any] = json.loads(
+        [each["postData"] for each in page.requests if each["method"] == "POST"][-1]
+    )
+    return body
+
+
+def put(page: Page, field: str, value: str) -> None:
+    page.click(f"[name={field}]")
+    page.run(f"document.querySelector('[name={field}]').select()")
+    page.type(value)
+
+
+def test_an_answer_streams_with_its_pace_and_stays_in_the_history(page: Page) -> None:
+    page.run(
+        "window.shift = 0, new PerformanceObserver(list => list.getEntries().forEach("
+        "entry => { window.shift += entry.value; })).observe({type: 'layout-shift'}), 0"
+    )
+    send(page, LONG)
+    page.wait(RUNS)
+    assert page.text("#send") == "Stop"
+    assert len(page.text(".answer .markdown")) < len(LONG)
+    page.wait(ANSWERED)
+    page.wait("document.querySelector('.answer .markdown').innerText.endsWith('word59')")
+    assert page.text(".answer .markdown") == LONG
+    figures = page.text(".answer .meter")
+    assert figures.startswith("60 tokens · ")
+    assert " tokens/s · first after " in figures
+    # The question's arrival moves the greeting away; nothing that is read moves.
+    assert page.run("window.shift") < 0.05
+    page.open(page.run("location.href"))
+    page.wait("document.querySelectorAll('#chats li').length === 1")
+    page.click("#chats .title")
+    assert page.text(".answer .markdown") == LONG
+    assert page.run("sessionStorage.length") == 0
+    page.click("#chats .remove")
+    assert page.run("Object.keys(localStorage).filter(name => name.includes('chat')).length") == 0
+
+
+def test_an_answer_can_be_stopped_and_the_engine_is_free(page: Page, address: str) -> None:
+    put(page, "max_tokens", "20000")
+    send(page, LONG)
+    page.wait(RUNS)
+    assert state_of(address)["stats"]["open"] == 1
+    page.press("Escape")
+    page.wait(f"{METER}.includes('stopped')")
+    assert page.text("#send") == "Send"
+    wait_for(lambda: state_of(address)["stats"]["open"] == 0, 5)
+    assert page.text(".answer .actions").split("\n")[0].startswith("Copy")
+    page.run(
+        "[...document.querySelectorAll('.answer button')].find("
+        "button => button.innerText === 'Continue').click()"
+    )
+    page.wait("document.querySelector('#send').innerText === 'Stop'")
+    assert body_of(page)["continue_final_message"] is True
+    assert body_of(page)["messages"][-1]["role"] == "assistant"
+    page.click("#send")
+    page.wait(ANSWERED)
+
+
+def test_settings_reach_the_request_and_its_copies(page: Page) -> None:
+    values = {"temperature": 0.5, "top_p": 0.25, "max_tokens": 3, "seed": 7}
+    put(page, "system", "It's short.")
+    for name, value in values.items():
+        put(page, name, str(value))
+    send(page, "one two three four")
+    page.wait(ANSWERED)
+    body = body_of(page)
+    assert {name: body[name] for name in values} == values
+    assert body["messages"] == [
+        {"role": "system", "content": "It's short."},
+        {"role": "user", "content": "one two three four"},
+    ]
+    assert page.text(".answer .markdown") == "one two three"
+    page.click("#code-button")
+    curl, python = page.text("#curl"), page.text("#python")
+    answer = subprocess.run(["bash", "-c", curl], capture_output=True, text=True, check=True)
+    assert answer.stdout.rstrip().endswith("data: [DONE]")
+    assert "    temperature=0.5,\n" in python
+    compile(python, "python", "exec")
+    page.press("Escape")
+    page.open(page.run("location.href"))
+    assert page.run("document.querySelector('[name=seed]').value") == "7"
+
+
+def test_a_text_is_written_on_and_taken_back(page: Page) -> None:
+    page.click("#modes label:last-of-type")
+    put(page, "max_tokens", "4")
+    page.click("#text")
+    page.type("again and ")
+    page.click("#generate")
+    page.wait("document.querySelector('#text-meter').innerText.startsWith('4 tokens')")
+    assert body_of(page)["prompt"] == "again and "
+    assert page.run("document.querySelector('#text').value").startswith("again and again and")
+    page.click("#undo")
+    assert page.run("document.querySelector('#text').value") == "again and "
+
+
+def test_everything_can_be_done_by_keyboard(page: Page) -> None:
+    page.tab_to("#to-live")
+    page.press("Enter")
+    page.wait("document.querySelector('.card')")
+    page.tab_to("#to-chat")
+    page.press("Enter")
+    page.tab_to("#prompt")
+    page.type("two lines")
+    page.press("Enter", shift=True)
+    page.type("here")
+    page.press("Enter")
+    page.wait(ANSWERED)
+    page.wait("document.querySelectorAll('.answer .actions button').length >= 2")
+    for selector in ("#new-chat", ".title", ".question button", ".answer .actions button"):
+        page.tab_to(selector)
+        assert page.run("document.activeElement.matches(':focus-visible')")
+    page.tab_to("#code-button")
+    page.press("Enter")
+    assert page.run("document.querySelector('#code-dialog').open")
+    page.press("Escape")
+    assert page.run("document.activeElement.id") == "code-button"
+    unnamed = "[...document.querySelectorAll('button, input, select, textarea, a')].filter(e => "
+    unnamed += "!(e.innerText || e.ariaLabel || e.labels?.length)).map(e => e.outerHTML)"
+    assert page.run(unnamed) == []
+
+
+def test_an_answer_cannot_run_or_fetch_anything(page: Page) -> None:
+    attacks = (
+        "<script>window.hurt = 1</script>",
+        "<img src=x onerror='window.hurt = 2'>",
+        "![seen](https://elsewhere.invalid/seen.png)",
+        "[press](javascript:window.hurt=3)",
+        "<iframe srcdoc='<script>parent.hurt=4</script>'></iframe>",
+        "<style>body { display: none }</style>",
+        "```html\n<svg onload='window.hurt = 5'>\n```",
+        "**bold** and `code`",
+    )
+    send(page, "\n\n".join(attacks))
+    page.wait(ANSWERED)
+    page.wait("document.querySelector('.answer strong')")
+    assert page.run("window.hurt ?? 0") == 0
+    found = "document.querySelectorAll('.answer :is(img, script, iframe, style, svg)').length"
+    assert page.run(found) == 0
+    links = "[...document.querySelectorAll('.answer a')].map(link => link.href)"
+    assert page.run(links) == ["https://elsewhere.invalid/seen.png", ""]
+    assert not [each for each in page.requests if "elsewhere" in each["url"]]
+
+
+def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Served, str]) -> None:
+    served, address = server
+    send(page, "one two three")
+    page.wait(ANSWERED)
+    page.click("#to-live")
+    page.wait("document.querySelector('.lines li')")
+    text = page.text(".card")
+    for part in ("demo", "ready", "Tokens/s", "KV cache", "engine echo: rolling_batch is echo"):
+        assert part in text
+    assert "is ready after" in page.text(".lines")
+    before = state_of(address)
+    finished = "document.querySelectorAll('.facts .value')[3].innerText"
+    ended = before["stats"]["ended"]
+    page.wait(f"{finished} === '{ended.get('stop', 0) + ended.get('length', 0)}'")
+    deaths = before["workers"][0]["deaths"]
+    served.workers("demo")[0].kill()
+    page.wait(f"document.querySelectorAll('.facts .value')[5].innerText === '{deaths + 1}'")
+    page.wait("document.querySelector('.card .state').innerText === 'ready'")
+    assert page.text(".lines").count("starts: engine echo") >= 2
+    page.click("#to-chat")
+    asked = len(page.requests)
+    time.sleep(1.5)
+    page.run("0")
+    assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
+
+
+@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+def test_letters_can_be_read_in_light_and_dark(
+    chromium: Browser, address: str, is_dark: bool
+) -> None:
+    page = opened(chromium.page(is_dark=is_dark), address)
+    for front, back in (("ink", "bg"), ("soft", "bg"), ("soft", "sunken"), ("accent", "bg"),
+                        ("on-accent", "accent"), ("bad", "bad-tint"), ("warn", "bg"),
+                        ("good", "bg"), ("ink", "tint")):  # fmt: skip
+        assert contrast(page, front, back) >= 4.5, (front, back)
+    background = page.run("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(20, 21, 22)") is is_dark
+    assert page.errors == []
+
+
+def contrast(page: Page, *names: str) -> float:
+    """Return the contrast of two colours of the page, as WCAG 2 defines it."""
+    light = []
+    for name in names:
+        colour = page.run(
+            f"getComputedStyle(document.documentElement).getPropertyValue('--{name}')"
+        )
+        digits = colour.strip().lstrip("#")
+        digits = digits if len(digits) == 6 else "".join(2 * digit for digit in digits)
+        parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        light.append(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
+    return (max(light) + 0.05) / (min(light) + 0.05)
+
+
+def test_it_fits_a_phone(chromium: Browser, address: str) -> None:
+    page = opened(chromium.page(360, 740), address)
+    wide = "[...document.querySelectorAll('body, main, .stage, .scroll, .live, .card')].some("
+    wide += "element => element.scrollWidth > element.clientWidth)"
+    send(page, f"{LONG} {'x' * 300}\n\n```\n{'y' * 300}\n```")
+    page.wait(ANSWERED)
+    assert page.run(wide) is False
+    page.click("[popovertarget=settings]")
+    page.wait("document.querySelector('#settings').matches(':popover-open')")
+    page.click("[name=seed]")
+    page.press("Escape")
+    assert page.run("document.querySelector('#settings').matches(':popover-open')") is False
+    page.click("#modes label:last-of-type")
+    assert page.run(wide) is False
+    page.click("#to-live")
+    page.wait("document.querySelector('.lines li')")
+    assert page.run(wide) is False
+    assert page.run("document.documentElement.scrollWidth") == 360
+    assert page.errors == []
+
+
+def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
+    chromium: Browser, server: tuple[Served, str]
+) -> None:
+    (port,) = free_ports(1)
+    away = "document.querySelector('#notice').innerText.includes('does not answer')"
+    is_fine = "document.querySelector('#notice').hidden"
+    with front_end(server[0], port=port) as address:
+        page = opened(chromium.page(), address)
+        page.click("#to-live")
+        page.wait("document.querySelector('.card')")
+    page.wait(away)
+    with front_end(server[0], port=port):
+        page.wait(is_fine)
+        page.click("#to-chat")
+        page.wait("!document.querySelector('#chat').hidden")
+        send(page, "back again")
+        page.wait(ANSWERED)
+        assert page.text(".answer .markdown") == "back again"
+    send(page, "away again")
+    page.wait("document.querySelector('.answer:last-child .error')?.innerText")
+    page.wait(away)
+
+
+def test_keys_are_asked_for_and_forgotten_with_the_tab(
+    chromium: Browser, server: tuple[Served, str], tmp_path: Path
+) -> None:
+    keys = tmp_path / "keys"
+    lines = [f"alice {hash_of('alice-key')}", f"olga {hash_of('olga-key')} operator", ""]
+    keys.write_text("\n".join(lines), encoding="utf-8")
+    with front_end(server[0], "--api-keys", str(keys)) as address:
+        page = chromium.page()
+        page.open(address)
+        page.wait("!document.querySelector('#notice-key').hidden")
+        page.click("#notice-key")
+        page.type("alice-key")
+        page.press("Enter")
+        page.wait("document.querySelector('#model').value")
+        send(page, "one two")
+        page.wait(ANSWERED)
+        page.click("#code-button")
+        assert "$LMI_API_KEY" in page.text("#curl")
+        assert "alice-key" not in page.text("#code-dialog")
+        page.press("Escape")
+        page.click("#to-live")
+        page.wait("document.querySelector('#notice').innerText.includes('not an operator')")
+        page.click("#notice-key")
+        page.run("document.querySelector('#key').select()")
+        page.type("olga-key")
+        page.press("Enter")
+        page.wait("document.querySelector('.card')")
+        assert page.run("JSON.stringify(localStorage).includes('-key')") is False
+        assert page.run("sessionStorage['lmi.key']") == "olga-key"
+
+
+def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict[str, str]) -> None:
+    question, answer = next(iter(questions.items()))
+    with front_end(served) as address:
+        page = opened(chromium.page(), address)
+        page.run("document.querySelector('#model').value = 'tiny'")
+        put(page, "temperature", "0")
+        put(page, "max_tokens", "24")
+        page.click("#modes label:last-of-type")
+        page.click("#text")
+        page.type(question)
+        page.click("#generate")
+        page.wait("document.querySelector('#text-meter').innerText.includes('tokens')")
+        page.wait("document.querySelector('#generate').innerText === 'Generate'")
+        page.wait(
+            f"document.querySelector('#text').value.startsWith({json.dumps(question + answer)})"
+        )
+        page.click("#modes label:first-of-type")
+        send(page, question)
+        page.wait(f"{ANSWERED} && {METER}.includes('tokens')")
+        page.click("#to-live")
+        page.wait("document.querySelectorAll('.card').length === 2")
+        assert "vllm" in page.text("#models")
+        assert page.errors == []
+
+
+@drawn
+def test_picture_of_the_playground(chromium: Browser, address: str) -> None:
+    page = opened(chromium.page(1200, 760), address)
+    said = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text("utf-8")
+    page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(said)})")
+    page.open(page.run("location.href"))
+    page.click("#chats .title")
+    page.run("document.activeElement.blur()")
+    page.picture(PICTURES / "playground.png")
+    assert (PICTURES / "playground.png").stat().st_size < 150_000
+
+
+@drawn
+def test_picture_of_the_live_view(chromium: Browser, address: str) -> None:
+    page = opened(chromium.page(), address)
+    busy = opened(chromium.page(1200, 760, is_dark=True), address)
+    busy.click("#to-live")
+    body = "{model: 'demo', prompt: 'some words '.repeat(9), stream: true, max_tokens: size(i)}"
+    page.run(
+        "const size = i => 120 + Math.round(90 * Math.sin(i));"
+        "const ask = i => fetch('/v1/completions', {method: 'POST',"
+        f"headers: {{'content-type': 'application/json'}}, body: JSON.stringify({body})}});"
+        "for (let i = 0; i < 60; i += 1)"
+        "{ setTimeout(() => ask(i).then(r => r.text()), 1000 * (i + 6 * Math.sin(i / 5))); } 0"
+    )
+    end = time.monotonic() + 56
+    while time.monotonic() < end:
+        busy.run("0")
+        time.sleep(0.5)
+    busy.run("document.querySelector('#live').scrollTop = 0")
+    busy.picture(PICTURES / "live.png")
+    assert (PICTURES / "live.png").stat().st_size < 150_000
