@@ -9,6 +9,7 @@ import msgspec
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.failures import openai_failure
+from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.relay import HttpForm, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -70,7 +71,7 @@ class OpenAi:
         name = exchange.parameters["model"]
         model = self._models.find(name)
         if model is None:
-            raise self._models.unknown(name)
+            raise UnknownModelError(name)
         (card,) = (card for card in _cards(model) if card["id"] == name)
         await exchange.respond(200, _dump(card), _JSON)
 

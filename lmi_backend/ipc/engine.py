@@ -14,6 +14,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     model: str
     """Local folder or hub id; empty for an engine that needs none."""
+    name: str = ""
+    """What Triton calls it: one of the names by which OpenAI bodies may ask for it."""
     arguments: dict[str, Any] = {}
     """Typed arguments under the engine's own names."""
     passthrough: dict[str, str] = {}

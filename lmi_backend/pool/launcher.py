@@ -70,7 +70,7 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            config = _engine_config(plan)
+            config = _engine_config(plan, name.rpartition("/")[0])
             frame = encode([msg.Start(plan.engine, config, _pace(plan), plan.hang_timeout)])
             for connection in connections.values():
                 connection.send(frame)
@@ -194,9 +194,10 @@ def _pace(plan: EnginePlan) -> FlushPolicy:
     return FlushPolicy.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
 
 
-def _engine_config(plan: EnginePlan) -> EngineConfig:
+def _engine_config(plan: EnginePlan, name: str) -> EngineConfig:
     return EngineConfig(
         model=plan.model,
+        name=name,
         arguments=dict(plan.engine_arguments),
         passthrough=dict(plan.passthrough),
         front_end=dict(plan.front_end),

@@ -48,6 +48,7 @@ class OpenAiEngine:
     def __init__(self, config: EngineConfig, inner: TemplateEngine) -> None:
         self._inner = inner
         self._adapters = dict(config.adapters)
+        self._names = (DEFAULT_NAME, config.name) if config.name else (DEFAULT_NAME,)
         self._max_model_len = 0
 
     async def start(self) -> Capabilities:
@@ -118,7 +119,7 @@ class OpenAiEngine:
                 yield chunk
 
     async def _requests(self, body: Body) -> AsyncGenerator[GenerateRequest, None]:
-        adapter = adapter_of(body, self._adapters)
+        adapter = adapter_of(body, self._names, self._adapters)
         prompts = body.prompts
         if body.messages:
             prompts = (tuple(await self._inner.chat_prompt(body.messages, body.template_options)),)
@@ -137,7 +138,7 @@ class OpenAiEngine:
             )
 
     def _models(self) -> bytes:
-        names = [DEFAULT_NAME, *self._adapters]
+        names = [*self._names, *self._adapters]
         shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}
