@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+_NO_CONTENT: Final = 204
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
 _UNSUPPORTED: Final = 415
@@ -151,7 +152,8 @@ class Exchange:
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""
-        await self.start(status, {**headers, "content-length": str(len(data))})
+        length = {} if status == _NO_CONTENT else {"content-length": str(len(data))}
+        await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)
 
     def ping(self) -> None:
