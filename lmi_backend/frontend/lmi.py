@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.failures import lmi_failure
 from lmi_backend.frontend.models import UnknownModelError
-from lmi_backend.frontend.openai import read_object
+from lmi_backend.frontend.openai import TARGET, read_object
 from lmi_backend.frontend.relay import HttpForm, ReplyForm, answers_of, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.relay import Form
     from lmi_backend.schema.reply import ParsedRequest
 
-_TARGET: Final = "x-amzn-sagemaker-target-model"
 _COMPONENT: Final = "x-amzn-sagemaker-inference-component"
 _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 """The client's secrets, which are for us, or for what is before us."""
@@ -105,7 +104,7 @@ class Lmi:
 
     def _model(self, exchange: Exchange, data: bytes) -> Model:
         headers = exchange.headers
-        named = exchange.parameters.get("model") or headers.get(_TARGET) or headers.get(_COMPONENT)
+        named = exchange.parameters.get("model") or headers.get(TARGET) or headers.get(_COMPONENT)
         if named:
             return self._named(named.removesuffix(".tar.gz").strip("/"))
         if (model := self._models.find(exchange.parameters.get("endpoint", ""))) is not None:

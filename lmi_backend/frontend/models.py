@@ -179,11 +179,10 @@ class Models:
             self._index()
 
     def _index(self) -> None:
-        by_name: dict[str, Model] = {}
-        # A model's own name before an adapter's of another.
-        for model in self.all():
-            by_name.setdefault(model.name, model)
+        own = {model.name: model for model in self.all()}
+        others: dict[str, Model | None] = {}
         for model in self.all():
             for name in model.names:
-                by_name.setdefault(name, model)
-        self._by_name = by_name
+                # A name of two models is neither's: it must not depend on what else is loaded.
+                others[name] = None if name in others else model
+        self._by_name = {name: model for name, model in others.items() if model} | own

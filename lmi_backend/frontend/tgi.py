@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lmi_backend.errors import RequestError
 from lmi_backend.frontend.failures import tgi_failure
-from lmi_backend.frontend.openai import read_object
+from lmi_backend.frontend.openai import TARGET, read_object
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.frontend.tgi_form import TgiForm
 from lmi_backend.schema.lmi import LmiReply, read_lmi
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
-_MAX_TOKENS: Final = 100
-"""Its server's default."""
+_DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
+"""Of its server: a stop sequence is part of the text that it ends."""
 _SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
 
@@ -62,14 +62,14 @@ class Tgi:
         given = body.get("parameters") or {}
         if not isinstance(given, dict):
             raise RequestError("is not an object", field="parameters", value=given)
-        named = {"max_new_tokens": _MAX_TOKENS} | {n: v for n, v in given.items() if v is not None}
+        named = _DEFAULTS | {n: v for n, v in given.items() if v is not None}
         named["stream"] = bool(body.get("stream")) if stream is None else stream
         if named["stream"] and named.get("best_of", 1) != 1:
             raise RequestError("is not for streams", field="best_of", value=named["best_of"])
         # Its server samples where one of these is given, whatever `do_sample` says.
         if not _SAMPLING.isdisjoint(named):
             named["do_sample"] = True
-        model = self._model(str(body.get("model") or ""))
+        model = self._model(str(body.get("model") or exchange.headers.get(TARGET, "")))
         context = replace(model.context, tgi_compat=False, output_formatter="", dialect="legacy")
         parsed = read_lmi(body["inputs"], named, context, is_body=True)
         if not isinstance(parsed.work, tuple) or not isinstance(parsed.reply, LmiReply):

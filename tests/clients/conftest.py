@@ -39,7 +39,7 @@ def served(
     (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
     kept = ("option.model_id", "option.pythonExecutable", "option.dtype")
     one_at_once = {
-        "option.rolling_batch": "scheduler",
+        "option.rolling_batch": "disable",
         "option.max_rolling_batch_size": 1,
         "job_queue_size": 1,
     }
@@ -75,7 +75,6 @@ def _run(served: Served, script: str, model: str, only: str) -> Any:
         "TEST_MODEL": model,
         # Its prices, which it would fetch.
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-        "HF_HUB_OFFLINE": "1",
     }
     done = subprocess.run(
         [str(CLIENTS_PYTHON), str(SCRIPTS / f"{script}.py")],

@@ -10,7 +10,8 @@ ASKED: Any = {
     "model": MODEL,
     "messages": [{"role": "user", "content": "What is the capital of Italy?"}],
     "max_tokens": 50,
-    "temperature": 0,
+    # No argument of its own for it.
+    "extra_body": {"temperature": 0},
 }
 
 
@@ -42,21 +43,6 @@ def events() -> Any:
 def count() -> Any:
     asked = {name: ASKED[name] for name in ("model", "messages")}
     return client.messages.count_tokens(**asked).input_tokens
-
-
-def tool() -> Any:
-    schema = {
-        "type": "object",
-        "properties": {"city": {"enum": ["Rome"]}},
-        "required": ["city"],
-        "additionalProperties": False,
-    }
-    more: Any = {
-        "tools": [{"name": "travel", "description": "Go to a city", "input_schema": schema}],
-        "tool_choice": {"type": "tool", "name": "travel"},
-    }
-    answer = client.messages.create(**(ASKED | more))
-    return [answer.stop_reason, [[b.name, b.input] for b in answer.content if b.type == "tool_use"]]
 
 
 def unknown_model() -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from typing import Any
+from typing import Any, Literal
 
 import openai
 from pydantic import BaseModel
@@ -28,7 +28,7 @@ TOOL: Any = {
 
 
 class City(BaseModel):
-    city: str
+    city: Literal["Rome"]
 
 
 def _raised(**more: Any) -> Any:
@@ -107,7 +107,7 @@ def two_prompts() -> Any:
 
 def chat_logprobs() -> Any:
     answer = client.chat.completions.create(
-        model=MODEL, messages=CHAT, temperature=0, logprobs=True, top_logprobs=2, n=2
+        model=MODEL, messages=CHAT, seed=1, logprobs=True, top_logprobs=2, n=2
     )
     return [
         [len(token.top_logprobs) for token in choice.logprobs.content]
@@ -131,7 +131,7 @@ def tool_named() -> Any:
     answer = client.chat.completions.create(
         model=MODEL, messages=CHAT, tools=[TOOL], tool_choice=named, temperature=0
     )
-    return [json.loads(call.function.arguments) for call in answer.choices[0].message.tool_calls]
+    return [call.function.name for call in answer.choices[0].message.tool_calls or []]
 
 
 def tool_streamed() -> Any:
@@ -144,12 +144,11 @@ def tool_streamed() -> Any:
         temperature=0,
         stream=True,
     )
-    name, text = "", ""
+    names = []
     for chunk in stream:
         for call in chunk.choices[0].delta.tool_calls or []:
-            name = name or call.function.name
-            text += call.function.arguments or ""
-    return [name, json.loads(text)]
+            names += [call.function.name] if call.function and call.function.name else []
+    return names
 
 
 def tool_none() -> Any:
