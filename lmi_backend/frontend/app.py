@@ -198,6 +198,7 @@ class FrontEnd:
         operator: Who = "operator"
         anybody: Who = "anybody"
         of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
+        streamed = f"{endpoint}/invocations-response-stream"
         table: tuple[_Row, ...] = (
             *(("POST", path, openai.body, _body_failure(path)) for path in BODIES),
             ("GET", "/v1/models", openai.models, openai_failure),
@@ -210,12 +211,7 @@ class FrontEnd:
             ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
             ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
             ("POST", f"{endpoint}/invocations", sagemaker.invoke, sagemaker_failure),
-            (
-                "POST",
-                f"{endpoint}/invocations-response-stream",
-                sagemaker.invoke_stream,
-                sagemaker_failure,
-            ),
+            ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
             ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
             ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, operator),
             ("GET", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
