@@ -29,6 +29,7 @@ def served(
         "option.log_requests": "true",
         "option.enable_auto_tool_choice": "true",
         "option.tool_call_parser": "hermes",
+        "option.served_model_name": "rome",
         # The model is so small that it writes white space without end where a grammar lets it.
         "option.structured_outputs_config": json.dumps(
             {"backend": "xgrammar", "disable_any_whitespace": True}

@@ -48,7 +48,7 @@ def chat() -> Any:
 
 
 def chat_by_served_name() -> Any:
-    answer = client.chat.completions.create(model="lmi", messages=CHAT, temperature=0)
+    answer = client.chat.completions.create(model="rome", messages=CHAT, temperature=0)
     return answer.choices[0].message.content
 
 
