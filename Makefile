@@ -15,12 +15,12 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine model serve test test-unit test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-install: install-server install-engine ## create .venv and .venv-engine from the locks
+install: install-server install-engine install-clients ## create .venv, .venv-engine and .venv-clients from the locks
 
 install-server:
 	@$(PYTHON) tools/install.py server
@@ -28,10 +28,13 @@ install-server:
 install-engine:
 	@$(PYTHON) tools/install.py engine
 
+install-clients:
+	@$(PYTHON) tools/install.py clients
+
 model: install-engine ## train the tiny model (once)
 	@.venv-engine/bin/python tools/make_tiny_model.py
 
-serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, HOST=, CLIENTS= …
+serve: install-server model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, HOST=, CLIENTS= …
 	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
 		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
 		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
@@ -45,14 +48,14 @@ test-unit: install-server ## the tests that need no engine, model or server; PYT
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
 
-chaos: install model ## break a running server in every way and write docs/reliability.md
+chaos: install-server model ## break a running server in every way and write docs/reliability.md
 	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
 
-soak: install model ## mixed traffic for 30 minutes, written into docs/soak.md; MINUTES=
+soak: install-server model ## mixed traffic for 30 minutes, written into docs/soak.md; MINUTES=
 	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report docs/soak.md \
 		--timeout 0 $(PYTEST)
 
-bench: install model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
+bench: install-server model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)
 
 scale: install-server ## measure what a response costs here, predict three loads and compare
@@ -83,5 +86,5 @@ audit: install-server ## known vulnerabilities of all that the locks pin, and of
 	@$(BIN)/python tools/audit.py
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-engine .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-engine .venv-clients .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -54,6 +54,8 @@ class EngineConfig:
     model: str
     """Local folder, hub id or, before it is fetched, s3:// prefix; empty for an engine that needs
     none."""
+    name: str = ""
+    """What Triton calls the model: one of the names by which OpenAI bodies may ask for it."""
     clients: ClientSettings = ClientSettings()
     """How LMI bodies are answered, where the user's code stands before the engine."""
     arguments: dict[str, Any] = field(default_factory=dict)

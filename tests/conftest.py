@@ -8,7 +8,7 @@ import pytest
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 
 # From what is known in seconds to what takes minutes.
-ORDER = ("unit", "contract", "integration", "security", "chaos", "soak", "gpu")
+ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

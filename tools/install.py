@@ -1,7 +1,8 @@
-"""Create one of the two environments from its lock; do nothing if it is up to date.
+"""Create one of the environments from its lock; do nothing if it is up to date.
 
     python3 tools/install.py server     .venv: tritonserver, lmi-backend, clients, tests
     python3 tools/install.py engine     .venv-engine: vLLM for CPUs
+    python3 tools/install.py clients    .venv-clients: programs of others that tests/clients runs
 
 Standard library only: it runs before anything is installed.
 """
@@ -40,6 +41,7 @@ class Environment:
 ENVIRONMENTS = {
     "server": Environment(".venv", "requirements/server.txt", 1.5, editable=True),
     "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
+    "clients": Environment(".venv-clients", "requirements/clients.txt", 0.7, ("--no-deps",)),
 }
 
 

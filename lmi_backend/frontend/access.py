@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 _FORBIDDEN: Final = 403
 _BEARER: Final = "bearer "
+_SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 .*?Credential=([^/,\s]+)/")
 _CORS: Final = (
     (b"access-control-allow-methods", b"GET, POST, PUT, DELETE, OPTIONS"),
     (b"access-control-allow-headers", b"authorization, content-type, x-api-key, x-request-id"),
@@ -101,5 +103,8 @@ def _given(exchange: Exchange) -> str:
     text: str = exchange.headers.get("authorization", "")
     if text.lower().startswith(_BEARER):
         return text[len(_BEARER) :].strip()
+    # Whoever signs for AWS has two keys; ours is the one that is sent.
+    if (signed := _SIGNED.match(text)) is not None:
+        return signed[1]
     other: str = exchange.headers.get("x-api-key", "")
     return other

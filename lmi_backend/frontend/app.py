@@ -18,12 +18,19 @@ from lmi_backend.errors import HttpError, LmiError
 from lmi_backend.frontend.access import Access
 from lmi_backend.frontend.api_keys import ApiKeys
 from lmi_backend.frontend.exchange import ClientGoneError, Exchange
-from lmi_backend.frontend.failures import lmi_failure, openai_failure, tgi_failure, triton_failure
+from lmi_backend.frontend.failures import (
+    anthropic_failure,
+    lmi_failure,
+    openai_failure,
+    tgi_failure,
+    triton_failure,
+)
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
+from lmi_backend.frontend.sagemaker import SageMaker, sagemaker_failure
 from lmi_backend.frontend.state import State
 from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
@@ -139,9 +146,6 @@ class FrontEnd:
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:
         self._access.check_site(exchange)
-        if exchange.method == "OPTIONS":
-            await exchange.respond(204, b"", {})
-            return
         if service.who == "anybody":
             await service.answer(exchange)
             return
@@ -186,17 +190,22 @@ class FrontEnd:
                 return service, dict(found)
             if match is Match.PARTIAL:
                 allowed |= route.methods or set()
+        if allowed and scope["method"] == "OPTIONS":
+            # Browsers ask this before they send a key.
+            return Service(_methods(allowed), openai_failure, "anybody"), {}
         return Service(_refusal(allowed), openai_failure), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Service]]:
         limits = self._settings.max_body, self._settings.body_seconds
         openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
+        sagemaker = SageMaker(lmi)
         tgi, health = Tgi(self.models, *limits), Health(self.models)
         operator: Who = "operator"
         anybody: Who = "anybody"
-        of_model = "/models/{model}"
+        of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
+        streamed = f"{endpoint}/invocations-response-stream"
         table: tuple[_Row, ...] = (
-            *(("POST", path, openai.body, openai_failure) for path in BODIES),
+            *(("POST", path, openai.body, _body_failure(path)) for path in BODIES),
             ("GET", "/v1/models", openai.models, openai_failure),
             ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
             ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
@@ -206,6 +215,8 @@ class FrontEnd:
             ("POST", "/invocations", lmi.invocations, lmi_failure),
             ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
             ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
+            ("POST", f"{endpoint}/invocations", sagemaker.invoke, sagemaker_failure),
+            ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
             ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
             ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, operator),
             ("GET", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
@@ -241,7 +252,19 @@ class FrontEnd:
         return tuple(("GET", path, page.show, lmi_failure, _ANYBODY) for path in PATHS)
 
 
-def _refusal(allowed: set[str]) -> Callable[[Exchange], Awaitable[None]]:
+def _body_failure(path: str) -> _Fail:
+    return anthropic_failure if path.startswith("/v1/messages") else openai_failure
+
+
+def _methods(allowed: set[str]) -> _Answer:
+    async def say(exchange: Exchange) -> None:
+        exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
+        await exchange.respond(204, b"", {})
+
+    return say
+
+
+def _refusal(allowed: set[str]) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
         if not allowed:
             raise HttpError(404, f"{exchange.path[:200]!r} is not served")

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+_NO_CONTENT: Final = 204
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
+_UNSUPPORTED: Final = 415
 PING_SECONDS: Final = 15.0
 """Of silence on an event stream, after which a comment is sent: proxies close idle ones."""
 _PING: Final = b": ping\n\n"
@@ -50,6 +53,10 @@ class Exchange:
         self.num_prompt_tokens = self.num_tokens = 0
         """Of the answer so far, where the engine counts them."""
         self.extra_headers: list[tuple[bytes, bytes]] = []
+        # HTTP/1.0 knows no chunks: without a length, the answer is held until it is whole.
+        self._holds = scope.get("http_version") == "1.0"
+        self._start: dict[str, Any] = {}
+        self._held = bytearray()
         self._is_over = False
         self._written_at = 0.0
         self._pinging: asyncio.Task[None] | None = None
@@ -79,9 +86,13 @@ class Exchange:
             seconds: time it may take.
 
         Raises:
-            HttpError: it is too large (413) or too slow (408).
+            HttpError: it is too large (413), too slow (408) or compressed (415).
             ClientGoneError: the client left in the middle.
         """
+        encoding = self.headers.get("content-encoding", "identity")
+        if encoding.lower() not in ("identity", ""):
+            text = f"a compressed body is not taken (Content-Encoding: {printable(encoding)})"
+            raise HttpError(_UNSUPPORTED, text)
         if int(self.headers.get("content-length") or 0) > limit:
             raise _too_large(limit)
         try:
@@ -117,7 +128,10 @@ class Exchange:
         if is_event_stream:
             lines += (line for line in _EVENT_HEADERS if line[0].decode() not in headers)
         lines += self.extra_headers
-        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        self._start = {"type": "http.response.start", "status": status, "headers": lines}
+        self._holds = self._holds and "content-length" not in headers
+        if not self._holds:
+            await self._send(self._start)
         self._written_at = time.monotonic()
         if is_event_stream:
             asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
@@ -126,11 +140,20 @@ class Exchange:
         """Send the next bytes of the response."""
         self._is_over = is_last
         self._written_at = time.monotonic()
+        if self._holds:
+            self._held += data
+            if not is_last:
+                return
+            length = str(len(self._held)).encode()
+            self._start["headers"].append((b"content-length", length))
+            await self._send(self._start)
+            data = bytes(self._held)
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""
-        await self.start(status, {**headers, "content-length": str(len(data))})
+        length = {} if status == _NO_CONTENT else {"content-length": str(len(data))}
+        await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)
 
     def ping(self) -> None:

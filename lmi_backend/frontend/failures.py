@@ -24,6 +24,7 @@ _TYPES: Final = {
     404: "NotFoundError",
     408: "RequestTimeoutError",
     413: "RequestEntityTooLargeError",
+    415: "UnsupportedMediaTypeError",
     429: "RateLimitError",
     499: "ClientClosedRequest",
     503: "ServiceUnavailableError",
@@ -64,6 +65,23 @@ def openai_failure(error: LmiError) -> Failure:
         "code": status,
     }
     return _failure(status, json.dumps({"error": said}, ensure_ascii=False), error)
+
+
+def anthropic_failure(error: LmiError) -> Failure:
+    """Return an error as Anthropic's clients read it."""
+    status, text = status_of(error), str(error)
+    kinds = {
+        400: "invalid_request_error",
+        401: "authentication_error",
+        403: "permission_error",
+        404: "not_found_error",
+        413: "request_too_large",
+        429: "rate_limit_error",
+        503: "overloaded_error",
+    }
+    said = {"type": kinds.get(status, "api_error"), "message": text}
+    body = {"type": "error", "error": said}
+    return _failure(status, json.dumps(body, ensure_ascii=False), error)
 
 
 def lmi_failure(error: LmiError) -> Failure:

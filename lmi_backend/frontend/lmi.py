@@ -8,7 +8,8 @@ from urllib.parse import parse_qsl
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.failures import lmi_failure
-from lmi_backend.frontend.openai import read_object
+from lmi_backend.frontend.models import UnknownModelError
+from lmi_backend.frontend.openai import TARGET, read_object
 from lmi_backend.frontend.relay import HttpForm, ReplyForm, answers_of, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -18,12 +19,15 @@ from lmi_backend.schema.reply import AdapterChange
 from lmi_backend.schema.tracing import take_trace, with_trace
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.errors import LmiError
     from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.failures import Failure
     from lmi_backend.frontend.models import Model, Models
     from lmi_backend.frontend.relay import Form
     from lmi_backend.schema.reply import ParsedRequest
 
-_TARGET: Final = "x-amzn-sagemaker-target-model"
 _COMPONENT: Final = "x-amzn-sagemaker-inference-component"
 _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 """The client's secrets, which are for us, or for what is before us."""
@@ -38,14 +42,20 @@ class Lmi:
 
     async def invocations(self, exchange: Exchange) -> None:
         """Answer a body for the model that the path, a header or the body names."""
+        model, parsed = await self.read(exchange)
+        await self.answer(exchange, model, parsed)
+
+    async def read(self, exchange: Exchange) -> tuple[Model, ParsedRequest]:
+        """Read a body; return what it asks, and of which model.
+
+        Raises:
+            LmiError: the body is wrong, or there is no such model.
+        """
         data = await exchange.body(self._limit, self._seconds)
         model = self._model(exchange, data)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
-        text = _text(data)
-        context = model.context
-        parsed = read_http_body(text, LMI_PATH, headers, context)
-        await self._answer(exchange, model, parsed)
+        return model, read_http_body(_text(data), LMI_PATH, headers, model.context)
 
     async def adapters(self, exchange: Exchange) -> None:
         """Answer LMI's and SageMaker's management of LoRA adapters."""
@@ -64,30 +74,50 @@ class Lmi:
         answer = model.connection.manage(body | {"requestType": order})
         await send_answer(exchange, answer, HttpForm(), lmi_failure)
 
-    def _model(self, exchange: Exchange, data: bytes) -> Model:
-        headers = exchange.headers
-        named = exchange.parameters.get("model") or headers.get(_TARGET) or headers.get(_COMPONENT)
-        if named:
-            return self._named(named.removesuffix(".tar.gz").strip("/"))
-        if (model := self._models.find("")) is not None:
-            return model
-        return self._models.of_body(str(read_object(data).get("model") or ""))
+    async def answer(
+        self,
+        exchange: Exchange,
+        model: Model,
+        parsed: ParsedRequest,
+        wrap: Callable[[Form], Form] = lambda form: form,
+        failure_of: Callable[[LmiError], Failure] = lmi_failure,
+    ) -> None:
+        """Send the answer to what `read` returned.
 
-    def _named(self, name: str) -> Model:
-        if (model := self._models.find(name)) is None:
-            raise self._models.unknown(name)
-        return model
-
-    async def _answer(self, exchange: Exchange, model: Model, parsed: ParsedRequest) -> None:
+        Args:
+            wrap: makes what the client gets of what LMI's clients would get.
+            failure_of: makes the response of an error that comes before anything else.
+        """
         if isinstance(parsed.work, AdapterChange):
             answer = model.connection.manage(parsed.work.body)
-            await send_answer(exchange, answer, HttpForm(), lmi_failure)
+            await send_answer(exchange, answer, wrap(HttpForm()), failure_of)
             return
         if not isinstance(parsed.work, HttpRequest | tuple):
             raise HttpError(_NOT_FOUND, "there is nothing to cancel")
         work = with_trace(parsed.work, take_trace(dict(exchange.headers)))
+        if isinstance(work, HttpRequest) and work.path != LMI_PATH:
+            # OpenAI's body was told by its fields; its client may have named any type.
+            headers = {**work.headers, "content-type": "application/json"}
+            work = HttpRequest(work.path, work.body, headers)
         answer = model.connection.submit(work, exchange.tenant or parsed.tenant)
-        await send_answer(exchange, answer, form_of(parsed), lmi_failure)
+        await send_answer(exchange, answer, wrap(form_of(parsed)), failure_of)
+
+    def _model(self, exchange: Exchange, data: bytes) -> Model:
+        headers = exchange.headers
+        named = exchange.parameters.get("model") or headers.get(TARGET) or headers.get(_COMPONENT)
+        if named:
+            return self._named(named.removesuffix(".tar.gz").strip("/"))
+        if (model := self._models.find(exchange.parameters.get("endpoint", ""))) is not None:
+            return model
+        if (model := self._models.find("")) is not None:
+            return model
+        name = str(read_object(data).get("model") or "")
+        return self._models.of_body(name or exchange.parameters.get("endpoint", ""))
+
+    def _named(self, name: str) -> Model:
+        if (model := self._models.find(name)) is None:
+            raise UnknownModelError(name)
+        return model
 
 
 def form_of(parsed: ParsedRequest) -> Form:

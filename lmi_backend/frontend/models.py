@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_folder
-from lmi_backend.errors import ConfigurationError, HttpError, UnavailableError
+from lmi_backend.errors import (
+    ConfigurationError,
+    HttpError,
+    RequestError,
+    UnavailableError,
+)
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
@@ -25,6 +30,15 @@ _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
 _NOT_FOUND: Final = 404
+
+
+class UnknownModelError(HttpError):
+    """No model has the name that a request says; the words are those of vLLM's server."""
+
+    field = "model"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(_NOT_FOUND, f"The model `{printable(name)}` does not exist.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,23 +109,17 @@ class Models:
         """Return the model that a body asks for.
 
         Raises:
-            HttpError: there is none of that name (404).
+            UnknownModelError: there is none of that name.
+            RequestError: it names none, and there are several.
             UnavailableError: no model is loaded yet.
         """
         if not self._models:
             raise UnavailableError("no model is loaded")
-        if (model := self.find(name)) is None:
-            raise self.unknown(name)
-        return model
-
-    def unknown(self, name: str) -> HttpError:
-        """Return the error of a name that no model has, in OpenAI's form."""
-        known = listed(self._by_name)
+        if (model := self.find(name)) is not None:
+            return model
         if name:
-            text = f"The model `{printable(name)}` does not exist; known: {known}"
-        else:
-            text = f"the body names no model; known: {known}"
-        return HttpError(_NOT_FOUND, text)
+            raise UnknownModelError(name)
+        raise RequestError("is missing", field="model", accepted=listed(self._by_name))
 
     async def _look(self) -> None:
         try:
@@ -168,11 +176,10 @@ class Models:
             self._index()
 
     def _index(self) -> None:
-        by_name: dict[str, Model] = {}
-        # A model's own name before an adapter's of another.
-        for model in self.all():
-            by_name.setdefault(model.name, model)
+        own = {model.name: model for model in self.all()}
+        others: dict[str, Model | None] = {}
         for model in self.all():
             for name in model.names:
-                by_name.setdefault(name, model)
-        self._by_name = by_name
+                # A name of two models is neither's: it must not depend on what else is loaded.
+                others[name] = None if name in others else model
+        self._by_name = {name: model for name, model in others.items() if model} | own

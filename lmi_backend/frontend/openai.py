@@ -9,6 +9,7 @@ import msgspec
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.failures import openai_failure
+from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.relay import HttpForm, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -24,6 +25,10 @@ BODIES: Final = (
     "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 )  # fmt: skip
 """Paths that take a body which names a model."""
+TARGET: Final = "x-amzn-sagemaker-target-model"
+"""The header by which clients that have no field for it name a model."""
+_NO_NAMES: Final = ("tgi", "dummy")
+"""What clients of Text Generation Inference, whose server does not look, give as a model."""
 _JSON: Final = {"content-type": "application/json"}
 _ENGINE_HEADERS: Final = ("x-request-id", "x-session-id", "x-correlation-id")
 """Headers that vLLM's server reads; the client's key and cookies do not go to an engine."""
@@ -50,7 +55,13 @@ class OpenAi:
     async def body(self, exchange: Exchange) -> None:
         """Answer a body."""
         data = await exchange.body(self._limit, self._seconds)
-        model = self._models.of_body(read_model(data))
+        name = read_model(data)
+        if name in _NO_NAMES and self._models.find(name) is None:
+            name = exchange.headers.get(TARGET, "")
+            model = self._models.of_body(name)
+            data = _dump(read_object(data) | {"model": model.name})
+        else:
+            model = self._models.of_body(name)
         await self._relay(exchange, model, HttpRequest(exchange.path, data, _headers(exchange)))
 
     async def stored(self, exchange: Exchange) -> None:
@@ -62,7 +73,12 @@ class OpenAi:
 
     async def models(self, exchange: Exchange) -> None:
         """List all names that a body may have."""
-        cards = [card for model in self._models.all() for card in _cards(model)]
+        cards = [
+            card
+            for model in self._models.all()
+            for card in _cards(model)
+            if self._models.find(card["id"]) is model
+        ]
         await exchange.respond(200, _dump({"object": "list", "data": cards}), _JSON)
 
     async def model(self, exchange: Exchange) -> None:
@@ -70,7 +86,7 @@ class OpenAi:
         name = exchange.parameters["model"]
         model = self._models.find(name)
         if model is None:
-            raise self._models.unknown(name)
+            raise UnknownModelError(name)
         (card,) = (card for card in _cards(model) if card["id"] == name)
         await exchange.respond(200, _dump(card), _JSON)
 

@@ -10,17 +10,20 @@ import msgspec
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 from lmi_backend.frontend.failures import tgi_failure
-from lmi_backend.frontend.lmi import form_of
-from lmi_backend.frontend.openai import read_object
+from lmi_backend.frontend.openai import TARGET, read_object
 from lmi_backend.frontend.relay import send_answer
-from lmi_backend.schema.lmi import read_lmi
+from lmi_backend.frontend.tgi_form import TgiForm
+from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.schema.lmi import LmiReply, read_lmi
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
-
-_AS_TGI: Final = ClientSettings(tgi_compat=True, dialect="legacy")
+_DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
+"""Of its server: a stop sequence is part of the text that it ends."""
+_SETTINGS: Final = ClientSettings(dialect="legacy")
+_SAMPLING: Final = frozenset({"temperature", "top_k", "top_p", "typical_p"})
 
 
 class Tgi:
@@ -31,15 +34,15 @@ class Tgi:
 
     async def generate(self, exchange: Exchange) -> None:
         """Answer with one object."""
-        await self._answer(exchange, stream=False)
+        await self._answer(exchange, stream=False, is_list=False)
 
     async def generate_stream(self, exchange: Exchange) -> None:
         """Answer with an event a token."""
-        await self._answer(exchange, stream=True)
+        await self._answer(exchange, stream=True, is_list=False)
 
     async def either(self, exchange: Exchange) -> None:
-        """Answer as the body's `stream` says."""
-        await self._answer(exchange, stream=None)
+        """Answer as the body's `stream` says; with a list of one object, or with events."""
+        await self._answer(exchange, stream=None, is_list=True)
 
     async def info(self, exchange: Exchange) -> None:
         """Say which model is served."""
@@ -55,20 +58,29 @@ class Tgi:
         data = msgspec.json.encode(body)
         await exchange.respond(200, data, {"content-type": "application/json"})
 
-    async def _answer(self, exchange: Exchange, *, stream: bool | None) -> None:
+    async def _answer(self, exchange: Exchange, *, stream: bool | None, is_list: bool) -> None:
         body = read_object(await exchange.body(self._limit, self._seconds))
-        if "inputs" not in body:
-            raise RequestError("is missing", field="inputs", accepted="a text")
-        named: dict[str, Any] = dict(body.get("parameters") or {})
+        if not isinstance(body.get("inputs"), str):
+            raise RequestError("is missing, or is not a string", field="inputs")
+        given = body.get("parameters") or {}
+        if not isinstance(given, dict):
+            raise RequestError("is not an object", field="parameters", value=given)
+        named = _DEFAULTS | {n: v for n, v in given.items() if v is not None}
         named["stream"] = bool(body.get("stream")) if stream is None else stream
-        model = self._model(str(body.get("model") or ""))
-        # Its answers have the LMI formatter's form for this client.
-        context = replace(model.context, clients=_AS_TGI)
+        if named["stream"] and named.get("best_of", 1) != 1:
+            raise RequestError("is not for streams", field="best_of", value=named["best_of"])
+        # Its server samples where one of these is given, whatever `do_sample` says.
+        if not _SAMPLING.isdisjoint(named):
+            named["do_sample"] = True
+        model = self._model(str(body.get("model") or exchange.headers.get(TARGET, "")))
+        context = replace(model.context, clients=_SETTINGS)
         parsed = read_lmi(body["inputs"], named, context, is_body=True)
-        if not isinstance(parsed.work, tuple):
+        reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
+        if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
             raise RequestError("is not a text", field="inputs")
         answer = model.connection.submit(parsed.work, exchange.tenant)
-        await send_answer(exchange, answer, form_of(parsed), tgi_failure)
+        form = TgiForm(reply.requested, is_list=is_list, failure_of=tgi_failure)
+        await send_answer(exchange, answer, form, tgi_failure)
 
     def _model(self, name: str) -> Model:
         return self._models.of_body(name)

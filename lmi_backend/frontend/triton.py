@@ -27,7 +27,7 @@ _NOT_PASSED: Final = frozenset(
     }
 )  # fmt: skip
 _JSON_LENGTH: Final = "inference-header-content-length"
-_BAD_REQUEST, _NOT_FOUND, _UNSUPPORTED = 400, 404, 415
+_BAD_REQUEST, _NOT_FOUND = 400, 404
 _CHUNK_BYTES: Final = 1 << 16
 
 
@@ -90,8 +90,6 @@ async def _pass_back(exchange: Exchange, response: aiohttp.ClientResponse) -> No
 
 def _check_depth(exchange: Exchange, data: bytes) -> None:
     """Refuse what is nested so deeply that Triton 24.10 would end with a segmentation fault."""
-    if exchange.headers.get("content-encoding", "identity") != "identity":
-        raise HttpError(_UNSUPPORTED, "a compressed body is not taken here")
     head = data
     if (length := exchange.headers.get(_JSON_LENGTH)) is not None:
         head = data[: int(length)] if length.isdecimal() else b""

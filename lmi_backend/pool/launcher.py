@@ -8,7 +8,7 @@ import secrets
 import socket
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import (
@@ -70,8 +70,9 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
+            config = replace(plan.config, name=name.rpartition("/")[0])
             frame = encode(
-                [msg.Start(plan.engine, plan.config, _flush_policy(plan), plan.launch.hang_timeout)]
+                [msg.Start(plan.engine, config, _flush_policy(plan), plan.launch.hang_timeout)]
             )
             for connection in connections.values():
                 connection.send(frame)

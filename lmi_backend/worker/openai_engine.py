@@ -51,6 +51,7 @@ class OpenAiEngine(Engine):
         super().__init__(config)
         self._inner = inner
         self._adapters = dict(config.adapters)
+        self._names = (DEFAULT_MODEL_NAME, config.name) if config.name else (DEFAULT_MODEL_NAME,)
         self._max_model_len = 0
 
     async def start(self) -> Capabilities:
@@ -114,7 +115,7 @@ class OpenAiEngine(Engine):
                 yield chunk
 
     async def _requests(self, body: Body) -> AsyncGenerator[GenerateRequest, None]:
-        adapter = adapter_of(body, self._adapters)
+        adapter = adapter_of(body, self._names, self._adapters)
         prompts = body.prompts
         if body.messages:
             prompts = (tuple(await self._inner.chat_prompt(body.messages, body.template_options)),)
@@ -133,7 +134,7 @@ class OpenAiEngine(Engine):
             )
 
     def _models(self) -> bytes:
-        names = [DEFAULT_MODEL_NAME, *self._adapters]
+        names = [*self._names, *self._adapters]
         shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}

@@ -1,20 +1,18 @@
 """Run docs/clients.md: every curl and every Python example as it stands."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.support.pages import examples
 from tests.support.serving import Served
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
-_BLOCK = re.compile(
-    r"^```(?P<language>sh|python)\n(?P<text>.*?)^```\n(?:```json\n(?P<answer>.*?)^```\n)?",
-    re.MULTILINE | re.DOTALL,
-)
+ONE_PORT = "One port for all"
+"""Its examples are run by tests/clients, where their libraries are."""
 SAID = {
     "LMI": "Rome",
     "Triton's vLLM backend": "Rome.",
@@ -26,17 +24,7 @@ SAID = {
 """A part of what the Python example of each section prints."""
 
 
-def examples() -> list[tuple[str, str, str, str]]:
-    page = PAGE.read_text(encoding="utf-8")
-    found = []
-    for section in page.split("\n## ")[1:]:
-        title, _, text = section.partition("\n")
-        for block in _BLOCK.finditer(text):
-            found.append((title, block["language"], block["text"], block["answer"] or ""))
-    return found
-
-
-EXAMPLES = examples()
+EXAMPLES = [each for each in examples(PAGE.read_text("utf-8")) if each[0] != ONE_PORT]
 
 
 def test_each_client_has_a_curl_and_a_python_example() -> None:

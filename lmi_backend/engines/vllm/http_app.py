@@ -70,7 +70,7 @@ class HttpApp:
             ConfigurationError: vLLM's server refuses an option's value.
         """
         server = compat.http_server()
-        arguments = _arguments(server, engine_args, config.front_end)
+        arguments = _arguments(server, engine_args, config)
         client = _CountingClient(engine, _wrapped(config.structure_bounds))
         tasks = await engine.get_supported_tasks()
         with _hidden():
@@ -194,20 +194,23 @@ def _check(params: Any, bounds: StructureBounds) -> None:
         raise compat.VLLMClientError(str(error)) from error
 
 
-def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any:
+def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
     """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
     arguments = server.argument_parser().parse_args([])
     for name, value in vars(engine_args).items():
         setattr(arguments, name, value)
     arguments.disable_fastapi_docs = True
-    for name, value in options.items():
+    for name, value in config.front_end.items():
         if not hasattr(arguments, name):
             problem = f"is not known to the server of vLLM {compat.vllm_version}"
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
         setattr(arguments, name, value)
     names = arguments.served_model_name or [DEFAULT_MODEL_NAME]
-    arguments.served_model_name = [names] if isinstance(names, str) else list(names)
+    served = [names] if isinstance(names, str) else list(names)
+    # Last: answers carry the first of them.
+    own = () if config.name in ("", *config.adapters) else (config.name,)
+    arguments.served_model_name = list(dict.fromkeys((*served, *own)))
     if plugin := getattr(arguments, "tool_parser_plugin", ""):
         server.import_tool_parser(plugin)
     return arguments

@@ -6,15 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.names import DEFAULT_MODEL_NAME, check_name
-from lmi_backend.printable import listed
+from lmi_backend.names import check_name
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.schema.values import Prompt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from lmi_backend.generation import Sampling
 
@@ -92,20 +91,23 @@ def read_completion(body: dict[str, Any]) -> Body:
     return _read(parameters, prompts=_prompts(body.get("prompt")), logprobs=logprobs)
 
 
-def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
+def adapter_of(body: Body, names: Collection[str], adapters: Mapping[str, str]) -> str:
     """Return the adapter a body names as its model; none for the model itself.
+
+    Args:
+        names: the model's own.
+        adapters: name to folder.
 
     Raises:
         HttpError: there is neither a model nor an adapter of that name.
         RequestError: no adapter can have that name.
     """
-    if body.model in ("", DEFAULT_MODEL_NAME):
+    if body.model in adapters:
+        return body.model
+    if body.model in ("", *names):
         return ""
     check_name("model", body.model)
-    if body.model not in adapters:
-        known = listed([DEFAULT_MODEL_NAME, *adapters])
-        raise HttpError(404, f"The model {body.model!r} does not exist; there are: {known}")
-    return body.model
+    raise HttpError(404, f"The model `{body.model}` does not exist.")
 
 
 def _read(

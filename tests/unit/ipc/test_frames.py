@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.engine_config import ClientSettings, EngineConfig
+from lmi_backend.engine_config import ClientSettings, EngineConfig, ModelInfo
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
@@ -33,7 +33,10 @@ FROM_WORKER: list[msg.FromWorker] = [
     msg.Failure(7, "request", "is bad", "prompt"),
     msg.Heartbeat(EngineStats(1, 2, 0.5)),
 ]
-TO_CLIENT: list[msg.ToClient] = [msg.Welcome(CLIENTS, True, ["a"]), msg.Health(is_ready=True)]
+TO_CLIENT: list[msg.ToClient] = [
+    msg.Welcome(CLIENTS, True, ["a"], ModelInfo(name="m")),
+    msg.Health(is_ready=True),
+]
 
 
 def decoder(kind: object = msg.FromWorker, limit: int = 1 << 20) -> FrameDecoder[object]:

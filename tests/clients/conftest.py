@@ -1,0 +1,89 @@
+"""Programs that others wrote, each in a process of its own, against one server."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.frontend.api_keys import hash_of
+from tests.support.places import CLIENTS_PYTHON, TINY
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
+
+SCRIPTS = Path(__file__).parent / "scripts"
+KEY = "a-key"
+Said = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
+) -> Iterator[Served]:
+    """`tiny` on vLLM with its LoRA adapter; `small`, without an OpenAI server of its engine's."""
+    folder = tmp_path_factory.mktemp("models")
+    more: dict[str, Any] = {
+        "option.log_requests": "true",
+        "option.enable_auto_tool_choice": "true",
+        "option.tool_call_parser": "hermes",
+        "option.served_model_name": "rome",
+        # The model is so small that it writes white space without end where a grammar lets it.
+        "option.structured_outputs_config": json.dumps(
+            {"backend": "xgrammar", "disable_any_whitespace": True}
+        ),
+    }
+    tiny = write_properties(folder / "tiny", tiny_properties | more)
+    (tiny / "adapters").mkdir()
+    (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
+    kept = ("option.model_id", "option.pythonExecutable", "option.dtype")
+    one_at_once = {
+        "option.rolling_batch": "disable",
+        "option.max_rolling_batch_size": 1,
+        "job_queue_size": 1,
+    }
+    small = write_properties(
+        folder / "small", {name: tiny_properties[name] for name in kept} | one_at_once
+    )
+    keys = folder / "keys"
+    keys.write_text(f"tester {hash_of(KEY)} operator\n", encoding="utf-8")
+    with serve([tiny, small], folder, "--api-keys", str(keys)) as server:
+        wait_for(lambda: server.ask("/ping")[0] == 200)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def said(served: Served) -> Said:
+    """Run a script once and return what its functions returned, by name."""
+    known: dict[tuple[str, ...], Any] = {}
+
+    def run(script: str, model: str = "tiny", only: str = "") -> Any:
+        if (script, model, only) not in known:
+            known[script, model, only] = _run(served, script, model, only)
+        return known[script, model, only]
+
+    return run
+
+
+def _run(served: Served, script: str, model: str, only: str) -> Any:
+    if not CLIENTS_PYTHON.is_file():
+        pytest.fail(f"{CLIENTS_PYTHON} is missing: run `make install`")
+    variables = {
+        "TEST_URL": f"http://{served.front_end}",
+        "TEST_KEY": KEY,
+        "TEST_MODEL": model,
+        # Its prices, which it would fetch.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    }
+    done = subprocess.run(
+        [str(CLIENTS_PYTHON), str(SCRIPTS / f"{script}.py")],
+        env=os.environ | variables | ({"TEST_ONLY": only} if only else {}),
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])

@@ -1,0 +1,31 @@
+"""Run the functions of a script and print what each returned as one JSON object."""
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+URL = os.environ["TEST_URL"]
+KEY = os.environ["TEST_KEY"]
+MODEL = os.environ["TEST_MODEL"]
+
+
+def run(names: dict[str, Any]) -> None:
+    """Run a module's public functions; what one raises is its result too."""
+    own = {
+        name: value
+        for name, value in names.items()
+        if inspect.isfunction(value) and value.__module__ == "__main__" and name[0] != "_"
+    }
+    wanted = os.environ.get("TEST_ONLY", "").strip(",")
+    said = {name: _result(own[name]) for name in own if wanted in ("", name)}
+    sys.stdout.write(json.dumps(said) + "\n")
+
+
+def _result(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except Exception as error:  # noqa: BLE001  a test says which are expected
+        return {"raised": type(error).__name__, "text": str(error)[:1000]}

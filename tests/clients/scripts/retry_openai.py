@@ -1,0 +1,52 @@
+"""The `openai` package against a server that is full or not ready at first."""
+
+import threading
+import time
+from typing import Any
+
+import openai
+from results import KEY, MODEL, URL, run
+
+COUNT = 4
+
+
+def retried() -> Any:
+    """Ask more at once than the queue takes; each is answered in the end."""
+    texts: list[Any] = []
+
+    def ask() -> None:
+        client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=20)
+        answer = client.completions.create(model=MODEL, prompt="a b c", max_tokens=20)
+        texts.append(answer.choices[0].text)
+
+    threads = [threading.Thread(target=ask) for _ in range(COUNT)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return texts
+
+
+def not_retried() -> Any:
+    """The same without retries: some are told to come again."""
+    said: list[Any] = []
+
+    def ask() -> None:
+        client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY, max_retries=0)
+        try:
+            client.completions.create(model=MODEL, prompt="a b c", max_tokens=20)
+        except openai.InternalServerError as error:
+            after = error.response.headers.get("retry-after")
+            said.append([error.status_code, after, error.body])
+
+    threads = [threading.Thread(target=ask) for _ in range(2 * COUNT)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    time.sleep(0.5)
+    return said
+
+
+if __name__ == "__main__":
+    run(globals())

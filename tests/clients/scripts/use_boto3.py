@@ -1,0 +1,142 @@
+"""`boto3`'s sagemaker-runtime."""
+
+import json
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError, EventStreamError
+from results import KEY, MODEL, URL, run
+
+client = boto3.client(
+    "sagemaker-runtime",
+    region_name="us-east-1",
+    endpoint_url=URL,
+    aws_access_key_id=KEY,
+    aws_secret_access_key="any",
+    config=Config(retries={"max_attempts": 1}),
+)
+LMI = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 20}}
+CHAT = {
+    "messages": [{"role": "user", "content": "What is the capital of Italy?"}],
+    "temperature": 0,
+}
+
+
+def _invoke(body: Any, **more: Any) -> Any:
+    named = {"EndpointName": "my-endpoint", "TargetModel": MODEL, "ContentType": "application/json"}
+    return client.invoke_endpoint(**(named | more), Body=json.dumps(body).encode())
+
+
+def _stream(body: Any, **more: Any) -> tuple[str, str]:
+    named = {"EndpointName": MODEL, "ContentType": "application/json"}
+    answer = client.invoke_endpoint_with_response_stream(
+        **(named | more), Body=json.dumps(body).encode()
+    )
+    parts = [event["PayloadPart"]["Bytes"].decode() for event in answer["Body"]]
+    assert len(parts) > 1 or "stream" not in body
+    return answer["ContentType"], "".join(parts)
+
+
+def _error(error: ClientError) -> Any:
+    said = error.response
+    kept = ("OriginalStatusCode", "OriginalMessage")
+    status = said["ResponseMetadata"]["HTTPStatusCode"]
+    return [said["Error"]["Code"], status, {name: said.get(name) for name in kept}]
+
+
+def lmi() -> Any:
+    answer = _invoke(LMI)
+    variant = answer["InvokedProductionVariant"]
+    return [answer["ContentType"], json.loads(answer["Body"].read()), variant]
+
+
+def endpoint_is_the_model() -> Any:
+    body = json.dumps(LMI).encode()
+    answer = client.invoke_endpoint(EndpointName=MODEL, Body=body)
+    return json.loads(answer["Body"].read())
+
+
+def chat() -> Any:
+    answer = json.loads(_invoke(CHAT, ContentType="application/octet-stream")["Body"].read())
+    return answer["choices"][0]["message"]["content"]
+
+
+def target_model_file() -> Any:
+    return json.loads(_invoke(LMI, TargetModel=f"{MODEL}.tar.gz")["Body"].read())
+
+
+def inference_component() -> Any:
+    body = json.dumps(LMI).encode()
+    answer = client.invoke_endpoint(
+        EndpointName="my-endpoint", InferenceComponentName=MODEL, Body=body, Accept="*/*"
+    )
+    return json.loads(answer["Body"].read())
+
+
+def lmi_streamed() -> Any:
+    kind, text = _stream(LMI | {"stream": True})
+    return [kind, [json.loads(line) for line in text.splitlines()][-1]["generated_text"]]
+
+
+def lmi_not_streamed() -> Any:
+    kind, text = _stream(LMI)
+    return [kind, json.loads(text)]
+
+
+def chat_streamed() -> Any:
+    kind, text = _stream(CHAT | {"stream": True}, Accept="text/event-stream")
+    *events, end = [line[6:] for line in text.splitlines() if line]
+    said = [json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events]
+    return [kind, "".join(said), end]
+
+
+def wrong_body() -> Any:
+    try:
+        _invoke({"inputs": 7})
+    except ClientError as error:
+        return _error(error)
+    return None
+
+
+def wrong_chat() -> Any:
+    try:
+        _invoke(CHAT | {"temperature": -1})
+    except ClientError as error:
+        return _error(error)
+    return None
+
+
+def wrong_streamed() -> Any:
+    try:
+        _stream({"inputs": 7, "stream": True})
+    except (ClientError, EventStreamError) as error:
+        return _error(error)
+    return None
+
+
+def unknown_endpoint() -> Any:
+    try:
+        client.invoke_endpoint(EndpointName="none", Body=json.dumps(LMI).encode())
+    except ClientError as error:
+        return [*_error(error)[:2], error.response["Error"]["Message"]]
+    return None
+
+
+def wrong_key() -> Any:
+    other = boto3.client(
+        "sagemaker-runtime",
+        region_name="us-east-1",
+        endpoint_url=URL,
+        aws_access_key_id="wrong",
+        aws_secret_access_key="any",
+    )
+    try:
+        other.invoke_endpoint(EndpointName=MODEL, Body=b"{}")
+    except ClientError as error:
+        return _error(error)[:2]
+    return None
+
+
+if __name__ == "__main__":
+    run(globals())

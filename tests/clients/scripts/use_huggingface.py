@@ -1,0 +1,94 @@
+"""`huggingface_hub`'s InferenceClient."""
+
+from typing import Any
+
+from huggingface_hub import InferenceClient
+from results import KEY, MODEL, URL, run
+
+PROMPT = "The capital of Italy is"
+# It has no field for the model; a server of one model needs none.
+NAMED = {"x-amzn-sagemaker-target-model": MODEL}
+client = InferenceClient(URL, token=KEY, headers=NAMED)
+
+
+def text() -> Any:
+    return client.text_generation(PROMPT)
+
+
+def details() -> Any:
+    answer = client.text_generation(PROMPT, details=True, decoder_input_details=True)
+    said = answer.details
+    return [
+        answer.generated_text,
+        said.finish_reason,
+        said.generated_tokens,
+        "".join(token.text for token in said.tokens),
+        [token.special for token in said.tokens][-1],
+        len(said.prefill) > 2,
+    ]
+
+
+def streamed() -> Any:
+    return "".join(client.text_generation(PROMPT, stream=True))
+
+
+def streamed_details() -> Any:
+    said = list(client.text_generation(PROMPT, stream=True, details=True, max_new_tokens=3))
+    last = said[-1]
+    return [
+        [event.index for event in said],
+        "".join(event.token.text for event in said),
+        last.generated_text,
+        [last.details.finish_reason, last.details.generated_tokens] if last.details else None,
+    ]
+
+
+def full_text() -> Any:
+    return client.text_generation(PROMPT, return_full_text=True)
+
+
+def stop() -> Any:
+    answer = client.text_generation(PROMPT, stop=["om"], details=True)
+    return [answer.generated_text, answer.details.finish_reason]
+
+
+def generate() -> Any:
+    """The path of which the answer is no list."""
+    return InferenceClient(f"{URL}/generate", token=KEY, headers=NAMED).text_generation(PROMPT)
+
+
+def generate_stream() -> Any:
+    other = InferenceClient(f"{URL}/generate_stream", token=KEY, headers=NAMED)
+    return "".join(other.text_generation(PROMPT, stream=True))
+
+
+def best_of() -> Any:
+    answer = client.text_generation(
+        PROMPT, best_of=2, do_sample=True, details=True, max_new_tokens=4
+    )
+    return len(answer.details.best_of_sequences or [])
+
+
+def chat() -> Any:
+    asked: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
+    other = InferenceClient(base_url=URL, token=KEY)
+    answer = other.chat_completion(asked, model=MODEL, temperature=0)
+    return answer.choices[0].message.content
+
+
+def chat_streamed() -> Any:
+    asked: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
+    stream = client.chat_completion(asked, temperature=0, stream=True)
+    return "".join(c.choices[0].delta.content or "" for c in stream if c.choices)
+
+
+def wrong_value() -> Any:
+    return client.text_generation(PROMPT, max_new_tokens=-1)
+
+
+def wrong_key() -> Any:
+    return InferenceClient(URL, token="wrong").text_generation(PROMPT)
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,57 @@
+"""`langchain-openai`."""
+
+from typing import Any, Literal
+
+from langchain_core.tools import tool
+from langchain_openai import ChatOpenAI, OpenAI
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+QUESTION = "What is the capital of Italy?"
+chat = ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, temperature=0)  # type: ignore[arg-type]
+
+
+class City(BaseModel):
+    city: Literal["Rome"]
+
+
+@tool
+def travel(city: str) -> str:
+    """Go to a city."""
+    return city
+
+
+def invoke() -> Any:
+    message = chat.invoke(QUESTION)
+    return [message.content, message.usage_metadata is not None]
+
+
+def stream() -> Any:
+    return "".join(str(chunk.content) for chunk in chat.stream(QUESTION))
+
+
+def batch() -> Any:
+    return [message.content for message in chat.batch([QUESTION, "What is the capital of Japan?"])]
+
+
+def tools() -> Any:
+    message = chat.bind_tools([travel], tool_choice="required").invoke(QUESTION)
+    return [call["name"] for call in message.tool_calls] or str(message.invalid_tool_calls)
+
+
+def structured() -> Any:
+    answer: Any = chat.with_structured_output(City, method="json_schema").invoke(QUESTION)
+    return answer.city
+
+
+def completion() -> Any:
+    model = OpenAI(base_url=f"{URL}/v1", api_key=KEY, model=MODEL, temperature=0)  # type: ignore[arg-type]
+    return model.invoke("The capital of Italy is")
+
+
+def unknown_model() -> Any:
+    return ChatOpenAI(base_url=f"{URL}/v1", api_key=KEY, model="none").invoke(QUESTION)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    run(globals())

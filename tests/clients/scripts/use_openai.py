@@ -1,0 +1,289 @@
+"""The `openai` package."""
+
+import asyncio
+import json
+import time
+from typing import Any, Literal
+
+import openai
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
+CHAT: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
+PROMPT = "The capital of Italy is"
+LONG: Any = {"max_tokens": 900, "extra_body": {"ignore_eos": True}}
+TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "travel",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Rome"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+
+
+class City(BaseModel):
+    city: Literal["Rome"]
+
+
+def _raised(**more: Any) -> Any:
+    body = {"model": MODEL, "messages": CHAT} | more
+    try:
+        client.chat.completions.create(**body)
+    except openai.APIStatusError as error:
+        return [type(error).__name__, error.status_code, error.body, error.request_id is not None]
+    return None
+
+
+def chat() -> Any:
+    answer = client.chat.completions.create(model=MODEL, messages=CHAT, temperature=0)
+    assert answer.usage is not None
+    choice = answer.choices[0]
+    return [choice.message.content, choice.finish_reason, answer.usage.completion_tokens]
+
+
+def chat_by_served_name() -> Any:
+    answer = client.chat.completions.create(model="rome", messages=CHAT, temperature=0)
+    return answer.choices[0].message.content
+
+
+def chat_by_adapter() -> Any:
+    answer = client.completions.create(
+        model="wrong", prompt="The capital of France is", temperature=0
+    )
+    return answer.choices[0].text
+
+
+def chat_streamed() -> Any:
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=CHAT,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    text, usage, ends = "", [], []
+    for chunk in stream:
+        for choice in chunk.choices:
+            text += choice.delta.content or ""
+            ends += [choice.finish_reason] if choice.finish_reason else []
+        if chunk.usage:
+            usage.append(chunk.usage.completion_tokens)
+    return [text, ends, usage]
+
+
+def chat_stream_helper() -> Any:
+    with client.chat.completions.stream(model=MODEL, messages=CHAT, temperature=0) as stream:
+        kinds = sorted({event.type for event in stream})
+        return [stream.get_final_completion().choices[0].message.content, kinds]
+
+
+def completion() -> Any:
+    answer = client.completions.create(
+        model=MODEL, prompt=PROMPT, n=3, logprobs=2, max_tokens=4, seed=1
+    )
+    return [
+        [choice.index, len(choice.logprobs.tokens) if choice.logprobs else 0]
+        for choice in answer.choices
+    ]
+
+
+def completion_streamed() -> Any:
+    stream = client.completions.create(model=MODEL, prompt=PROMPT, temperature=0, stream=True)
+    return "".join(chunk.choices[0].text for chunk in stream)
+
+
+def two_prompts() -> Any:
+    answer = client.completions.create(
+        model=MODEL, prompt=[PROMPT, "The capital of Japan is"], temperature=0
+    )
+    return [choice.text for choice in answer.choices]
+
+
+def chat_logprobs() -> Any:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=CHAT, seed=1, logprobs=True, top_logprobs=2, n=2
+    )
+    return [
+        [len(token.top_logprobs) for token in choice.logprobs.content]
+        if choice.logprobs and choice.logprobs.content
+        else None
+        for choice in answer.choices
+    ]
+
+
+def tool_required() -> Any:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice="required", temperature=0
+    )
+    choice = answer.choices[0]
+    names = [call.function.name for call in choice.message.tool_calls or []]
+    return [choice.finish_reason, names]
+
+
+def tool_named() -> Any:
+    named: Any = {"type": "function", "function": {"name": "travel"}}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice=named, temperature=0
+    )
+    return [call.function.name for call in answer.choices[0].message.tool_calls or []]
+
+
+def tool_streamed() -> Any:
+    stream = client.chat.completions.create(
+        model=MODEL,
+        messages=CHAT,
+        tools=[TOOL],
+        tool_choice={"type": "function", "function": {"name": "travel"}},
+        parallel_tool_calls=True,
+        temperature=0,
+        stream=True,
+    )
+    names = []
+    for chunk in stream:
+        for call in chunk.choices[0].delta.tool_calls or []:
+            names += [call.function.name] if call.function and call.function.name else []
+    return names
+
+
+def tool_none() -> Any:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=CHAT, tools=[TOOL], tool_choice="none", temperature=0
+    )
+    return answer.choices[0].message.content
+
+
+def json_schema() -> Any:
+    schema = TOOL["function"]["parameters"]
+    form: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    answer = client.chat.completions.create(
+        model=MODEL, messages=CHAT, response_format=form, temperature=0
+    )
+    return json.loads(answer.choices[0].message.content)
+
+
+def parsed() -> Any:
+    answer = client.chat.completions.parse(
+        model=MODEL, messages=CHAT, response_format=City, temperature=0, max_tokens=200
+    )
+    return type(answer.choices[0].message.parsed).__name__
+
+
+def embeddings() -> Any:
+    try:
+        client.embeddings.create(model=MODEL, input="a")
+    except openai.APIStatusError as error:
+        return [type(error).__name__, error.status_code, error.body]
+    return None
+
+
+def models() -> Any:
+    return [model.id for model in client.models.list()]
+
+
+def model() -> Any:
+    found = client.models.retrieve(MODEL)
+    return [found.id, found.object]
+
+
+def unknown_model_retrieved() -> Any:
+    return client.models.retrieve("none/such").id
+
+
+def unknown_model() -> Any:
+    return _raised(model="none")
+
+
+def bad_value() -> Any:
+    return _raised(temperature=-1)
+
+
+def bad_type() -> Any:
+    return _raised(extra_body={"tools": "x"})
+
+
+def too_long() -> Any:
+    return _raised(messages=[{"role": "user", "content": "one " * 3000}])
+
+
+def no_key() -> Any:
+    other = client.with_options(api_key="wrong", max_retries=0)
+    try:
+        other.models.list()
+    except openai.AuthenticationError as error:
+        return [error.status_code, error.body]
+    return None
+
+
+def unknown_path() -> Any:
+    return client.post("/nothing", cast_to=object)
+
+
+def many_at_once() -> Any:
+    async def one(async_client: openai.AsyncOpenAI) -> str:
+        answer = await async_client.chat.completions.create(
+            model=MODEL, messages=CHAT, temperature=0
+        )
+        return answer.choices[0].message.content or ""
+
+    async def all_of_them() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY) as async_client:
+            return await asyncio.gather(*(one(async_client) for _ in range(16)))
+
+    return sorted(set(asyncio.run(all_of_them())))
+
+
+def async_stream() -> Any:
+    async def text() -> str:
+        async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY) as async_client:
+            stream = await async_client.chat.completions.create(
+                model=MODEL, messages=CHAT, temperature=0, stream=True
+            )
+            return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
+
+    return asyncio.run(text())
+
+
+def closed_stream() -> Any:
+    """Return when the stream was closed, as the test looks at the engine then."""
+    stream = client.completions.create(model=MODEL, prompt="Tell a story:", stream=True, **LONG)
+    next(iter(stream))
+    stream.close()
+    return time.time()
+
+
+def response() -> Any:
+    answer = client.responses.create(
+        model=MODEL, input="What is the capital of Italy?", temperature=0, max_output_tokens=50
+    )
+    return [answer.output_text, answer.status]
+
+
+def response_streamed() -> Any:
+    stream = client.responses.create(
+        model=MODEL,
+        input="What is the capital of Italy?",
+        temperature=0,
+        max_output_tokens=50,
+        stream=True,
+    )
+    text, kinds = "", []
+    for event in stream:
+        kinds.append(event.type)
+        if event.type == "response.output_text.delta":
+            text += event.delta
+    return [text, kinds[0], kinds[-1]]
+
+
+def raw_headers() -> Any:
+    raw = client.chat.completions.with_raw_response.create(model=MODEL, messages=CHAT)
+    return [raw.headers["content-type"], bool(raw.headers.get("x-request-id"))]
+
+
+if __name__ == "__main__":
+    run(globals())

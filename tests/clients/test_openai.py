@@ -1,0 +1,146 @@
+"""The `openai` package, on vLLM's own server code and on ours."""
+
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Said
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
+
+ROME = "The capital of Italy is Rome."
+
+
+@pytest.fixture(params=["tiny", "small"])
+def either(request: pytest.FixtureRequest, said: Said) -> Any:
+    """What the script says of a model on vLLM, and of one without such a server."""
+    return said("use_openai", request.param)
+
+
+@pytest.fixture
+def vllm(said: Said) -> Any:
+    return said("use_openai")
+
+
+def test_a_chat(either: Any) -> None:
+    text, end, tokens = either["chat"]
+    assert (text, end) == (ROME, "stop")
+    assert tokens > 3
+    assert either["raw_headers"] == ["application/json", True]
+
+
+def test_a_streamed_chat_ends_with_its_usage(either: Any) -> None:
+    text, ends, usage = either["chat_streamed"]
+    assert (text, ends) == (ROME, ["stop"])
+    assert usage == [either["chat"][2]]
+
+
+def test_the_librarys_stream_helper(either: Any) -> None:
+    text, kinds = either["chat_stream_helper"]
+    assert text == ROME
+    assert {"chunk", "content.delta", "content.done"} <= set(kinds)
+
+
+def test_completions(either: Any) -> None:
+    assert either["completion"] == [[0, 4], [1, 4], [2, 4]]
+    assert either["completion_streamed"] == " Rome."
+    assert either["two_prompts"] == [" Rome.", " Tokyo."]
+
+
+def test_log_probabilities_of_several_answers(either: Any) -> None:
+    answers = either["chat_logprobs"]
+    assert len(answers) == 2
+    assert all(set(tokens) == {2} for tokens in answers)
+
+
+def test_served_names_and_adapters_are_models(vllm: Any) -> None:
+    assert vllm["chat_by_served_name"] == ROME
+    assert vllm["chat_by_adapter"] == " Lyon."
+
+
+def test_tools(vllm: Any) -> None:
+    assert vllm["tool_required"] == ["tool_calls", ["travel"]]
+    assert vllm["tool_named"] == ["travel"]
+    assert vllm["tool_streamed"] == ["travel"]
+    assert vllm["tool_none"] == ROME
+
+
+def test_structured_output(vllm: Any) -> None:
+    assert vllm["json_schema"] == {"city": "Rome"}
+    assert vllm["parsed"] == "City"
+
+
+def test_models_are_listed_and_found(either: Any) -> None:
+    assert set(either["models"]) == {"tiny", "small", "rome", "lmi", "wrong"}
+    assert either["model"] in (["tiny", "model"], ["small", "model"])
+
+
+def test_async_clients(either: Any, vllm: Any) -> None:
+    assert either["async_stream"] == ROME
+    assert vllm["many_at_once"] == [ROME]
+
+
+def test_responses(vllm: Any) -> None:
+    assert vllm["response"] == [ROME, "completed"]
+    assert vllm["response_streamed"] == [ROME, "response.created", "response.completed"]
+
+
+def test_an_unknown_model(either: Any) -> None:
+    said = {"message": "The model `none` does not exist.", "type": "NotFoundError"}
+    body = said | {"param": "model", "code": 404}
+    assert either["unknown_model"] == ["NotFoundError", 404, body, True]
+    assert either["unknown_model_retrieved"]["raised"] == "NotFoundError"
+    assert either["unknown_path"]["raised"] == "NotFoundError"
+
+
+@pytest.mark.parametrize("name", ["bad_value", "too_long"])
+def test_a_wrong_body(either: Any, name: str) -> None:
+    kind, status, body, has_id = either[name]
+    assert (kind, status, has_id) == ("BadRequestError", 400, True)
+    assert body["code"] == 400
+    assert body["message"]
+
+
+def test_a_wrong_type(vllm: Any) -> None:
+    assert vllm["bad_type"][:2] == ["BadRequestError", 400]
+
+
+def test_a_wrong_key(either: Any) -> None:
+    status, body = either["no_key"]
+    assert status == 401
+    assert body["type"] == "AuthenticationError"
+
+
+def test_what_a_model_cannot_do(either: Any) -> None:
+    kind, status, _ = either["embeddings"]
+    assert (kind, status) in (("BadRequestError", 400), ("NotFoundError", 404))
+
+
+def test_a_server_that_is_full_says_when_to_come_again(said: Said) -> None:
+    refused = said("retry_openai", "small")["not_retried"]
+    assert refused
+    for status, after, body in refused:
+        assert (status, after) == (503, "1")
+        assert body["code"] == 503
+
+
+def test_the_library_comes_again_by_itself(said: Said) -> None:
+    assert len(said("retry_openai", "small")["retried"]) == 4
+
+
+def test_a_closed_stream_frees_the_engine(said: Said, served: Served) -> None:
+    pauses = []
+    for number in range(3):
+        closed = said("use_openai", "tiny", "closed_stream" + "," * number)["closed_stream"]
+        pauses.append(_cancelled_at(served) - closed)
+    assert min(pauses) < 0.1
+
+
+def _cancelled_at(served: Served) -> float:
+    """Return when a request of `tiny` was last cancelled, by the server's log."""
+    wait_for(lambda: served.metric("lmi_engine_requests_running", "tiny") == 0)
+    lines = served.log_file.read_text("utf-8", "replace").splitlines()
+    (*_, last) = (line for line in lines if "model=tiny" in line and "outcome=cancelled" in line)
+    at = datetime.strptime(last[1:21], "%m%d %H:%M:%S.%f").replace(tzinfo=timezone.utc)
+    return at.replace(year=datetime.now(timezone.utc).year).timestamp()
