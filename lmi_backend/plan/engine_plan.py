@@ -148,6 +148,8 @@ class EnginePlan:
         """Return it as plain values for JSON, the fields of all groups side by side."""
         plain = dict(_flat(self))
         plain["engine_arguments"] = plain.pop("arguments")
+        # Known when a model is loaded.
+        del plain["name"]
         plain["structure_bounds"] = asdict(self.config.structure_bounds)
         if self.memory is not None:
             blocks = {"num_blocks": self.memory.num_blocks, "num_tokens": self.memory.num_tokens}

@@ -10,6 +10,7 @@ import pytest
 
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import LogLine, StateView
+from lmi_backend.engine_config import ModelInfo
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.state import State
 from lmi_backend.ipc.engine import EngineStats
@@ -25,11 +26,11 @@ from tests.support.idle_workers import IdleWorkers
 class Workers(IdleWorkers):
     """Two: one runs, one has died of a secret."""
 
-    def figures(self) -> list[Any]:
+    def stats(self) -> list[Any]:
         busy = EngineStats(running=3, kv_cache_usage=0.5)
         return [
-            WorkerStats(busy, taken=9, deaths=0, is_ready=True),
-            WorkerStats(EngineStats(), taken=1, deaths=2, is_ready=False, trouble="it: hidden"),
+            WorkerStats(busy, assigned=9, deaths=0, is_ready=True),
+            WorkerStats(EngineStats(), assigned=1, deaths=2, is_ready=False, trouble="it: hidden"),
         ]
 
 
@@ -42,18 +43,17 @@ def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoi
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
     service = Service(Workers(), Limits(running=8, waiting=8, seconds=60))
     lora = LoraManager({"fine": "/adapters/fine"}, (), is_enabled=True)
-    context = Context(engine="echo", version="1", max_model_len=100)
+    model = ModelInfo(name="some model", engine="echo", version="1", max_model_len=100)
     view = StateView(
-        name="some model",
+        model=model,
         service=service,
         lora_manager=lora,
-        context=context,
         plan={"engine": "echo", "reasons": ("because",)},
         redact=lambda text: text.replace("hidden", "***"),
         log=log,
         started_at=1.0,
     )
-    one = Endpoint("some model", service, lora, context, view)
+    one = Endpoint(model, service, lora, Context(), view)
     one.open()
     yield one
     one.close()
