@@ -49,12 +49,12 @@ COPY --chown=lmi examples examples
 RUN make install model
 ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
     PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python
-EXPOSE 8000 8001 8002
+EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]
 
 # NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
 FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
@@ -66,12 +66,12 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model
 USER 1001
-EXPOSE 8000 8001 8002
+EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]
 
 # SERVING_FEATURES says which engine the image holds, as in LMI's images.
 FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
@@ -84,9 +84,9 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
     && install -d -o lmi -g lmi /opt/ml/model
 ENV SERVING_FEATURES=trtllm
 USER 1001
-EXPOSE 8000 8001 8002
+EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0"]
+CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]

@@ -15,7 +15,7 @@ from lmi_backend.supervisor.triton_release import IN_WHEELS, KNOWN_UNTIL, known_
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]
-PINS = LOCKS[0] | LOCKS[1]
+PINS = {name: pin for lock in LOCKS for name, pin in lock.items()}
 # As pip-audit 2.10.1 wrote it.
 ANSWER = {
     "dependencies": [
