@@ -1,5 +1,6 @@
 """Engines behind the real worker process, without Triton."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,12 +20,23 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 ENGINES: dict[str, dict[str, Any]] = {
     "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
-    "vllm": {},
+    "vllm": {
+        # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
+        "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret",
+        "option.enable_auto_tool_choice": "true",
+        "option.tool_call_parser": "hermes",
+    },
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},
     # A double too, around Transformers on the CPU.
     "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
+}
+# vLLM whose ranks mpirun starts is LMI-Dist; tests/integration/test_nodes.py says `engine=MPI`.
+LMI_DIST = {
+    "option.rolling_batch": "lmi-dist",
+    "option.tensor_parallel_degree": 2,
+    "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
 }
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
@@ -36,6 +48,22 @@ REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
 
 
+@pytest.fixture(scope="session")
+def kept(start: Callable[..., Any]) -> Iterator[Callable[[str, dict[str, Any]], Harness]]:
+    """Give an engine by name, the one that runs if it is asked for again; one runs at a time."""
+    running: dict[str, Harness] = {}
+    with contextlib.ExitStack() as stack:
+
+        def take(name: str, properties: dict[str, Any]) -> Harness:
+            if name not in running:
+                running.clear()
+                stack.close()
+                running[name] = stack.enter_context(start(properties))
+            return running[name]
+
+        yield take
+
+
 @pytest.fixture(
     scope="module",
     params=[
@@ -44,11 +72,11 @@ REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 )
 def engine(
     request: pytest.FixtureRequest,
-    start: Callable[..., Any],
+    kept: Callable[[str, dict[str, Any]], Harness],
     tiny_properties: dict[str, Any],
     doubles: None,
-) -> Iterator[Harness]:
-    """Each engine in each mode, started once."""
+) -> Harness:
+    """Each engine in each mode, started once for all modules."""
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name in ("trtllm", "neuronx"):
@@ -57,8 +85,8 @@ def engine(
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
-    with start(base | own | (MPI if mode else {})) as harness:
-        yield harness
+    ranks = LMI_DIST if name == "vllm" else MPI
+    return kept(request.param, base | own | (ranks if mode else {}))
 
 
 @pytest.fixture(scope="module")
