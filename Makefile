@@ -41,8 +41,8 @@ serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=
 test: install model ## run every test; PYTEST="-k word" to choose
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)
 
-test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
 test-unit: export PYTHON_EXECUTABLE =
+test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
 	@$(BIN)/python -m pytest tests/unit $(PYTEST)
 
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
