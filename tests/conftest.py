@@ -15,11 +15,12 @@ ORDER = ("unit", "contract", "integration", "security", "chaos", "soak", "gpu")
 _LIGHT = ("doubles", "kept", "questions", "long_questions", "report", "start", "tiny_properties")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders in this order, and in each what shares an engine one after the other.
 
     `make test` runs two processes of pytest: tests of a group stay in one of them, so that what
-    they share is started once.
+    they share is started once. First of all hooks: pytest-xdist's reads the groups.
     """
     groups = {item: _group(item) for item in items}
     places: dict[tuple[str, str], int] = {}
