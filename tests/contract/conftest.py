@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -48,20 +49,36 @@ REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
 
 
-@pytest.fixture(scope="session")
-def kept(start: Callable[..., Any]) -> Iterator[Callable[[str, dict[str, Any]], Harness]]:
-    """Give an engine by name, the one that runs if it is asked for again; one runs at a time."""
-    running: dict[str, Harness] = {}
-    with contextlib.ExitStack() as stack:
+class Kept:
+    """The engine that serves tests of several modules, one at a time."""
 
-        def take(name: str, properties: dict[str, Any]) -> Harness:
-            if name not in running:
-                running.clear()
-                stack.close()
-                running[name] = stack.enter_context(start(properties))
-            return running[name]
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[str, Harness] = {}
 
-        yield take
+    def take(self, name: str, engine: AbstractContextManager[Harness]) -> Harness:
+        """Return the engine of that name; start it if it does not run yet."""
+        if name not in self._running:
+            self.close()
+            self._running[name] = self._stack.enter_context(engine)
+        return self._running[name]
+
+    def close(self) -> None:
+        self._running.clear()
+        self._stack.close()
+
+
+_kept = Kept()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close an engine after the last of its tests: what it leaves undone may fill a core."""
+    if nextitem is None or _engine_of(nextitem) != _engine_of(item):
+        _kept.close()
+
+
+def _engine_of(item: pytest.Item) -> str:
+    return str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
 
 
 @pytest.fixture(
@@ -72,7 +89,7 @@ def kept(start: Callable[..., Any]) -> Iterator[Callable[[str, dict[str, Any]], 
 )
 def engine(
     request: pytest.FixtureRequest,
-    kept: Callable[[str, dict[str, Any]], Harness],
+    start: Callable[..., Any],
     tiny_properties: dict[str, Any],
     doubles: None,
 ) -> Harness:
@@ -86,7 +103,7 @@ def engine(
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
     ranks = LMI_DIST if name == "vllm" else MPI
-    return kept(request.param, base | own | (ranks if mode else {}))
+    return _kept.take(request.param, start(base | own | (ranks if mode else {})))
 
 
 @pytest.fixture(scope="module")
