@@ -295,7 +295,8 @@ def _left(folder: str, pid: int) -> list[str]:
     """Return what a server left behind whose temporary folder this was, and nobody else's."""
     shared = [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
     workers = [str(each) for each in psutil.process_iter() if _temporary(each) == folder]
-    return os.listdir(folder) + shared + workers
+    files = [name for name in os.listdir(folder) if name.startswith("lmi-")]
+    return files + shared + workers
 
 
 def _temporary(process: psutil.Process) -> str:
