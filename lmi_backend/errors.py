@@ -26,11 +26,18 @@ from typing import ClassVar, Final
 
 from lmi_backend.printable import cut, printable
 
-_HTTP_CODES: Final = {
-    404: "NOT_FOUND", 409: "ALREADY_EXISTS", 499: "CANCELLED", 501: "UNSUPPORTED",
-    503: "UNAVAILABLE",
+HTTP_STATUS: Final = {
+    "INVALID_ARG": 400, "NOT_FOUND": 404, "ALREADY_EXISTS": 409, "CANCELLED": 499,
+    "INTERNAL": 500, "UNSUPPORTED": 501, "UNAVAILABLE": 503,
 }  # fmt: skip
-_SERVER_ERROR: Final = 500
+"""HTTP status of each `code`."""
+HTTP_ERROR: Final = HTTP_STATUS["INVALID_ARG"]
+"""The first HTTP status that is an error; below it the request has succeeded."""
+HTTP_SERVER_ERROR: Final = HTTP_STATUS["INTERNAL"]
+"""The first HTTP status that is the fault of the server."""
+LMI_ERROR: Final = 424
+"""LMI's HTTP status of whatever is wrong with a body or a step."""
+_CODES: Final = {status: code for code, status in HTTP_STATUS.items()}
 _FIELD: Final = 160
 """Characters of the name of a field."""
 
@@ -66,7 +73,7 @@ class OptionError(ConfigurationError):
         hint = f"; accepted: {accepted}" if accepted else ""
         self.option = option
         self.problem = f"{problem}{hint}"
-        """What is wrong, without the option and its place."""
+        """What is wrong, without the option and its origin."""
         super().__init__(f"{origin}: {written} {self.problem}")
 
 
@@ -105,7 +112,7 @@ class HttpError(LmiError):
 
     def __init__(self, status: int, body: str) -> None:
         self.status = status
-        self.code = _HTTP_CODES.get(status, "INVALID_ARG" if status < _SERVER_ERROR else "INTERNAL")
+        self.code = _CODES.get(status, "INVALID_ARG" if status < HTTP_SERVER_ERROR else "INTERNAL")
         super().__init__(body)
 
 
@@ -157,6 +164,11 @@ class WorkerStartError(WorkerError):
 
 class ConnectionLostError(WorkerError):
     """The other end of a worker's socket is gone."""
+
+
+def lmi_status(error: LmiError) -> int:
+    """Return the HTTP status with which LMI answers an error."""
+    return HTTP_STATUS[error.code] if error.code in ("UNAVAILABLE", "NOT_FOUND") else LMI_ERROR
 
 
 def _repr(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The words every engine and every wire format share: a request, and the deltas that answer it.
+"""What every engine and every wire format share: a request, and the deltas that answer it.
 
 The structs cross process borders, so each is a msgspec struct in array form: fields are
 positional on the wire and may only be appended. Both ends run the same copy of this package.
@@ -77,11 +77,11 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     logprob: float | None = None
     """Natural logarithm of its probability; None for a prompt's first token."""
     rank: int | None = None
-    """Its place among all tokens by probability, from 1."""
+    """Its rank among all tokens by probability, from 1."""
     is_special: bool = False
     """Whether the tokenizer knows it as special, such as the end of text."""
     top: tuple[Token, ...] = ()
-    """The most likely tokens at its place, best first."""
+    """The most likely tokens at its position, best first."""
 
 
 class Delta(msgspec.Struct, array_like=True):
@@ -145,6 +145,20 @@ class HttpChunk(msgspec.Struct, array_like=True):
         self.is_last = later.is_last
         self.num_tokens += later.num_tokens
         self.num_prompt_tokens = later.num_prompt_tokens
+
+
+def openai_error(status: int, message: str, field: str = "") -> HttpChunk:
+    """Return an error in OpenAI's form, as vLLM's server writes it.
+
+    Args:
+        field: the member of the body that is wrong; empty if none is.
+    """
+    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    error = {"message": message, "type": kind, "param": field or None, "code": status}
+    data = msgspec.json.encode({"error": error})
+    return HttpChunk(
+        data, is_last=True, status=status, headers={"content-type": "application/json"}
+    )
 
 
 Chunk = Delta | HttpChunk

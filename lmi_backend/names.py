@@ -1,4 +1,4 @@
-"""How long a name may be that a client gives, and what headers it may send.
+"""The names that clients give and are given: their length, their characters, and headers.
 
 Names travel with each response, stay as long as what they name, and end up in logs.
 """
@@ -13,6 +13,8 @@ from lmi_backend.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+DEFAULT_MODEL_NAME: Final = "lmi"
+"""What LMI calls a model to its clients."""
 NAME_BYTES: Final = 512
 """Of a name that a client gives: a request's id, an adapter, a model, a user."""
 HEADERS: Final = 128

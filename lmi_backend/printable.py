@@ -6,6 +6,7 @@ of somebody else's log, or characters that turn the reading direction around.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,6 +34,12 @@ def listed(names: Iterable[str], none: str = "none") -> str:
     shown = ", ".join(printable(name) for name in known[:_NAMED])
     rest = len(known) - _NAMED
     return f"{shown} and {rest} more" if rest > 0 else shown or none
+
+
+def say(text: str) -> None:
+    """Write a line to standard error, under the name of the command."""
+    sys.stderr.write(f"lmi-backend: {text}\n")
+    sys.stderr.flush()
 
 
 def _escaped(char: str) -> str:

@@ -7,6 +7,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
@@ -38,7 +39,6 @@ _CACHES: Final = (
 )
 # In these the Hub's library keeps models and the code of their authors.
 _OF_THE_HUB: Final = ("hub", "modules", "xet")
-_NEURON: Final = "/var/tmp/neuron-compile-cache"  # noqa: S108  its compiler's default
 
 
 def private_folder(path: Path) -> Path:
@@ -102,13 +102,19 @@ def _claim(part: Path, name: str) -> None:
         _refuse_strangers(part, name)
 
 
-def secure_caches(environment: Mapping[str, str], engine: str = "") -> None:
-    """Make sure of every cache that the variables of a worker name. See `secure_cache`.
+def secure_caches(
+    environment: Mapping[str, str], further: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Do as `secure_cache` for every cache that the variables of a worker name.
+
+    Args:
+        environment: the variables.
+        further: whose cache it is, for errors, to a folder that no variable names.
 
     Raises:
         ConfigurationError: one is somebody else's.
     """
-    for name, path in _caches(environment, engine):
+    for name, path in _caches(environment, further):
         if path.name == kernel_cache().name:
             private_folder(path)
         else:
@@ -120,7 +126,9 @@ def kernel_cache() -> Path:
     return Path(tempfile.gettempdir()) / f"torchinductor_{os.getuid()}"
 
 
-def _caches(environment: Mapping[str, str], engine: str) -> Iterator[tuple[str, Path]]:
+def _caches(
+    environment: Mapping[str, str], further: Mapping[str, str]
+) -> Iterator[tuple[str, Path]]:
     for name in _CACHES:
         value = environment.get(name, "")
         if value and "://" not in value:
@@ -128,8 +136,7 @@ def _caches(environment: Mapping[str, str], engine: str) -> Iterator[tuple[str, 
             # /tmp itself is a usual one.
             yield from ((name, path / part) for part in _OF_THE_HUB if name == "HF_HOME")
             yield name, path
-    if engine == "neuronx" and not environment.get("NEURON_COMPILE_CACHE_URL"):
-        yield "Neuron's compiler", Path(_NEURON)
+    yield from ((owner, Path(folder)) for owner, folder in further.items())
 
 
 def check_owner(path: Path, name: str = "") -> None:

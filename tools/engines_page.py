@@ -152,15 +152,15 @@ def _cell(row: dict[str, Any], name: str, tests: list[str], reasons: list[str]) 
     if text == "unverified":
         return "*not run*"
     if text.startswith("no: "):
-        return f"no ({_letter(_place(text.removeprefix('no: '), reasons))})"
+        return f"no ({_letter(_index_of(text.removeprefix('no: '), reasons))})"
     file, _, test = text.partition("::")
     if test not in _names(TESTS / file):
         message = f"{TABLE.name}: {row['engine']}, {row['mode']}, {name}: there is no test {text}"
         raise SystemExit(message)
-    return f"yes ({_place(text, tests) + 1})"
+    return f"yes ({_index_of(text, tests) + 1})"
 
 
-def _place(item: str, items: list[str]) -> int:
+def _index_of(item: str, items: list[str]) -> int:
     if item not in items:
         items.append(item)
     return items.index(item)

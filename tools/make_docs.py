@@ -19,9 +19,10 @@ from metrics_page import dashboard, metrics_page
 from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.option import Option
+from lmi_backend.options.engine_spec import SPECS, implementations
+from lmi_backend.options.option import AnyOption
+from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import VARIABLES, find_option
-from lmi_backend.plan.signature import recorded_signature
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
@@ -90,8 +91,8 @@ def _options() -> Iterator[str]:
         ended = [option for option in OPTIONS if option.status == status]
         rows = [(f"`{row.name}`", _title(row.scope), row.reason) for row in ended]
         yield from _table(("option", "for", "reason"), rows)
-    for engine in ("vllm", "trtllm"):
-        yield from _passed(engine)
+    for implementation in implementations():
+        yield from _passed(implementation)
     yield "\n## Environment variables\n"
     rows = [(f"`{name}`", status.word, status.detail) for name, status in VARIABLES.items()]
     yield from _table(("variable", "status", "what becomes of it"), rows)
@@ -113,24 +114,27 @@ def _passed(engine: str) -> Iterator[str]:
     yield from _table(("option", "type", "default"), rows)
 
 
-_TITLES = {"vllm": "vLLM", "lmi-dist": "LMI-Dist", "trtllm": "TensorRT-LLM", "neuronx": "NeuronX"}
-_TITLES |= {"deepspeed": "DeepSpeed", "lmcache": "LMCache"}
+_TITLES = {"lmcache": "LMCache"} | {name: spec.title for name, spec in SPECS.items()}
 
 
 def _title(scope: str) -> str:
     return _TITLES.get(scope, scope.capitalize())
 
 
-def _scope(option: Option[Any]) -> str:
+def _scope(option: AnyOption) -> str:
     return option.scope
 
 
-def _option_row(option: Option[Any]) -> tuple[str, ...]:
+def _option_row(option: AnyOption) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
     variables = (option.variable, *option.env, *option.inverse_env, *option.overriding_env)
-    becomes = "".join(f" → {engine} `{name}`" for engine, name in option.engine_args.items())
+    becomes = "".join(
+        f" → {implementation.name} `{argument}`"
+        for implementation in implementations().values()
+        if (argument := option.argument_of(implementation))
+    )
     plan = f" → plan {option.plan_field}" if option.plan_field else ""
     return names, option.kind.accepted, shown, ", ".join(variables), option.help + becomes + plan
 
@@ -157,22 +161,22 @@ def _tensors() -> Iterator[str]:
     yield "prompt must be given. Where a dimension is -1, any length is accepted. The models for"
     yield "other clients share the workers of NAME; `lmi-backend convert --clients` writes them.\n"
     rows = [
-        (f"`{entry.model_name('NAME')}`", f"`{entry.clients}`", entry.help, _mode(entry))
-        for entry in VARIANTS.values()
+        (f"`{variant.model_name('NAME')}`", f"`{variant.clients}`", variant.help, _mode(variant))
+        for variant in VARIANTS.values()
     ]
     yield from _table(("model", "`--clients`", "for", "mode"), rows)
-    for name, entry in VARIANTS.items():
+    for name, variant in VARIANTS.items():
         if name == "infer":
             continue
-        of = "" if entry is MAIN else f" of {entry.model_name('NAME')}"
-        for title, tensors in (("Inputs", entry.inputs), ("Outputs", entry.outputs)):
+        of = "" if variant is MAIN else f" of {variant.model_name('NAME')}"
+        for title, tensors in (("Inputs", variant.inputs), ("Outputs", variant.outputs)):
             yield f"\n## {title}{of}\n"
             yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
 
 
-def _mode(entry: Variant) -> str:
-    mode = "decoupled" if entry.is_decoupled else "one response"
-    return f"{mode}, batch dimension" if entry.max_batch_size else mode
+def _mode(variant: Variant) -> str:
+    mode = "decoupled" if variant.is_decoupled else "one response"
+    return f"{mode}, batch dimension" if variant.max_batch_size else mode
 
 
 def _tensor_row(tensor: Tensor) -> tuple[str, ...]:

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "plan" / "signatures"
-# This file runs without our package; lmi_backend/plan/signature.py says the same.
+RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "options" / "signatures"
+# This file runs without our package; lmi_backend/options/signature.py says the same.
 TEXT_LIMIT = 120
 REQUIRED = "required"
 

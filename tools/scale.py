@@ -4,8 +4,9 @@
     python tools/scale.py --streams 512 --rate 40 --cores 96 --workers 2
     python tools/scale.py --fit                      measure the costs here, and test predictions
 
-A simulation of streams, the workers' pace, the stub and tritonserver. A response costs a worker,
-the stub and the server their part; the stub's Python runs on one core, whatever the machine has.
+A simulation of streams, the workers' flush policy, the stub and tritonserver. A response costs a
+worker, the stub and the server their part; the stub's Python runs on one core, whatever the machine
+has.
 What comes for a stream while its response waits joins that response, as in the real stub.
 """
 

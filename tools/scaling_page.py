@@ -8,6 +8,8 @@ from typing import Any
 
 from scale import COSTS, Costs, Load, simulate, table
 
+from lmi_backend.ipc.flush_policy import MAX_RESPONSES, RESPONSE_SECONDS
+
 _WHAT = {
     "worker_token": "worker front end, a token (echo; vLLM's own detokenising comes on top)",
     "worker_request": "worker front end, a request",
@@ -29,18 +31,18 @@ def scaling_page() -> Iterator[str]:
     yield (
         "An engine's tokens pass a worker's front end (one core of Python), the stub (Python on "
         "one core, whatever the machine has) and tritonserver (as many threads as it wants). A "
-        "response costs the same however many tokens share it, so the pace of responses, not of "
+        "response costs the same however many tokens share it, so the rate of responses, not of "
         "tokens, decides what a server carries.\n"
     )
     yield from _costs(data)
     yield "## Predicted\n"
     yield (
-        "`tools/scale.py` simulates streams, pace, stub and server from these costs. 2 cores are "
-        "the machine above; 96 cores stand for one with 8 GPUs, whose cores are not slower. The "
-        "delay is what sharing a response and waiting for the stub add to a token. More than 1 of "
-        "1 front ends cannot be: such a load needs more workers. The costs were taken on a machine "
-        "with little to do, where each response wakes processes; under load they fall, so that "
-        "predictions err on the safe side.\n"
+        "`tools/scale.py` simulates streams, flush policy, stub and server from these costs. 2 "
+        "cores are the machine above; 96 cores stand for one with 8 GPUs, whose cores are not "
+        "slower. The delay is what sharing a response and waiting for the stub add to a token. "
+        "More than 1 of 1 front ends cannot be: such a load needs more workers. The costs were "
+        "taken on a machine with little to do, where each response wakes processes; under "
+        "load they fall, so that predictions err on the safe side.\n"
     )
     yield from table()
     yield ""
@@ -61,6 +63,11 @@ def _costs(data: dict[str, Any]) -> Iterator[str]:
     for name, value in data["costs_us"].items():
         yield f"| {_WHAT[name]} | {value} |"
     yield ""
+    response = data["costs_us"]["stub_response"] + data["costs_us"]["server_response"]
+    yield (
+        f"A response takes stub and tritonserver {response:.0f} µs here. Under load it takes them "
+        f"about {RESPONSE_SECONDS * 1e6:.0f} µs, with which the flush policy counts.\n"
+    )
 
 
 def _reading(costs: Costs) -> Iterator[str]:
@@ -69,9 +76,10 @@ def _reading(costs: Costs) -> Iterator[str]:
     yield "## What follows\n"
     yield (
         f"- **The stub is the first limit.** Alone it could send {alone:,.0f} responses/s; the "
-        "pace asks it for at most 4,000, about half of that (`ipc/flush_policy.py`), and "
-        "above that tokens share responses, up to 50 ms apart. Beyond, what waits in the stub is "
-        "merged: delay grows, nothing is lost or queued without bound."
+        f"flush policy asks it for at most {MAX_RESPONSES:,}, about half of that "
+        "(`ipc/flush_policy.py`), and above that tokens share responses, up to 50 ms apart. "
+        "Beyond, what waits in the stub is merged: delay grows, nothing is lost or queued without "
+        "bound."
     )
     yield (
         "- **tritonserver** needs about as much CPU as the stub and has many threads: it is no "

@@ -6,18 +6,17 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import examine_options
-from lmi_backend.options.option import PREFIX, Status, adapter_of
+from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.option import Status
 from lmi_backend.plan import plan_model
-from lmi_backend.plan.planner import find_interpreter
-from lmi_backend.plan.signature import signature
-from lmi_backend.plan.verdict import status_of
+from lmi_backend.plan.model_source import find_interpreter
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -46,12 +45,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _check(arguments: argparse.Namespace) -> int:
     options, errors = examine_options(model_folder(arguments.path), os.environ)
-    findings = _findings(options)
+    settings = _classify(options)
     problems = [str(error) for error in errors]
     passed = set(map(id, options.passthrough.values()))
     problems += [
         f"{setting} {status.detail}"
-        for setting, status in findings
+        for setting, status in settings
         if status.word == "refused" and id(setting) in passed
     ]
     if not problems:
@@ -62,33 +61,27 @@ def _check(arguments: argparse.Namespace) -> int:
     redact = Redactor(os.environ, options.secrets())
     problems = redact.each(problems)
     if arguments.json:
-        rows = [redact.each(_row(setting, status)) for setting, status in findings]
+        rows = [redact.each(_row(setting, status)) for setting, status in settings]
         text = json.dumps({"options": rows, "problems": problems}, indent=2)
         sys.stdout.write(f"{text}\n")
     else:
-        _print(findings, problems, redact)
+        _print(settings, problems, redact)
     return REFUSED if problems else 0
 
 
-def _findings(options: LmiOptions) -> list[tuple[Setting, Status]]:
+def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
     """Return each setting with its status; the engine's signature decides what is passed on."""
-    engine = options.choice.engine
-    known = None
+    judged: dict[str, Status] = {}
     if options.passthrough:
-        known = signature(adapter_of(engine), find_interpreter(options, os.environ))
-    passed = {id(setting): name for name, setting in options.passthrough.items()}
+        judged = classify_unknown(options, find_interpreter(options, os.environ))
+    statuses = {id(options.passthrough[name]): status for name, status in judged.items()}
     return [
-        (
-            found.setting,
-            status_of(PREFIX + passed[id(found.setting)], engine, known)
-            if id(found.setting) in passed
-            else found.status,
-        )
-        for found in options.findings
+        (found.setting, statuses.get(id(found.setting), found.status))
+        for found in options.classifications
     ]
 
 
-def _row(setting: Setting, status: Status) -> dict[str, Any]:
+def _row(setting: Setting, status: Status) -> dict[str, str]:
     return {
         "name": setting.name,
         "value": setting.shown,
@@ -98,9 +91,9 @@ def _row(setting: Setting, status: Status) -> dict[str, Any]:
     }
 
 
-def _print(findings: list[tuple[Setting, Status]], problems: list[str], redact: Redactor) -> None:
+def _print(settings: list[tuple[Setting, Status]], problems: list[str], redact: Redactor) -> None:
     rows = [
-        (redact(f"{setting.name}={setting.shown}"), setting, status) for setting, status in findings
+        (redact(f"{setting.name}={setting.shown}"), setting, status) for setting, status in settings
     ]
     width = min(60, max((len(written) for written, _, _ in rows), default=0))
     for written, setting, status in rows:

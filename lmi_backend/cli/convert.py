@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.clients_option import add_clients
+from lmi_backend.cli.arguments import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
@@ -82,15 +82,15 @@ def _convert(arguments: argparse.Namespace) -> int:
             warmup=arguments.warmup,
         )
         _report(arguments.repository / model.name, changes)
-        for entry in arguments.clients:
+        for variant in arguments.clients:
             changes = write_alias_model(
                 arguments.repository,
                 model.name,
-                entry.clients,
+                variant.clients,
                 options,
                 force=arguments.force,
             )
-            _report(arguments.repository / entry.model_name(model.name), changes)
+            _report(arguments.repository / variant.model_name(model.name), changes)
     return 0
 
 

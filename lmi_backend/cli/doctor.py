@@ -10,10 +10,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.doctor_machine import Finding, machine_checks
+from lmi_backend.cli.arguments import add_ports, ports_of
+from lmi_backend.cli.doctor_machine import CheckResult, machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
 from lmi_backend.redaction import Redactor
-from lmi_backend.supervisor.ports import Ports
 
 if TYPE_CHECKING:
     import argparse
@@ -34,33 +34,30 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "paths", nargs="*", type=Path, metavar="PATH", help="LMI folders to look at as well"
     )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    parser.add_argument("--host", default="127.0.0.1", help="address for the ports (%(default)s)")
-    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
-    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
-    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    add_ports(parser, "address for the ports")
     parser.set_defaults(run=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    ports = ports_of(arguments)
     redact = Redactor(os.environ)
-    findings: list[Finding] = []
+    results: list[CheckResult] = []
     models = (check for path in arguments.paths for check in model_checks(path))
     for check in (*machine_checks(ports), *(models if arguments.paths else engine_checks())):
-        finding = Finding(**redact.each(asdict(check())))
-        findings.append(finding)
+        result = CheckResult(**redact.each(asdict(check())))
+        results.append(result)
         if not arguments.json:
-            _show(finding)
+            _show(result)
     if arguments.json:
-        sys.stdout.write(json.dumps([asdict(each) for each in findings], indent=2) + "\n")
-    return int(any(finding.status == "error" for finding in findings))
+        sys.stdout.write(json.dumps([asdict(each) for each in results], indent=2) + "\n")
+    return int(any(result.status == "error" for result in results))
 
 
-def _show(finding: Finding) -> None:
-    """Write a finding as it is made: to load an engine takes its time."""
+def _show(result: CheckResult) -> None:
+    """Write a result as it is made: to load an engine takes its time."""
     width = max(40, min(100, _columns()))
-    lines = [finding.found, *([f"→ {finding.advice}"] if finding.advice else [])]
-    head = f"{_MARKS[finding.status]}  {finding.what:<16}"
+    lines = [result.found, *([f"→ {result.advice}"] if result.advice else [])]
+    head = f"{_MARKS[result.status]}  {result.what:<16}"
     for text in lines:
         for line in textwrap.wrap(text, width - len(head)) or [""]:
             sys.stdout.write(f"{head}{line}\n")

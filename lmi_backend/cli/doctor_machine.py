@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
 from lmi_backend.supervisor.triton_release import describe, installed_version
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,11 +31,9 @@ if TYPE_CHECKING:
     from lmi_backend.supervisor.ports import Ports
 
 _PYTHONS: Final = ((3, 10), (3, 13))
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
 _SOCKET_BUFFER: Final = Path("/proc/sys/net/core/wmem_default")
-_GIB: Final = 1 << 30
-_LITTLE_SHARED: Final = _GIB
-_LITTLE_DISK: Final = 20 * _GIB
+_LITTLE_SHARED: Final = GIB
+_LITTLE_DISK: Final = 20 * GIB
 _FEW_FILES: Final = 4096
 # A Unix socket's path holds 107 bytes; ours is a folder, a process id and a hash below this one.
 _LONG_PATH: Final = 40
@@ -41,7 +41,7 @@ _SECONDS: Final = 20
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One thing that was looked at."""
 
     what: str
@@ -52,7 +52,7 @@ class Finding:
     """What to do; empty if nothing."""
 
 
-def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:
+def machine_checks(ports: Ports) -> Iterator[Callable[[], CheckResult]]:
     """Yield what to look at."""
     yield _python
     yield _server
@@ -67,19 +67,19 @@ def machine_checks(ports: Ports) -> Iterator[Callable[[], Finding]]:
     yield partial(_ports, ports)
 
 
-def _python() -> Finding:
+def _python() -> CheckResult:
     found = f"lmi-backend {__version__} on Python {platform.python_version()}, {sys.executable}"
     if _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
-        return Finding("Python", "ok", found)
-    return Finding("Python", "error", found, "use Python 3.10 to 3.13")
+        return CheckResult("Python", "ok", found)
+    return CheckResult("Python", "error", found, "use Python 3.10 to 3.13")
 
 
-def _server() -> Finding:
+def _server() -> CheckResult:
     with tempfile.TemporaryDirectory() as folder:
         try:
             server = find_server(Path(folder))
         except ConfigurationError as error:
-            return Finding("tritonserver", "error", str(error))
+            return CheckResult("tritonserver", "error", str(error))
         stub = server.backends / "python" / STUB
         library = server.backends / "python" / "libtriton_python.so"
         missing = [str(path) for path in (stub, library) if not path.is_file()]
@@ -87,110 +87,114 @@ def _server() -> Finding:
         said = _said([str(server.binary), "--help"], server.environment(os.environ))
     if missing:
         advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
-        return Finding("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
+        return CheckResult("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
     if "--model-repository" not in said:
         advice = "it does not start: install the libraries it names"
-        return Finding("tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice)
+        return CheckResult(
+            "tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice
+        )
     found = f"{server.binary}: {describe(installed_version(server.binary))}"
-    return Finding("tritonserver", "ok", found)
+    return CheckResult("tritonserver", "ok", found)
 
 
-def _numpy() -> Finding:
+def _numpy() -> CheckResult:
     version = importlib.metadata.version("numpy")
     found = f"{version}, in the stub's Python"
     if version.startswith("1."):
-        return Finding("numpy", "ok", found)
+        return CheckResult("numpy", "ok", found)
     advice = "a tritonserver before 25.01 needs numpy<2, or each response is an error"
-    return Finding("numpy", "warning", found, advice)
+    return CheckResult("numpy", "warning", found, advice)
 
 
-def _mpirun() -> Finding:
+def _mpirun() -> CheckResult:
     path = shutil.which("mpirun")
     if path is None:
         advice = "install Open MPI if a model says engine=MPI or option.rolling_batch=lmi-dist"
-        return Finding("mpirun", "warning", "none on PATH", advice)
+        return CheckResult("mpirun", "warning", "none on PATH", advice)
     said = _first_line([path, "--version"])
     if "Open MPI" in said or "OpenRTE" in said:
-        return Finding("mpirun", "ok", f"{path}, {said}")
-    return Finding("mpirun", "error", f"{path}: {said}", "install Open MPI; others are not known")
+        return CheckResult("mpirun", "ok", f"{path}, {said}")
+    return CheckResult(
+        "mpirun", "error", f"{path}: {said}", "install Open MPI; others are not known"
+    )
 
 
-def _gpus() -> Finding:
+def _gpus() -> CheckResult:
     hardware = detect_hardware(os.environ)
     if not hardware.devices:
-        memory = hardware.host_memory / _GIB
+        memory = hardware.host_memory / GIB
         found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
-        return Finding("GPUs", "ok", found)
+        return CheckResult("GPUs", "ok", found)
     found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
     if not hardware.device_memory:
         advice = "nvidia-smi does not answer: install the driver, or give the container its GPUs"
-        return Finding("GPUs", "error", found, advice)
+        return CheckResult("GPUs", "error", found, advice)
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    each = hardware.device_memory / _GIB
-    return Finding("GPUs", "ok", f"{found} of at least {each:.0f} GiB; {_first_line(query)}")
+    each = hardware.device_memory / GIB
+    return CheckResult("GPUs", "ok", f"{found} of at least {each:.0f} GiB; {_first_line(query)}")
 
 
-def _shared_memory() -> Finding:
-    if not _SHARED_MEMORY.is_dir():
-        return Finding("shared memory", "error", f"{_SHARED_MEMORY} is missing", "mount a tmpfs")
-    free = shutil.disk_usage(_SHARED_MEMORY).free
-    found = f"{free / _GIB:.1f} GiB free in {_SHARED_MEMORY}"
+def _shared_memory() -> CheckResult:
+    if not SHARED_MEMORY.is_dir():
+        return CheckResult("shared memory", "error", f"{SHARED_MEMORY} is missing", "mount a tmpfs")
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    found = f"{free / GIB:.1f} GiB free in {SHARED_MEMORY}"
     if free >= _LITTLE_SHARED:
-        return Finding("shared memory", "ok", found)
+        return CheckResult("shared memory", "ok", found)
     advice = "start the container with --shm-size=2g or --ipc=host, or stubs and ranks fail"
-    return Finding("shared memory", "warning", found, advice)
+    return CheckResult("shared memory", "warning", found, advice)
 
 
-def _files() -> Finding:
+def _files() -> CheckResult:
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"a process may open {limit}"
     if limit >= _FEW_FILES or limit == resource.RLIM_INFINITY:
-        return Finding("files", "ok", found)
+        return CheckResult("files", "ok", found)
     advice = f"ulimit -n {most}: each client is a socket of tritonserver"
-    return Finding("files", "warning", found, advice)
+    return CheckResult("files", "warning", found, advice)
 
 
-def _send_buffers() -> Finding:
+def _send_buffers() -> CheckResult:
     try:
         size = int(_SOCKET_BUFFER.read_text(encoding="ascii"))
     except OSError:
-        return Finding("HTTP responses", "ok", f"{_SOCKET_BUFFER} cannot be read here")
+        return CheckResult("HTTP responses", "ok", f"{_SOCKET_BUFFER} cannot be read here")
     found = f"net.core.wmem_default is {size}"
     if size >= ENOUGH:
-        return Finding("HTTP responses", "ok", found)
+        return CheckResult("HTTP responses", "ok", found)
     advice = (
         "a tritonserver may lose HTTP responses on a machine without a free core, unless "
         f"`lmi-backend serve` starts it; {ADVICE}"
     )
-    return Finding("HTTP responses", "warning", found, advice)
+    return CheckResult("HTTP responses", "warning", found, advice)
 
 
-def _temporary() -> Finding:
+def _temporary() -> CheckResult:
     folder = os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
     if not os.access(folder, os.W_OK | os.X_OK):
-        return Finding("temporary files", "error", f"{folder} cannot be written", "set TMPDIR")
+        return CheckResult("temporary files", "error", f"{folder} cannot be written", "set TMPDIR")
     if len(os.fsencode(folder)) > _LONG_PATH:
         advice = f"set TMPDIR to a folder of at most {_LONG_PATH} bytes: sockets are made below it"
-        return Finding("temporary files", "error", folder, advice)
-    return Finding("temporary files", "ok", folder)
+        return CheckResult("temporary files", "error", folder, advice)
+    return CheckResult("temporary files", "ok", folder)
 
 
-def _disk(folder: Path) -> Finding:
+def _disk(folder: Path) -> CheckResult:
     while not folder.is_dir():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    found = f"{free / _GIB:.0f} GiB free at {folder}, where models from the hub go"
+    found = f"{free / GIB:.0f} GiB free at {folder}, where models from the hub go"
     if free >= _LITTLE_DISK:
-        return Finding("disk", "ok", found)
-    return Finding("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
+        return CheckResult("disk", "ok", found)
+    return CheckResult("disk", "warning", found, "make room, or set HF_HOME to a larger disk")
 
 
-def _ports(ports: Ports) -> Finding:
+def _ports(ports: Ports) -> CheckResult:
     try:
         ports.check()
     except ConfigurationError as error:
-        return Finding("ports", "error", str(error))
-    return Finding("ports", "ok", f"{ports.http}, {ports.grpc} and {ports.metrics} are free")
+        return CheckResult("ports", "error", str(error))
+    return CheckResult("ports", "ok", f"{ports.http}, {ports.grpc} and {ports.metrics} are free")
 
 
 def _first_line(command: list[str]) -> str:

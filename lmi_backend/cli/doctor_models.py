@@ -10,24 +10,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.doctor_machine import Finding
+from lmi_backend.cli.doctor_machine import CheckResult
 from lmi_backend.cli.folders import model_folder
-from lmi_backend.engines.registry import CUSTOM, refuse_unserved
 from lmi_backend.errors import LmiError
 from lmi_backend.options import load_options
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lmi_backend.plan import EnginePlan
 
-_LIBRARIES: Final = {
-    "vllm": "vllm",
-    "transformers": "transformers",
-    "trtllm": "tensorrt_llm",
-    "neuronx": "optimum.neuron",
-}
 # torch and an engine over a cold disk.
 _IMPORT_SECONDS: Final = 180
 _CODE: Final = (
@@ -37,70 +32,74 @@ _CODE: Final = (
 )
 
 
-def engine_checks() -> Iterator[Callable[[], Finding]]:
+def engine_checks() -> Iterator[Callable[[], CheckResult]]:
     """Yield what to look at where no model is named: which engines the interpreter has."""
     asked = os.environ.get("PYTHON_EXECUTABLE")
     yield partial(_engines, shutil.which(asked) if asked else sys.executable)
 
 
-def model_checks(path: Path) -> list[Callable[[], Finding]]:
+def model_checks(path: Path) -> list[Callable[[], CheckResult]]:
     """Return what to look at for one model; to look once plans it."""
     try:
         folder = model_folder(path)
         plan = plan_model(load_options(folder, os.environ), os.environ)
         refuse_unserved(plan)
     except (LmiError, OSError) as error:
-        finding = Finding(path.resolve().name, "error", str(error))
-        return [lambda: finding]
+        result = CheckResult(path.resolve().name, "error", str(error))
+        return [lambda: result]
     name = folder.resolve().name
     return [partial(_plan, name, plan), partial(_weights, name, plan), partial(_engine, name, plan)]
 
 
-def _plan(name: str, plan: EnginePlan) -> Finding:
-    devices = "; ".join(",".join(group) or "CPU" for group in plan.device_groups)
+def _plan(name: str, plan: EnginePlan) -> CheckResult:
+    devices = "; ".join(",".join(group) or "CPU" for group in plan.parallel.device_groups)
     notes = "; ".join(plan.notes)
-    found = f"{plan.what}, {plan.workers} worker(s) on {devices}"
-    if plan.mode == "mpi" and not plan.mpirun:
-        return Finding(name, "error", f"{found}: no mpirun", "install Open MPI")
-    return Finding(name, "warning" if notes else "ok", found, notes)
+    found = f"{plan.what}, {plan.parallel.workers} worker(s) on {devices}"
+    if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
+        return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
+    return CheckResult(name, "warning" if notes else "ok", found, notes)
 
 
-def _weights(name: str, plan: EnginePlan) -> Finding:
+def _weights(name: str, plan: EnginePlan) -> CheckResult:
     what = f"{name}: model"
-    folder = Path(plan.model)
-    if not plan.model:
-        return Finding(what, "ok", "none is needed")
+    folder = Path(plan.config.model)
+    if not plan.config.model:
+        return CheckResult(what, "ok", "none is needed")
     if not folder.is_absolute():
-        return Finding(what, "ok", f"{plan.model}, fetched when it is loaded")
+        return CheckResult(what, "ok", f"{plan.config.model}, fetched when it is loaded")
     unreadable = [path for path in folder.glob("*") if not os.access(path, os.R_OK)]
     if not folder.is_dir() or unreadable:
         shown = ", ".join(map(str, unreadable[:3])) or folder
-        return Finding(what, "error", f"{shown} cannot be read", "as the server's user: chmod it")
-    return Finding(what, "ok", str(folder))
+        return CheckResult(
+            what, "error", f"{shown} cannot be read", "as the server's user: chmod it"
+        )
+    return CheckResult(what, "ok", str(folder))
 
 
-def _engine(name: str, plan: EnginePlan) -> Finding:
+def _engine(name: str, plan: EnginePlan) -> CheckResult:
     what = f"{name}: engine"
-    library = _LIBRARIES.get(plan.engine)
-    if plan.engine == CUSTOM or library is None:
-        return Finding(what, "ok", f"{plan.engine} needs no library")
-    is_there, said = _import(plan.python, library)
+    implementation = implementations().get(plan.engine)
+    library = implementation.library if implementation else ""
+    if not library:
+        return CheckResult(what, "ok", f"{plan.engine} needs no library")
+    is_there, said = _import(plan.launch.python, library)
     if is_there:
-        return Finding(what, "ok", f"{library} {said}, {plan.python}")
+        return CheckResult(what, "ok", f"{library} {said}, {plan.launch.python}")
     advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"
-    return Finding(what, "error", f"{plan.python} cannot import {library}", advice)
+    return CheckResult(what, "error", f"{plan.launch.python} cannot import {library}", advice)
 
 
-def _engines(python: str | None) -> Finding:
+def _engines(python: str | None) -> CheckResult:
     if python is None:
         found = f"PYTHON_EXECUTABLE={os.environ['PYTHON_EXECUTABLE']} is not an executable file"
-        return Finding("engines", "error", found)
-    tried = {library: _import(python, library) for library in _LIBRARIES.values()}
+        return CheckResult("engines", "error", found)
+    libraries = (each.library for each in implementations().values() if each.library)
+    tried = {library: _import(python, library) for library in libraries}
     there = [f"{library} {said}" for library, (is_there, said) in tried.items() if is_there]
     if there:
-        return Finding("engines", "ok", f"{', '.join(there)}; {python}")
+        return CheckResult("engines", "ok", f"{', '.join(there)}; {python}")
     advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
-    return Finding("engines", "warning", f"none can be imported by {python}", advice)
+    return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
 
 
 def _import(python: str, library: str) -> tuple[bool, str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.arguments import add_timeout, add_url
 from lmi_backend.endpoint.control import Draining
 from lmi_backend.errors import UnavailableError
+from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
-from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     import argparse
@@ -26,20 +27,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "wait until those that run have ended; what takes too long is ended with an error. As a "
         "pre-stop hook of a container. Run it as the server's user, where the server runs.",
     )
-    parser.add_argument(
-        "url",
-        nargs="?",
-        default="http://127.0.0.1:8000",
-        metavar="URL",
-        help="the server's HTTP port (%(default)s)",
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="time running requests have to finish (default %(default)s)",
-    )
+    add_url(parser)
+    add_timeout(parser, 30.0, "time running requests have to finish")
     parser.set_defaults(run=_drain)
 
 

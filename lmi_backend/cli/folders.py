@@ -1,4 +1,4 @@
-"""What a user may point at."""
+"""The models that a user names: folders, model stores, or LMI's environment."""
 
 from __future__ import annotations
 

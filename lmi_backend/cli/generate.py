@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
@@ -16,17 +17,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser("generate", help="send a prompt to a running server")
     parser.add_argument("prompt")
     parser.add_argument("--model", default="tiny", help="Triton model (default %(default)s)")
-    parser.add_argument("--url", default="http://127.0.0.1:8000", help="default %(default)s")
+    parser.add_argument("--url", default=DEFAULT_URL, help="default %(default)s")
     parser.add_argument("--stream", action="store_true", help="print the answer as it is generated")
     parser.add_argument("--max-new-tokens", type=int, default=64, help="default %(default)s")
     parser.add_argument("--temperature", type=float, help="default: the server's")
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="wait no longer for the next chunk (default %(default)s)",
-    )
+    add_timeout(parser, 300.0, "wait no longer for the next chunk")
     parser.set_defaults(run=_generate)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from lmi_backend.cli.arguments import add_timeout, add_url
 from lmi_backend.endpoint.control import ask_health
 from lmi_backend.supervisor.local_server import LocalServer
 
@@ -22,13 +23,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "request; Triton itself may call a model READY whose process has died or whose workers "
         "have. Exit status 0 if all would. Run it as the server's user, where the server runs.",
     )
-    parser.add_argument(
-        "url",
-        nargs="?",
-        default="http://127.0.0.1:8000",
-        metavar="URL",
-        help="the server's HTTP port (%(default)s)",
-    )
+    add_url(parser)
     parser.add_argument("--model", metavar="NAME", help="ask this model only; default: all")
     parser.add_argument(
         "--live",
@@ -36,13 +31,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="for a liveness probe: only fail where nobody will repair it, that is, where a "
         "model's process does not answer or its workers are given up, not while one restarts",
     )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=3.0,
-        metavar="SECONDS",
-        help="time each model has to answer (default %(default)s)",
-    )
+    add_timeout(parser, 3.0, "time each model has to answer")
     parser.set_defaults(run=_health)
 
 

@@ -1,4 +1,4 @@
-"""Variant point: parse the command line, run a command, turn errors into one line."""
+"""Entry point: parse the command line, run a command, turn errors into one line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from lmi_backend import __version__
 from lmi_backend.cli import check, convert, doctor, drain, generate, health, options, plan, serve
 from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return run(arguments)
     except LmiError as error:
-        sys.stderr.write(f"lmi-backend: {Redactor(os.environ)(str(error))}\n")
+        say(Redactor(os.environ)(str(error)))
         # As argparse does for what was typed wrong.
         return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.option import ENGINES, PREFIX, adapter_of
-from lmi_backend.options.table import VARIABLES
-from lmi_backend.plan.signature import recorded_signature
+from lmi_backend.options.engine_spec import default_engine, implementation_of
+from lmi_backend.options.option import PREFIX
+from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.table import ENGINES, VARIABLES
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from lmi_backend.options.option import Option
+    from lmi_backend.options.option import AnyOption, StatusWord
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,74 +29,89 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "variables, and what becomes of it under an engine.",
     )
     parser.add_argument("filter", nargs="?", default="", help="only names that contain this")
-    parser.add_argument("--engine", choices=ENGINES, default="vllm", help="default %(default)s")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default=default_engine(), help="default %(default)s"
+    )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
     parser.set_defaults(run=_options)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An option, an engine's argument or an environment variable, for people."""
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    environment: tuple[str, ...]
+    """Variables that set it."""
+    accepted: str
+    default: object = None
+    status: StatusWord
+    detail: str
+    help: str
+
+
 def _options(arguments: argparse.Namespace) -> int:
-    rows = [row for row in table(arguments.engine) if arguments.filter in row["name"]]
+    rows = [row for row in table(arguments.engine) if arguments.filter in row.name]
     if arguments.json:
-        sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+        sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         return 0
     for row in rows:
-        default = "" if row["default"] in ("", 0, {}, [], None, False) else f" ({row['default']})"
-        is_live = row["status"] in ("mapped", "passed")
-        meaning = f"    {row['help']}\n" if is_live else ""
-        sys.stdout.write(f"{row['name']}{default}\n{meaning}    {row['status']}: {row['detail']}\n")
-        if is_live:
-            names = ", ".join([*row["aliases"], *row["environment"]])
-            sys.stdout.write(f"    accepted: {row['accepted']}. Also: {names}\n")
+        _show(row)
     return 0
 
 
-def table(engine: str) -> Iterator[dict[str, Any]]:
-    """Yield a row of plain values for every option that an engine understands or LMI knows."""
-    for option in OPTIONS:
-        if engine in option.engines:
-            yield _row(option, engine)
-    signature = recorded_signature(adapter_of(engine))
+def _show(row: Row) -> None:
+    default = "" if row.default in ("", 0, {}, [], None, False) else f" ({row.default})"
+    is_live = row.status in ("mapped", "passed")
+    meaning = f"    {row.help}\n" if is_live else ""
+    sys.stdout.write(f"{row.name}{default}\n{meaning}    {row.status}: {row.detail}\n")
+    if is_live:
+        names = ", ".join([*row.aliases, *row.environment])
+        sys.stdout.write(f"    accepted: {row.accepted}. Also: {names}\n")
+
+
+def table(engine: str) -> Iterator[Row]:
+    """Yield a row for every option that an engine understands or LMI knows."""
+    yield from (_row(option, engine) for option in OPTIONS if engine in option.engines)
+    yield from _arguments(implementation_of(engine))
+    for name, status in VARIABLES.items():
+        yield Row(
+            name=name,
+            environment=(name,),
+            accepted="any text",
+            status=status.word,
+            detail=status.detail,
+            help="Environment variable.",
+        )
+
+
+def _arguments(implementation: str) -> Iterator[Row]:
+    """Yield what is an option under the engine's own name alone."""
+    signature = recorded_signature(implementation)
     listed = {key for option in OPTIONS for key in (option.name, *option.aliases)}
     for name, argument in (signature.arguments if signature else {}).items():
         if PREFIX + name not in listed:
-            yield {
-                "name": PREFIX + name,
-                "aliases": [],
-                "environment": [f"OPTION_{name.upper()}"],
-                "accepted": argument.type,
-                "default": argument.default,
-                "status": "passed",
-                "detail": f"{adapter_of(engine)} {name}",
-                "help": f"Argument of {adapter_of(engine)}, read by its own parser.",
-            }
-    for name, status in VARIABLES.items():
-        yield {
-            "name": name,
-            "aliases": [],
-            "environment": [name],
-            "accepted": "any text",
-            "default": None,
-            "status": status.word,
-            "detail": status.detail,
-            "help": "Environment variable.",
-        }
+            yield Row(
+                name=PREFIX + name,
+                environment=(f"OPTION_{name.upper()}",),
+                accepted=argument.type,
+                default=argument.default,
+                status="passed",
+                detail=f"{implementation} {name}",
+                help=f"Argument of {implementation}, read by its own parser.",
+            )
 
 
-def _row(option: Option[Any], engine: str) -> dict[str, Any]:
+def _row(option: AnyOption, engine: str) -> Row:
     status = option.status_under(engine)
-    default = option.default if option.lmi_default is None else option.lmi_default
-    return {
-        "name": option.name,
-        "aliases": list(option.aliases),
-        "environment": [
-            option.variable,
-            *option.env,
-            *option.inverse_env,
-            *option.overriding_env,
-        ],
-        "accepted": option.kind.accepted,
-        "default": default,
-        "status": status.word,
-        "detail": status.detail,
-        "help": option.help,
-    }
+    return Row(
+        name=option.name,
+        aliases=option.aliases,
+        environment=(option.variable, *option.env, *option.inverse_env, *option.overriding_env),
+        accepted=option.kind.accepted,
+        default=option.default if option.lmi_default is None else option.lmi_default,
+        status=status.word,
+        detail=status.detail,
+        help=option.help,
+    )

@@ -5,27 +5,31 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor, shown
-from lmi_backend.sizing.memory import human_bytes
-from lmi_backend.supervisor.progress import say
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from _typeshed import DataclassInstance
+
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
+
+T = TypeVar("T", bound="DataclassInstance")
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -47,29 +51,36 @@ def _plan(arguments: argparse.Namespace) -> int:
     options = load_options(model_folder(arguments.path), os.environ)
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    plan = _without_secrets(plan, Redactor(os.environ, plan.secrets()))
     if arguments.json:
-        sys.stdout.write(json.dumps(_without_secrets(plan).as_dict(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(plan.as_dict(), indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(_without_secrets(plan))))
+    sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
     return 0
 
 
-def _without_secrets(plan: EnginePlan) -> EnginePlan:
-    """Return the plan as it may be shown."""
-    redact = Redactor(os.environ, plan.secrets())
-    values = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return replace(plan, **{name: redact.each(shown(name, each)) for name, each in values.items()})
+def _without_secrets(group: T, redact: Redactor) -> T:
+    """Return a plan, or a group of it, as it may be shown."""
+    values = {each.name: getattr(group, each.name) for each in fields(group)}
+    hidden = {
+        name: _without_secrets(value, redact)
+        if is_dataclass(value) and not isinstance(value, type)
+        else redact.each(shown(name, value))
+        for name, value in values.items()
+    }
+    return replace(group, **hidden)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:
-    devices = "; ".join(",".join(group) or "cpu" for group in plan.device_groups)
-    nodes = f", each over {plan.nodes} nodes" if plan.nodes > 1 else ""
-    yield f"engine      {plan.engine}, {plan.mode} mode"
-    yield f"model       {plan.model or '-'}"
-    yield f"workers     {plan.workers} on {devices}{nodes}"
+    parallel, limits, config = plan.parallel, plan.limits, plan.config
+    devices = "; ".join(",".join(group) or "cpu" for group in parallel.device_groups)
+    nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
+    yield f"engine      {plan.engine}, {parallel.mode} mode"
+    yield f"model       {config.model or '-'}"
+    yield f"workers     {parallel.workers} on {devices}{nodes}"
     yield (
-        f"parallel    tensor {plan.tensor_parallel_degree}, pipeline "
-        f"{plan.pipeline_parallel_degree}"
+        f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
+        f"{parallel.pipeline_parallel_degree}"
     )
     if plan.memory:
         yield (
@@ -80,14 +91,15 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         if plan.memory.overhead:
             yield f"            {_bar(plan.memory)}  weights #, a step =, KV cache -"
     yield (
-        f"requests    {plan.max_requests} at once, {plan.queue_size} queued, "
-        f"{plan.request_timeout} s each"
+        f"requests    {plan.max_requests} at once, {limits.queue_size} queued, "
+        f"{limits.request_timeout} s each"
     )
-    if plan.mode == "mpi":
-        where = f" on {', '.join(plan.hosts)}" if plan.hosts else ""
-        yield f"launcher    {plan.mpirun or 'mpirun'}, {plan.processes} ranks a worker{where}"
-    yield f"interpreter {plan.python}"
-    for name, value in {**plan.engine_arguments, **plan.passthrough}.items():
+    if parallel.mode == "mpi":
+        where = f" on {', '.join(parallel.hosts)}" if parallel.hosts else ""
+        launcher = parallel.mpirun or "mpirun"
+        yield f"launcher    {launcher}, {parallel.processes} ranks a worker{where}"
+    yield f"interpreter {plan.launch.python}"
+    for name, value in {**config.arguments, **config.passthrough}.items():
         yield f"argument    {name}={value}"
     for note in plan.notes:
         yield f"note        {note}"

@@ -7,12 +7,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
-from lmi_backend.supervisor.progress import say
+from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.printable import say
 
 if TYPE_CHECKING:
     import argparse

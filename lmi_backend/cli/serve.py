@@ -13,18 +13,18 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.clients_option import add_clients
+from lmi_backend.cli.arguments import add_clients, add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
+from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.ports import Ports
-from lmi_backend.supervisor.progress import say
 from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
@@ -59,10 +59,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         help="keep the Triton model folders here; default: none kept",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
-    parser.add_argument("--http-port", type=int, default=8000, help="default %(default)s")
-    parser.add_argument("--grpc-port", type=int, default=8001, help="default %(default)s")
-    parser.add_argument("--metrics-port", type=int, default=8002, help="default %(default)s")
+    add_ports(parser, "address to listen on")
     parser.add_argument(
         "--drain-timeout",
         type=float,
@@ -87,7 +84,7 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--open-api",
-        type=_apis,
+        type=lambda text: comma_list(text, NOT_FOR_CLIENTS),
         default=[],
         metavar="A,B",
         help="Triton's APIs that any client may use without a key, of "
@@ -103,7 +100,7 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    ports = Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+    ports = ports_of(arguments)
     ports.check()
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
@@ -131,21 +128,12 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     return Restriction(tuple(api for api in NOT_FOR_CLIENTS if api not in opened), key)
 
 
-def _apis(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        if name not in NOT_FOR_CLIENTS:
-            message = f"{name!r} is unknown; accepted: {', '.join(NOT_FOR_CLIENTS)}"
-            raise argparse.ArgumentTypeError(message)
-    return names
-
-
-def _write(model: Model, repository: Path, entries: list[Variant]) -> list[str]:
+def _write(model: Model, repository: Path, variants: list[Variant]) -> list[str]:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
-    for entry in entries:
-        write_alias_model(repository, model.name, entry.clients, options, force=True)
-    return [model.name, *(entry.model_name(model.name) for entry in entries)]
+    for variant in variants:
+        write_alias_model(repository, model.name, variant.clients, options, force=True)
+    return [model.name, *(variant.model_name(model.name) for variant in variants)]
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A thin model: it takes requests in its own form and uses another model's workers."""
+"""An alias model: it takes requests in its own variant and uses the workers of another model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.endpoint.server import FRAME_LIMIT
@@ -39,7 +39,7 @@ _LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
 
 
 class SharedWorkers:
-    """The workers of the model `shares`. See `Workers`; here they are one."""
+    """The workers of the model `shares`, which are one worker here."""
 
     def __init__(self, shares: str) -> None:
         self.name = shares
@@ -54,18 +54,17 @@ class SharedWorkers:
         self._losses = 0
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start to look for the model; it may be loaded later than they are."""
+        """Start to look for the shared model, which may be loaded later."""
         self._mark.touch()
-        threading.Thread(target=self._run, args=(listener,), name="lmi-visit", daemon=True).start()
+        threading.Thread(target=self._run, args=(listener,), name="lmi-alias", daemon=True).start()
         return Capabilities("shared", "", 0)
 
     def claim(self, width: int) -> tuple[int, SharedWorkers]:
-        """See `Workers`."""
         self.check()
         return 0, self
 
     def capacity(self) -> int:
-        """See `Workers`; the model lets requests wait."""
+        """Return a number that is never reached: the shared model lets requests wait."""
         return _LIMITS.running
 
     def check(self) -> Context:
@@ -81,7 +80,6 @@ class SharedWorkers:
         return self.context
 
     def send_frame(self, frame: bytes) -> None:
-        """See `SendsFrames`."""
         connection = self._socket
         if connection is None:
             raise ConnectionLostError(f"model {self.name}: {self._trouble}")
@@ -91,26 +89,24 @@ class SharedWorkers:
         except OSError as error:
             raise ConnectionLostError(f"model {self.name} cannot be reached: {error}") from error
 
-    def abort(self, index: int, numbers: list[int]) -> None:
-        """See `Workers`."""
+    def abort(self, index: int, request_ids: list[int]) -> None:
         with contextlib.suppress(ConnectionLostError):
-            self.send_frame(encode([msg.Abort(numbers)]))
+            self.send_frame(encode([msg.Abort(request_ids)]))
 
     def done(self, index: int, width: int) -> None:
-        """See `Workers`; the model counts."""
+        """Do nothing: the shared model counts."""
 
     def health(self) -> msg.Health:
-        """See `Workers`; the model tells what is wrong with its own."""
+        """Tell whether the shared model is there; it tells the rest itself."""
         is_there = self.context is not None
         trouble = "" if is_there else f"model {self.name}: {self._trouble}"
         return msg.Health(is_ready=is_there, trouble=trouble)
 
-    def figures(self) -> list[WorkerStats]:
-        """See `Workers`; the model tells its own."""
+    def stats(self) -> list[WorkerStats]:
+        """Return none: the shared model publishes them."""
         return []
 
     def close(self) -> None:
-        """See `Workers`."""
         self._closing.set()
         self._mark.unlink(missing_ok=True)
         connection = self._socket
@@ -121,18 +117,18 @@ class SharedWorkers:
     kill = close
 
     def _run(self, listener: Listener) -> None:
-        """Visit, and visit again after the model was reloaded."""
+        """Connect to the endpoint, again whenever the shared model was reloaded."""
         while not self._closing.is_set():
             with socket.socket(socket.AF_UNIX) as connection:
                 try:
                     connection.connect(self._address)
                     self._socket = connection
-                    self._visit(connection, listener)
+                    self._receive(connection, listener)
                 except (WorkerError, OSError) as error:
-                    self._lose(error, listener)
+                    self._on_loss(error, listener)
             self._closing.wait(_RETRY_SECONDS)
 
-    def _visit(self, connection: socket.socket, listener: Listener) -> None:
+    def _receive(self, connection: socket.socket, listener: Listener) -> None:
         self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
         decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
         while True:
@@ -140,26 +136,18 @@ class SharedWorkers:
             answers: list[msg.FromWorker] = []
             for message in messages:
                 if isinstance(message, msg.Welcome):
-                    self._enter(message)
+                    self._on_welcome(message)
                 elif not isinstance(message, msg.Drained | msg.Health):
                     answers.append(message)
             listener.on_messages(answers)
 
-    def _enter(self, welcome: msg.Welcome) -> None:
+    def _on_welcome(self, welcome: msg.Welcome) -> None:
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
-        self.context = Context(
-            dialect=welcome.dialect,
-            output_formatter=welcome.output_formatter,
-            tgi_compat=welcome.tgi_compat,
-            is_custom=welcome.is_custom,
-            is_embedding=welcome.is_embedding,
-            normalize=welcome.normalize,
-            adapters=tuple(welcome.adapters),
-        )
+        self.context = Context(welcome.clients, tuple(welcome.adapters), welcome.is_custom)
         self._mark.unlink(missing_ok=True)
 
-    def _lose(self, error: Exception, listener: Listener) -> None:
+    def _on_loss(self, error: Exception, listener: Listener) -> None:
         self._socket = None
         if self.context is None:
             return
@@ -173,7 +161,7 @@ class SharedWorkers:
 
 
 class AliasModel:
-    """A loaded thin model."""
+    """A loaded alias model."""
 
     def __init__(self, shares: str) -> None:
         self._workers = SharedWorkers(shares)
@@ -188,10 +176,10 @@ class AliasModel:
         """
         return self._workers.check()
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
-        """Let the shared model do it."""
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
+        """Hand a management request to the shared model."""
         self.service.manage(dict(body), sink)
 
     def close(self) -> None:
-        """Go."""
+        """Close the connection to the shared model."""
         self.service.close()

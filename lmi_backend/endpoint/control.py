@@ -46,7 +46,7 @@ def ask_health(endpoint: Path, seconds: float) -> msg.Health | None:
 
 
 class Draining:
-    """Models that are being drained. The first thing that happens: they take no more requests.
+    """Drains models. From the start on they take no more requests.
 
     Args:
         endpoints: theirs.
@@ -64,7 +64,7 @@ class Draining:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing runs any more."""
+        """Whether all requests have ended."""
         return not any(thread.is_alive() for thread in self._threads)
 
     @property

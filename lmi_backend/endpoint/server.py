@@ -1,7 +1,7 @@
 """Let other Triton models of this server use a model's workers.
 
-A client says what a stub says to a worker, and hears what a worker says. Its requests go through
-the same admission as the model's own, and end when it goes.
+A client sends what a stub sends to a worker, and gets what a worker sends. Its requests go through
+the same admission as those of the model itself, and end when it leaves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.errors import LmiError, WorkerError
@@ -21,6 +21,8 @@ from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
     from lmi_backend.serving.lora import LoraManager
@@ -48,7 +50,7 @@ class Endpoint:
         lora_manager.on_change = self._greet_all
 
     def open(self) -> None:
-        """Start to listen, and let those in who wait: they are ready when the model is."""
+        """Start to listen, and wait for the clients that wait: they are ready when the model is."""
         # A server that was killed may have left one under the same process id.
         self._address.unlink(missing_ok=True)
         self._socket.bind(str(self._address))
@@ -79,18 +81,22 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
-            case msg.Abort(ids=numbers):
-                client.abort(numbers)
+            case msg.Abort(ids=request_ids):
+                client.abort(request_ids)
             case msg.Drain(seconds=seconds):
                 client.put(msg.Drained(self._service.drain(seconds)))
-            case msg.Submit(id=number, requests=work, tenant=tenant):
-                self._try(client, number, lambda s: self._service.submit(work, s, tenant=tenant))
-            case msg.SubmitHttp(id=number, call=call, tenant=tenant):
-                self._try(client, number, lambda s: self._service.submit(call, s, tenant=tenant))
-            case msg.Manage(id=number, body=body):
+            case msg.Submit(id=request_id, requests=work, tenant=tenant):
+                self._try(
+                    client, request_id, lambda s: self._service.submit(work, s, tenant=tenant)
+                )
+            case msg.SubmitHttp(id=request_id, request=request, tenant=tenant):
+                self._try(
+                    client, request_id, lambda s: self._service.submit(request, s, tenant=tenant)
+                )
+            case msg.Manage(id=request_id, body=body):
                 self._try(
                     client,
-                    number,
+                    request_id,
                     lambda sink: self._lora_manager.handle(body, self._service, sink),
                 )
 
@@ -101,18 +107,10 @@ class Endpoint:
 
     def _welcome(self) -> msg.Welcome:
         context = self._context
-        return msg.Welcome(
-            context.dialect,
-            context.output_formatter,
-            context.tgi_compat,
-            context.is_custom,
-            context.is_embedding,
-            context.normalize,
-            list(context.adapters),
-        )
+        return msg.Welcome(context.clients, context.is_custom, list(context.adapters))
 
-    def _try(self, client: _Client, number: int, start: Any) -> None:
-        sink = _ClientSink(client, number)
+    def _try(self, client: _Client, request_id: int, start: Callable[[_ClientSink], None]) -> None:
+        sink = _ClientSink(client, request_id)
         try:
             start(sink)
         except LmiError as error:
@@ -130,7 +128,7 @@ class Endpoint:
             client.start()
 
     def forget(self, client: _Client) -> None:
-        """Take notice that a client has gone."""
+        """Forget a client that has left."""
         self._clients.discard(client)
 
 
@@ -154,15 +152,15 @@ class _Client:
             self._outgoing += messages
             self._has_work.notify()
 
-    def enter(self, sink: _ClientSink, number: int) -> None:
-        self._sinks[number] = sink
+    def enter(self, sink: _ClientSink, request_id: int) -> None:
+        self._sinks[request_id] = sink
 
-    def leave(self, number: int) -> None:
-        self._sinks.pop(number, None)
+    def leave(self, request_id: int) -> None:
+        self._sinks.pop(request_id, None)
 
-    def abort(self, numbers: list[int]) -> None:
-        for number in numbers:
-            sink = self._sinks.get(number)
+    def abort(self, request_ids: list[int]) -> None:
+        for request_id in request_ids:
+            sink = self._sinks.get(request_id)
             if sink is not None:
                 sink.is_gone = True
 
@@ -202,31 +200,29 @@ class _Client:
 
 
 class _ClientSink:
-    """Sends chunks to a client. It leaves when the client says so or goes."""
+    """Sends the chunks of one request to a client, until the client aborts it or leaves."""
 
     request_id = ""
 
-    def __init__(self, client: _Client, number: int) -> None:
-        self._client, self._number = client, number
+    def __init__(self, client: _Client, request_id: int) -> None:
+        self._client, self._id = client, request_id
         self.is_gone = False
-        client.enter(self, number)
+        client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """See `Sink`."""
         if is_last:
-            self._client.leave(self._number)
+            self._client.leave(self._id)
         self._client.put(*(self._message(chunk) for chunk in chunks))
 
     def fail(self, error: LmiError) -> None:
-        """See `Sink`."""
-        self._client.leave(self._number)
-        self._client.put(failure_of(self._number, error))
+        self._client.leave(self._id)
+        self._client.put(failure_of(self._id, error))
 
     def is_cancelled(self) -> bool:
-        """See `Sink`; costs nothing here."""
+        """Tell whether the client has gone, at no cost."""
         return self.is_gone or self._client.is_gone
 
     def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:
         if isinstance(chunk, Delta):
-            return msg.Output(self._number, chunk)
-        return msg.HttpOutput(self._number, chunk)
+            return msg.Output(self._id, chunk)
+        return msg.HttpOutput(self._id, chunk)

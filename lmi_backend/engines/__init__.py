@@ -1,1 +1,1 @@
-"""Who generates: one contract, and an adapter an engine. Importing this loads no engine."""
+"""Who generates: one contract, implemented once an engine. Importing this loads no engine."""

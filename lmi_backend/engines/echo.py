@@ -22,12 +22,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from lmi_backend import __version__
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import Engine, Rank
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.protocol import Sink
 
 _WORD = re.compile(r"\s*\S+|\s+")
 _LOGPROB = -0.5
@@ -44,69 +48,67 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fail_on: str = ""
 
 
-class EchoEngine:
-    """See the module."""
+class EchoEngine(Engine):
+    """What the module describes."""
 
     def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
         self._settings = msgspec.structs.replace(_read(config.passthrough), **config.arguments)
-        self._places = asyncio.Semaphore(self._settings.max_running)
+        self._slots = asyncio.Semaphore(self._settings.max_running)
         self._waiting = 0
         self._running = 0
         self._is_dead = False
         self._adapters = dict(config.adapters)
 
     async def start(self) -> Capabilities:
-        """See `Engine`."""
         await asyncio.sleep(self._settings.start_seconds)
-        return Capabilities(
-            "echo", __version__, self._settings.max_model_len, calls=True, adapters=True
-        )
+        return Capabilities("echo", __version__, self._settings.max_model_len)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
-        words = _words(request)
-        sampling = request.sampling
-        if len(words) >= self._settings.max_model_len:
-            raise RequestError(
-                f"has {len(words)} tokens",
-                field="prompt",
-                accepted=f"fewer than {self._settings.max_model_len}",
-            )
+        tokens = _tokens(request)
+        self._check(request, len(tokens))
+        room = min(request.sampling.max_tokens, self._settings.max_model_len - len(tokens))
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+        self._running += 1
+        try:
+            for index in range(request.n):
+                async for delta in self._answer(request, tokens, room):
+                    delta.index = index
+                    sink.take(delta)
+        finally:
+            self._running -= 1
+            self._slots.release()
+
+    def _check(self, request: GenerateRequest, num_prompt_tokens: int) -> None:
+        """Raise for a request that is too long, names no adapter, or is to fail."""
+        longest = self._settings.max_model_len
+        if num_prompt_tokens >= longest:
+            problem = f"has {num_prompt_tokens} tokens"
+            raise RequestError(problem, field="prompt", accepted=f"fewer than {longest}")
         if request.adapter not in ("", *self._adapters):
             known = ", ".join(self._adapters) or "none is loaded"
             raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)
         if self._settings.fail_on and request.prompt == self._settings.fail_on:
             message = "the engine was told to fail on this prompt"
             raise EngineError(message)
-        room = min(sampling.max_tokens, self._settings.max_model_len - len(words))
-        self._waiting += 1
-        try:
-            await self._places.acquire()
-        finally:
-            self._waiting -= 1
-        self._running += 1
-        try:
-            for index in range(request.n):
-                async for delta in self._answer(request, words, room):
-                    delta.index = index
-                    yield delta
-        finally:
-            self._running -= 1
-            self._places.release()
 
     async def _answer(
-        self, request: GenerateRequest, words: list[str], room: int
+        self, request: GenerateRequest, tokens: list[str], room: int
     ) -> AsyncGenerator[Delta, None]:
-        total = Delta(num_prompt_tokens=len(words))
+        total = Delta(num_prompt_tokens=len(tokens))
         if request.prompt_logprobs is not None:
-            total.prompt_tokens = tuple(_token(word) for word in words)
-        for count, word in enumerate(itertools.islice(itertools.cycle(words), room), start=1):
+            total.prompt_tokens = tuple(_token(word) for word in tokens)
+        for count, word in enumerate(itertools.islice(itertools.cycle(tokens), room), start=1):
             await asyncio.sleep(self._settings.token_seconds)
             if request.prompt == self._settings.die_on:
                 self._is_dead = True
             await self.check_health()
-            delta = _delta(request, word, count, len(words))
+            delta = _delta(request, word, count, len(tokens))
             if word.strip() in request.sampling.stop:
                 delta.text = word if request.sampling.include_stop else ""
                 delta.finish_reason, delta.stop_reason = "stop", word.strip()
@@ -121,39 +123,40 @@ class EchoEngine:
         if not request.stream:
             yield total
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Answer a body with itself, in lines. See `HttpEngine`."""
+    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """Answer a body with itself, line by line."""
         await self.check_health()
-        *lines, last = call.body.splitlines(keepends=True) or [b""]
-        headers = {"content-type": "application/json", "path": call.path}
+        *lines, last = request.body.splitlines(keepends=True) or [b""]
+        headers = {"content-type": "application/json", "path": request.path}
         for line in lines:
             yield HttpChunk(line, headers=headers)
             await asyncio.sleep(self._settings.token_seconds)
         yield HttpChunk(last, is_last=True, headers=headers)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `LoraEngine`; an adapter changes nothing here."""
+        # An adapter changes nothing here.
         self._adapters[name] = folder
 
     async def unload_adapter(self, name: str) -> None:
-        """See `LoraEngine`."""
         del self._adapters[name]
 
     def stats(self) -> EngineStats:
-        """See `Engine`."""
         return EngineStats(running=self._running, waiting=self._waiting)
 
     async def check_health(self) -> None:
-        """See `Engine`."""
         if self._is_dead:
             message = "the echo engine was told to die"
             raise EngineDeadError(message)
 
-    async def close(self) -> None:
-        """See `Engine`."""
+
+class EchoFollower(Rank):
+    """A rank that has nothing to do."""
+
+    async def start(self) -> Capabilities:
+        return Capabilities("follower", __version__, 0)
 
 
-def _words(request: GenerateRequest) -> list[str]:
+def _tokens(request: GenerateRequest) -> list[str]:
     """Return the tokens of the prompt; one given as ids is spelled `<id>`."""
     if isinstance(request.prompt, str):
         return _WORD.findall(request.prompt)

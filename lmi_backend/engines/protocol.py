@@ -1,59 +1,23 @@
-"""The contract every engine adapter fulfils.
+"""The contract of an engine implementation.
 
-Deltas are increments. Exactly one has a finish reason and it is the last. One request's failure
-harms no other. When the engine dies every open stream raises `EngineDeadError`.
+Deltas are increments. The last delta of an answer, and only that one, has a finish reason. A
+request that fails harms no other. When the engine dies, every open request raises
+`EngineDeadError`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lmi_backend.errors import RequestError
+from lmi_backend.ipc.engine import EngineStats
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-    from lmi_backend.ipc.engine import Capabilities, EngineStats
-
-
-class Rank(Protocol):
-    """A process of an engine. Built from an `EngineConfig`; nothing heavy before `start`.
-
-    Rank 0 is an `Engine`; others work for it, in ways the engine's library has.
-    """
-
-    async def start(self) -> Capabilities:
-        """Load the model.
-
-        Raises:
-            ConfigurationError: an argument is refused.
-        """
-        ...
-
-    def stats(self) -> EngineStats:
-        """Return the load now; cheap."""
-        ...
-
-    async def check_health(self) -> None:
-        """Raise EngineDeadError if it cannot serve any more."""
-        ...
-
-    async def close(self) -> None:
-        """Free everything; may be called twice."""
-        ...
-
-
-class Engine(Rank, Protocol):
-    """An engine that takes requests."""
-
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """Generate; closing the generator aborts the request.
-
-        Raises:
-            RequestError: the request is wrong.
-            EngineError: the engine failed on this request.
-            EngineDeadError: the engine is dead.
-        """
-        ...
+    from lmi_backend.ipc.engine import Capabilities
 
 
 class Sink(Protocol):
@@ -63,58 +27,102 @@ class Sink(Protocol):
         """Take a delta."""
         ...
 
-    def may_wait(self, give: Callable[[], None]) -> bool:
-        """Tell whether tokens may stay where they are until `give` is called, which hands them on.
+    def defer(self, flush: Callable[[], None]) -> bool:
+        """Ask whether new tokens may stay with the engine for now.
 
-        So a delta is made of many at once. If not, or before, they are handed on by `take`.
+        An engine that can make one delta of many tokens asks this before it makes any.
+
+        Args:
+            flush: called when it is time; it hands the tokens to `take`.
+
+        Returns:
+            Whether the tokens may stay. If not, they go to `take` at once.
         """
         ...
 
 
-class DirectEngine(Protocol):
-    """An engine that can do without a generator, which costs a wake-up of a task for each token."""
+class Rank:
+    """One process of an engine. Rank 0 is an `Engine`; the others are its followers.
 
-    async def hand_on(self, request: GenerateRequest, sink: Sink) -> None:
-        """Generate, and let each delta be taken; cancelling aborts the request.
+    Nothing heavy happens before `start`.
+    """
 
-        Raises what `Engine.generate` raises.
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+
+    async def start(self) -> Capabilities:
+        """Load the model, or this rank's part of it.
+
+        Raises:
+            ConfigurationError: an argument is refused.
         """
-        ...
+        raise NotImplementedError
+
+    def stats(self) -> EngineStats:
+        """Return the load now; cheap. A follower has none of its own."""
+        return EngineStats()
+
+    async def check_health(self) -> None:
+        """Raise EngineDeadError if this rank cannot serve any more."""
+
+    async def close(self) -> None:
+        """Free everything; may be called twice."""
 
 
-class HttpEngine(Protocol):
-    """An engine that reads whole HTTP bodies itself, such as OpenAI's."""
+class Engine(Rank):
+    """An engine that takes requests. What it does not override, it refuses."""
 
-    def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Answer; closing the generator aborts. Raises what `Engine.generate` raises."""
-        ...
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        """Generate, and hand each delta to the sink; cancelling aborts the request.
+
+        Raises:
+            RequestError: the request is wrong.
+            EngineError: the engine failed on this request.
+            EngineDeadError: the engine is dead.
+        """
+        raise NotImplementedError
+
+    def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """Answer a whole HTTP body, such as OpenAI's; closing the generator aborts the request.
+
+        Raises:
+            RequestError: this engine reads no such bodies.
+            EngineError: the engine failed on this request.
+            EngineDeadError: the engine is dead.
+        """
+        problem = "holds an OpenAI body, which this model's engine does not read"
+        raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
+
+    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        """Make a LoRA adapter known, or replace it.
+
+        Args:
+            preload: put its weights beside the model now, not with its first request.
+            pin: keep them there.
+
+        Raises:
+            RequestError: the engine takes no adapters while it serves, or cannot load this one.
+        """
+        raise RequestError("cannot be loaded by this model's engine", field="adapter")
+
+    async def unload_adapter(self, name: str) -> None:
+        """Forget a LoRA adapter; requests that use it run to their end.
+
+        Raises:
+            RequestError: the engine takes no adapters while it serves.
+        """
+        raise RequestError("cannot be loaded by this model's engine", field="adapter")
 
 
-class TemplateEngine(Engine, Protocol):
-    """An engine that knows its model's chat template, and has no server of its own."""
+class TemplateEngine(Engine):
+    """An engine that knows its model's chat template, and has no HTTP server of its own."""
 
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
-    ) -> Sequence[int]:
+    ) -> list[int]:
         """Return the token ids of a chat; `options` are those of `apply_chat_template`.
 
         Raises:
             RequestError: the model has no template, or it refuses the messages.
         """
-        ...
-
-
-class LoraEngine(Protocol):
-    """An engine that takes LoRA adapters while it serves."""
-
-    async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """Make an adapter known, or replace it.
-
-        Raises:
-            RequestError: the engine cannot load it.
-        """
-        ...
-
-    async def unload_adapter(self, name: str) -> None:
-        """Forget an adapter; requests that use it run to their end."""
-        ...
+        raise NotImplementedError

@@ -3,85 +3,43 @@
 from __future__ import annotations
 
 import importlib
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
-from lmi_backend.errors import ConfigurationError, RequestError
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.engine_spec import implementations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from lmi_backend.engines.protocol import (
-        DirectEngine,
-        Engine,
-        HttpEngine,
-        LoraEngine,
-        Rank,
-        Sink,
-    )
-    from lmi_backend.generation import GenerateRequest
-    from lmi_backend.ipc.engine import EngineConfig
-    from lmi_backend.plan import EnginePlan
-
-CUSTOM: Final = "custom"
-"""A model whose own handler replaces the engine."""
-ENGINES = {
-    "echo": "lmi_backend.engines.echo:EchoEngine",
-    "neuronx": "lmi_backend.engines.transformers.neuronx:NeuronxEngine",
-    "transformers": "lmi_backend.engines.transformers.engine:TransformersEngine",
-    "trtllm": "lmi_backend.engines.trtllm.engine:TrtllmEngine",
-    "vllm": "lmi_backend.engines.vllm.engine:VllmEngine",
-}
-FOLLOWERS = {
-    "echo": "lmi_backend.engines.follower:Follower",
-    "transformers": "lmi_backend.engines.transformers.follower:TransformersFollower",
-    "trtllm": "lmi_backend.engines.trtllm.follower:TrtllmFollower",
-    "vllm": "lmi_backend.engines.vllm.follower:VllmFollower",
-}
-"""What the ranks after the first run."""
-
-
-def refuse_unserved(plan: EnginePlan) -> None:
-    """Refuse a plan that cannot be carried out here.
-
-    Raises:
-        ConfigurationError: there is no adapter, or no launcher, for what it names.
-    """
-    if plan.engine not in (*ENGINES, CUSTOM):
-        problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        message = f"{problem} {', '.join(ENGINES)} as option.rolling_batch"
-        raise ConfigurationError(message)
-    if plan.mode == "mpi" and not plan.mpirun:
-        message = (
-            "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
-            "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
-        )
-        raise ConfigurationError(message)
-    if plan.nodes > 1 and plan.mode == "python" and plan.engine != "vllm":
-        message = f"{plan.nodes} nodes: engine {plan.engine} needs engine=MPI for that"
-        raise ConfigurationError(message)
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.engines.protocol import Engine, Rank
+    from lmi_backend.options.engine_spec import Implementation
 
 
 def create_engine(name: str, config: EngineConfig) -> Engine:
-    """Build the adapter of an engine.
+    """Build the implementation of an engine.
 
     Raises:
         ConfigurationError: the name is unknown, or the engine's library cannot be imported.
     """
-    return cast("Engine", _create(ENGINES, name, config))
+    return cast("Engine", _create(name, _known(name).engine, config))
 
 
 def create_follower(name: str, config: EngineConfig) -> Rank:
     """Build what the ranks after the first run; raises like `create_engine`."""
-    return cast("Rank", _create(FOLLOWERS, name, config))
+    return cast("Rank", _create(name, _known(name).follower, config))
 
 
-def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object:
-    try:
-        module_name, _, class_name = table[name].partition(":")
-    except KeyError:
-        message = f"engine {name!r} is unknown; known: {', '.join(ENGINES)}"
-        raise ConfigurationError(message) from None
+def _known(name: str) -> Implementation:
+    known = implementations()
+    if name not in known:
+        message = f"engine {name!r} is unknown; known: {', '.join(sorted(known))}"
+        raise ConfigurationError(message)
+    return known[name]
+
+
+def _create(name: str, target: str, config: EngineConfig) -> object:
+    module_name, _, class_name = target.partition(":")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -92,36 +50,3 @@ def _create(table: Mapping[str, str], name: str, config: EngineConfig) -> object
         raise ConfigurationError(message) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)
-
-
-async def generate(engine: Engine, request: GenerateRequest, sink: Sink) -> None:
-    """Let an engine generate; `sink` gets each delta. See `Engine.generate`."""
-    if hasattr(engine, "hand_on"):
-        await cast("DirectEngine", engine).hand_on(request, sink)
-        return
-    async with aclosing(engine.generate(request)) as deltas:
-        async for delta in deltas:
-            sink.take(delta)
-
-
-def calls(engine: Engine) -> HttpEngine:
-    """Return an engine that reads whole bodies.
-
-    Raises:
-        RequestError: this one does not.
-    """
-    if not hasattr(engine, "call"):
-        problem = "holds an OpenAI body, which this model's engine does not read"
-        raise RequestError(problem, field="request", accepted="an LMI body, with inputs")
-    return cast("HttpEngine", engine)
-
-
-def adapts(engine: Engine) -> LoraEngine:
-    """Return an engine that takes adapters while it serves.
-
-    Raises:
-        RequestError: this one does not.
-    """
-    if not hasattr(engine, "load_adapter"):
-        raise RequestError("cannot be loaded by this model's engine", field="adapter")
-    return cast("LoraEngine", engine)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import check_owner, secure_cache
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _CONNECT_SECONDS = 5
 _PROGRESS_SECONDS = 5.0
-_GIB = 1 << 30
 _INSTALL = "install boto3 (pip install boto3) or the AWS command line"
 
 
@@ -123,7 +123,7 @@ class _Progress:
         self._done += count
         if time.monotonic() - self._said > _PROGRESS_SECONDS:
             self._said = time.monotonic()
-            self._say(f"{self._url}: {self._done / _GIB:.1f} of {self._total / _GIB:.1f} GiB")
+            self._say(f"{self._url}: {self._done / GIB:.1f} of {self._total / GIB:.1f} GiB")
 
 
 def _client(environment: Mapping[str, str]) -> Any:

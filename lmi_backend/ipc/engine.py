@@ -1,51 +1,17 @@
-"""What stub and worker say of an engine: how it is built, what it can do, what it does."""
+"""What stub and worker say of an engine that runs: what it can do, what it does."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 import msgspec
-
-from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
-
-
-class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter is built from; the part of the plan that concerns the engine."""
-
-    model: str
-    """Local folder or hub id; empty for an engine that needs none."""
-    arguments: dict[str, Any] = {}
-    """Typed arguments under the engine's own names."""
-    passthrough: dict[str, str] = {}
-    """Arguments as the user's text, by the engine's name; the adapter reads or refuses them."""
-    front_end: dict[str, Any] = {}
-    """Arguments of the engine's own HTTP server, which a `HttpEngine` answers with."""
-    custom_file: str = ""
-    """The user's model.py; empty for none."""
-    custom_handler: str = "handle"
-    properties: dict[str, str] = {}
-    """All options as text, for the user's handler."""
-    dialect: Literal["legacy", "async"] = "async"
-    output_formatter: str = ""
-    tgi_compat: bool = False
-    """How LMI bodies are answered, where the user's code stands before the engine."""
-    adapters: dict[str, str] = {}
-    """LoRA adapter name to folder."""
-    structure_bounds: StructureBounds = DEFAULT_BOUNDS
-    """What a request may ask of the compiler of structured outputs."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):
-    """What a started engine can do."""
+    """What a started engine reports of itself."""
 
     engine: str
     version: str
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
-    calls: bool = False
-    """Whether it is a `HttpEngine`."""
-    adapters: bool = False
-    """Whether it is an `LoraEngine`."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):

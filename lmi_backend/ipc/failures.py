@@ -30,17 +30,17 @@ _KINDS: Final[dict[type[LmiError], FailureKind]] = {
 _ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KINDS.items()}
 
 
-def failure_of(number: int, error: LmiError) -> Failure:
-    """Return the message of an error that ended request `number`."""
+def failure_of(request_id: int, error: LmiError) -> Failure:
+    """Return the message of an error that ended a request."""
     if isinstance(error, RequestError):
-        return Failure(number, "request", error.detail, error.field)
+        return Failure(request_id, "request", error.detail, error.field)
     if isinstance(error, HttpError):
-        return Failure(number, "http", str(error), status=error.status)
-    return Failure(number, _KINDS.get(type(error), "engine"), str(error))
+        return Failure(request_id, "http", str(error), status=error.status)
+    return Failure(request_id, _KINDS.get(type(error), "engine"), str(error))
 
 
 def error_of(failure: Failure) -> LmiError:
-    """Return the error a message speaks of."""
+    """Return the error that a message stands for."""
     if failure.kind == "request":
         return RequestError(failure.message, field=failure.field)
     if failure.kind == "http":

@@ -1,8 +1,8 @@
 """Both ends of a worker's socket prove that they know the token of this start.
 
-The stub says `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
+The stub sends `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
 each end sends an HMAC over what the other has just drawn at random. So neither a recorded
-conversation nor somebody who listens in the stub's place gets anything of use.
+conversation nor a process that listens in the stub's place gets anything of use.
 """
 
 from __future__ import annotations
@@ -82,16 +82,16 @@ class Handshakes:
         return f"{self._refused} {many} refused, the last {self._last}" if self._refused else ""
 
     def turn(self, seconds: float) -> list[tuple[int, socket.socket]]:
-        """Wait at most some seconds for something to happen; return the ranks that came in."""
+        """Wait at most some seconds for something to happen; return the ranks that were let in."""
         arrived: list[tuple[int, socket.socket]] = []
         for key, _ in self._selector.select(seconds):
             stranger: _Stranger | None = key.data
             if stranger is None:
                 self._accept()
             # It may just have been ended to make room.
-            elif stranger in self._strangers and (hello := self._hear(stranger)):
+            elif stranger in self._strangers and (hello := self._read_hello(stranger)):
                 arrived.append((hello.rank, stranger.socket))
-        # After the reading: when this process stood still, what was said meanwhile counts.
+        # After the reading: when this process stood still, what was sent meanwhile counts.
         now = time.monotonic()
         for stranger in [each for each in self._strangers if each.end <= now]:
             self._refuse(stranger, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
@@ -112,27 +112,27 @@ class Handshakes:
             self._strangers.append(stranger)
             self._selector.register(sock, selectors.EVENT_READ, stranger)
             try:
-                stranger.say(msg.Challenge(stranger.nonce))
+                stranger.send(msg.Challenge(stranger.nonce))
             except (OSError, WorkerError) as error:
                 self._refuse(stranger, str(error))
 
-    def _hear(self, stranger: _Stranger) -> msg.Hello | None:
+    def _read_hello(self, stranger: _Stranger) -> msg.Hello | None:
         """Read what there is; let the stranger in if that is all and proves it."""
         try:
             if (hello := stranger.read()) is not None:
-                self._judge(hello, stranger.nonce)
-                stranger.say(msg.Accepted(_proof(self._key, "stub", stranger.nonce, hello)))
+                self._check(hello, stranger.nonce)
+                stranger.send(msg.Accepted(_proof(self._key, "stub", stranger.nonce, hello)))
         except BlockingIOError:
             return None
         except (OSError, WorkerError) as error:
             self._refuse(stranger, str(error))
             return None
         if hello is not None:
-            self._forget(stranger)
+            self._remove(stranger)
             self._missing.remove(hello.rank)
         return hello
 
-    def _judge(self, hello: msg.Hello, nonce: bytes) -> None:
+    def _check(self, hello: msg.Hello, nonce: bytes) -> None:
         """Raise WorkerError unless it comes from a rank that is awaited."""
         proof = _proof(self._key, "worker", nonce, hello)
         if hello.protocol != msg.PROTOCOL:
@@ -148,12 +148,12 @@ class Handshakes:
         raise WorkerError(problem)
 
     def _refuse(self, stranger: _Stranger, why: str) -> None:
-        self._forget(stranger)
+        self._remove(stranger)
         stranger.socket.close()
         self._refused += 1
         self._last = f"{stranger.where}: {why}".removeprefix(": ")
 
-    def _forget(self, stranger: _Stranger) -> None:
+    def _remove(self, stranger: _Stranger) -> None:
         self._strangers.remove(stranger)
         self._selector.unregister(stranger.socket)
 
@@ -171,7 +171,7 @@ class _Stranger:
         default_factory=lambda: FrameDecoder(msg.Hello, limit=FIRST_FRAME_BYTES)
     )
 
-    def say(self, message: msg.Challenge | msg.Accepted) -> None:
+    def send(self, message: msg.Challenge | msg.Accepted) -> None:
         """Send without waiting: the buffer of a new socket has room for it."""
         frame = encode([message])
         if self.socket.send(frame) != len(frame):
@@ -182,24 +182,24 @@ class _Stranger:
         """Return its Hello once all of it is here.
 
         Raises:
-            WorkerError: it is gone, or says anything else.
+            WorkerError: it is gone, or sent anything else.
         """
         data = self.socket.recv(FIRST_FRAME_BYTES)
         try:
-            said = self._decoder.feed(data)
+            messages = self._decoder.feed(data)
         except ConnectionLostError as error:
             problem = "it hung up"
             raise WorkerError(problem) from error
         except WorkerError as error:
-            # Its own words stay out of the log.
+            # What it sent stays out of the log.
             problem = "what it sent is no Hello"
             raise WorkerError(problem) from error
-        if not said and self._decoder.rest:
+        if not messages and self._decoder.rest:
             return None
-        if len(said) != 1 or self._decoder.rest:
+        if len(messages) != 1 or self._decoder.rest:
             problem = "it sent something beside one Hello"
             raise WorkerError(problem)
-        return said[0]
+        return messages[0]
 
 
 async def join(
@@ -255,8 +255,8 @@ async def _read(reader: asyncio.StreamReader, kind: type[T]) -> T:
     """Read one frame of one message, and no byte after it: that is the session's."""
     decoder: FrameDecoder[T] = FrameDecoder(kind, limit=FIRST_FRAME_BYTES)
     while True:
-        if said := decoder.feed(await reader.readexactly(1)):
-            return said[0]
+        if messages := decoder.feed(await reader.readexactly(1)):
+            return messages[0]
 
 
 def _proof(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.Hello) -> bytes:
@@ -264,5 +264,5 @@ def _proof(key: bytes, by: Literal["stub", "worker"], nonce: bytes, hello: msg.H
 
     Named by its end, so that it cannot be sent back; over the rank, so that none takes another's.
     """
-    words = encode([by, nonce, hello.nonce, hello.rank])
-    return hmac.digest(key, words, "sha256")
+    data = encode([by, nonce, hello.nonce, hello.rank])
+    return hmac.digest(key, data, "sha256")

@@ -1,7 +1,7 @@
-"""All that stub and worker say to each other, and a model with the clients of its endpoint.
+"""The messages between stub and worker, and between a model's endpoint and its clients.
 
 A conversation: the worker connects, and both prove that they know the token of this start:
-`Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub says `Start`, the worker `Ready` or
+`Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub sends `Start`, the worker `Ready` or
 `StartFailed`. Then `Submit`, `SubmitHttp`, `SetAdapter` and `Abort` go in, `Output`, `HttpOutput`
 and `Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or
 the end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all
@@ -14,11 +14,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from lmi_backend.engine_config import ClientSettings, EngineConfig
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 
-PROTOCOL: Final = 5
+PROTOCOL: Final = 6
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -31,7 +32,7 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Challenge(_Message, frozen=True):
-    """First word to whoever connects as a worker: bytes that nobody has seen before."""
+    """First message to a process that connects as a worker: random bytes, used once."""
 
     nonce: bytes
 
@@ -47,13 +48,13 @@ class Start(_Message, frozen=True):
 
     engine: str
     config: EngineConfig
-    pace: FlushPolicy = FlushPolicy()
+    flush_policy: FlushPolicy = FlushPolicy()
     hang_seconds: float = 0.0
     """Without a step of an engine that has requests, after which it is dead; 0: never."""
 
 
 class Submit(_Message, frozen=True):
-    """Generate for every prompt of one client request; `id` is the stub's number of it."""
+    """Generate for every prompt of one client request; `id` is the stub's id of it."""
 
     id: int
     requests: tuple[GenerateRequest, ...]
@@ -65,7 +66,7 @@ class SubmitHttp(_Message, frozen=True):
     """Answer a whole body."""
 
     id: int
-    call: HttpRequest
+    request: HttpRequest
     tenant: str = ""
     """See `Submit`."""
 
@@ -93,12 +94,12 @@ class Stop(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """First word of a worker, and of an endpoint's client, whose last two fields are empty."""
+    """First message of a worker, and of an endpoint's client, whose last two fields are empty."""
 
     protocol: int
     pid: int
     rank: int = 0
-    """Its place in a group of MPI ranks, all of which connect."""
+    """Of a group of MPI ranks, all of which connect."""
     nonce: bytes = b""
     """What the stub's own proof must be made of."""
     proof: bytes = b""
@@ -139,13 +140,13 @@ class Failure(_Message, frozen=True):
     kind: FailureKind
     message: str
     field: str = ""
-    """For kind "request": what the message speaks of, such as "prompt"."""
+    """For kind "request": what is wrong, such as "prompt"."""
     status: int = 0
     """For kind "http": the status; the message is the body."""
 
 
 class Heartbeat(_Message, frozen=True):
-    """The worker's event loop turns; also sent whenever the figures change."""
+    """The worker's event loop turns; also sent whenever the stats change."""
 
     stats: EngineStats
 
@@ -153,12 +154,8 @@ class Heartbeat(_Message, frozen=True):
 class Welcome(_Message, frozen=True):
     """First word of an endpoint to its client, and again when something of it changes."""
 
-    dialect: Literal["legacy", "async"]
-    output_formatter: str
-    tgi_compat: bool
+    clients: ClientSettings
     is_custom: bool
-    is_embedding: bool
-    normalize: bool
     adapters: list[str]
 
 

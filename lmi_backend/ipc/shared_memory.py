@@ -9,11 +9,11 @@ import contextlib
 from pathlib import Path
 from typing import Final
 
-_FOLDER: Final = Path("/dev/shm")  # noqa: S108  that is where it is
+SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  where Linux has it
 
 
 def remove_shared_memory(group: str) -> None:
     """Remove what a group has left; processes that still use it keep it."""
-    for path in _FOLDER.glob(f"{group}-*") if group else ():
+    for path in SHARED_MEMORY.glob(f"{group}-*") if group else ():
         with contextlib.suppress(OSError):
             path.unlink()

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options.option import adapter_of
+from lmi_backend.options.engine_spec import FEATURES, SPECS, EngineSpec, Mode, default_engine
 from lmi_backend.options.table import common as opt
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from lmi_backend.options.resolve import LmiOptions
 
-Mode = Literal["python", "mpi"]
-
-FEATURES = "SERVING_FEATURES"
-"""LMI's images say in this variable which engine they hold."""
-
-_BY_ROLLING_BATCH = {
-    "vllm": "vllm",
-    "lmi-dist": "lmi-dist",
-    "trtllm": "trtllm",
-    "scheduler": "transformers",
-    "tnx": "neuronx",
-    "deepspeed": "deepspeed",
-    "echo": "echo",
-}
-_BY_HANDLER = {
-    "djl_python.lmi_vllm.vllm_async_service": "vllm",
-    "djl_python.lmi_trtllm.trtllm_async_service": "trtllm",
-    "djl_python.tensorrt_llm": "trtllm",
-    "djl_python.deepspeed": "deepspeed",
-    "djl_python.transformers_neuronx": "neuronx",
-}
-_ELSEWHERE = {
-    "lmi-dist": "LMI-Dist was vLLM started by MPI",
-    "deepspeed": "LMI has retired DeepSpeed; Transformers splits a model between MPI ranks itself",
-}
-"""Why an engine runs on another adapter."""
 _ANY_ENGINE = "djl_python.huggingface"
 """LMI's handler that runs whichever engine rolling_batch names."""
 
@@ -52,6 +26,11 @@ class EngineChoice:
     mode: Mode
     reasons: tuple[str, ...]
 
+    @property
+    def spec(self) -> EngineSpec:
+        """What the engine is."""
+        return SPECS[self.engine]
+
 
 def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> EngineChoice:
     """Choose from engine, mpi_mode, rolling_batch, entryPoint and SERVING_FEATURES.
@@ -59,51 +38,58 @@ def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> Engine
     Raises:
         OptionError: they contradict each other, or name a handler that is not served.
     """
-    engine, why = _engine(options, environment)
-    mode, how = _mode(options, engine)
-    reasons = [f"engine {engine}: {why}", f"{mode} mode: {how}"]
-    if engine in _ELSEWHERE:
-        reasons.insert(1, f"it runs on {adapter_of(engine)}: {_ELSEWHERE[engine]}")
-    return EngineChoice(engine, mode, tuple(reasons))
+    spec, why = _engine(options, environment)
+    mode, how = _mode(options, spec)
+    reasons = [f"engine {spec.name}: {why}", f"{mode} mode: {how}"]
+    if spec.why_implementation:
+        reasons.insert(1, f"it runs on {spec.implementation.name}: {spec.why_implementation}")
+    return EngineChoice(spec.name, mode, tuple(reasons))
 
 
-def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, str]:
+def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[EngineSpec, str]:
     asked = options[opt.ROLLING_BATCH]
-    engine = _BY_ROLLING_BATCH.get(asked, "")
+    named = _first(lambda spec: spec.rolling_batch == asked)
     handler = options[opt.ENTRY_POINT]
     by_handler = _by_handler(options, handler)
-    if engine and by_handler and engine != by_handler:
-        problem = f"runs {by_handler}, but rolling_batch is {asked}"
+    if named and by_handler and named is not by_handler:
+        problem = f"runs {by_handler.name}, but rolling_batch is {asked}"
         raise options.error(opt.ENTRY_POINT, problem)
-    if engine:
-        return engine, f"rolling_batch is {asked}"
+    if named:
+        return named, f"rolling_batch is {asked}"
     if by_handler:
         return by_handler, f"entryPoint is {handler}"
-    if options[opt.ENGINE] == "DeepSpeed":
-        return "deepspeed", "engine is DeepSpeed"
+    if by_engine := _first(lambda spec: spec.engine_word == options[opt.ENGINE]):
+        return by_engine, f"engine is {by_engine.engine_word}"
     is_async = options.is_set(opt.ASYNC_MODE) and options[opt.ASYNC_MODE]
-    if asked == "disable" and not is_async:
-        return "transformers", "rolling_batch is disable, which is Hugging Face Accelerate in LMI"
-    features = {word.strip() for word in environment.get(FEATURES, "").split(",")}
-    if "trtllm" in features and "vllm" not in features:
-        return "trtllm", f"{FEATURES} is {environment[FEATURES]}"
-    return "vllm", "LMI's default; rolling_batch and entryPoint name no other"
+    if asked == "disable" and not is_async and (unbatched := _first(lambda spec: spec.unbatched)):
+        return unbatched, f"rolling_batch is disable, which is {unbatched.unbatched}"
+    default = SPECS[default_engine()]
+    features = {word.strip() for word in environment.get(FEATURES, "").split(",")} - {""}
+    held = _first(lambda spec: spec.feature in features)
+    if held and held is not default:
+        return held, f"{FEATURES} is {environment[FEATURES]}"
+    return default, "LMI's default; rolling_batch and entryPoint name no other"
 
 
-def _by_handler(options: LmiOptions, handler: str) -> str:
+def _first(is_meant: Callable[[EngineSpec], object]) -> EngineSpec | None:
+    return next((spec for spec in SPECS.values() if is_meant(spec)), None)
+
+
+def _by_handler(options: LmiOptions, handler: str) -> EngineSpec | None:
     if handler in ("", _ANY_ENGINE) or handler.endswith(".py"):
-        return ""
-    if handler not in _BY_HANDLER:
-        known = ", ".join(sorted([_ANY_ENGINE, *_BY_HANDLER]))
+        return None
+    specs = {word: spec for spec in SPECS.values() for word in spec.entry_points}
+    if handler not in specs:
+        known = ", ".join(sorted([_ANY_ENGINE, *specs]))
         raise options.error(
             opt.ENTRY_POINT, f"is no handler; accepted: a .py file beside the properties, {known}"
         )
-    return _BY_HANDLER[handler]
+    return specs[handler]
 
 
-def _mode(options: LmiOptions, engine: str) -> tuple[Mode, str]:
-    if engine == "neuronx":
-        return "python", "one process drives all Neuron cores"
+def _mode(options: LmiOptions, spec: EngineSpec) -> tuple[Mode, str]:
+    if spec.implementation.one_process:
+        return "python", spec.implementation.one_process
     if options[opt.ENGINE] == "MPI":
         if options.is_set(opt.MPI_MODE) and not options[opt.MPI_MODE]:
             raise _contradiction(options)
@@ -111,10 +97,10 @@ def _mode(options: LmiOptions, engine: str) -> tuple[Mode, str]:
     if options.is_set(opt.MPI_MODE):
         word = str(options[opt.MPI_MODE]).lower()
         return ("mpi" if options[opt.MPI_MODE] else "python"), f"mpi_mode is {word}"
-    if engine == "deepspeed":
-        return "mpi", "DeepSpeed shares a model between MPI ranks"
+    if spec.why_mpi:
+        return "mpi", spec.why_mpi
     asked = options[opt.ROLLING_BATCH]
-    if asked in ("trtllm", "lmi-dist"):
+    if spec.mpi_if_named and asked == spec.rolling_batch:
         return "mpi", f"LMI's default for rolling_batch={asked}"
     return "python", "nothing asks for MPI"
 

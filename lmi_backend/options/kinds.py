@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -25,7 +25,13 @@ class Kind(Generic[T]):
 
     name: str
     parse: Callable[[str], T]
-    accepted: str
+    words: str | Callable[[], Iterable[str]]
+    """What is accepted: a text, or words that are known only when all modules are imported."""
+
+    @property
+    def accepted(self) -> str:
+        """What is accepted, for people."""
+        return self.words if isinstance(self.words, str) else ", ".join(self.words())
 
 
 def _bool(text: str) -> bool:
@@ -223,3 +229,8 @@ def choice(*words: str, **aliases: str) -> Kind[str]:
             raise ValueError(message) from None
 
     return Kind("enum", parse, ", ".join([*words, *aliases]))
+
+
+def one_of(words: Callable[[], Iterable[str]]) -> Kind[str]:
+    """Like `choice`, of words that are known only when all modules are imported."""
+    return Kind("enum", lambda text: choice(*words()).parse(text), words)

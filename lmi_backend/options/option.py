@@ -4,65 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
+    from types import ModuleType
 
+    from lmi_backend.options.engine_spec import Device, EngineSpec, Implementation
     from lmi_backend.options.kinds import Kind
 
 T = TypeVar("T")
 
-Scope = Literal[
-    "common",
-    "server",
-    "vllm",
-    "lmi-dist",
-    "trtllm",
-    "transformers",
-    "deepspeed",
-    "neuronx",
-    "adapters",
-    "speculative",
-    "chat",
-    "sessions",
-    "embedding",
-    "lmcache",
-    "partition",
-    "other handlers",
-]
 StatusWord = Literal["mapped", "passed", "ignored", "refused"]
 
 PREFIX = "option."
-
-ENGINES: Final = ("vllm", "lmi-dist", "trtllm", "transformers", "deepspeed", "neuronx", "echo")
-"""What LMI's documents call backends, each with options of its own, and our echo."""
-
-_VLLM = ("vllm", "lmi-dist")
-_ENGINES_OF: Final[Mapping[Scope, tuple[str, ...]]] = {
-    "vllm": _VLLM,
-    "adapters": (*_VLLM, "trtllm", "transformers"),
-    "speculative": _VLLM,
-    "chat": _VLLM,
-    "embedding": _VLLM,
-    "lmcache": _VLLM,
-    "lmi-dist": ("lmi-dist",),
-    "trtllm": ("trtllm",),
-    "transformers": ("transformers",),
-    "deepspeed": ("deepspeed",),
-    "neuronx": ("neuronx",),
-}
-_ADAPTERS: Final = {"lmi-dist": "vllm", "deepspeed": "transformers"}
-
-
-def adapter_of(engine: str) -> str:
-    """Return the adapter that runs an engine.
-
-    LMI-Dist was vLLM started by MPI. DeepSpeed, which LMI retired, split Transformers' models
-    between MPI ranks; Transformers does that itself now.
-    """
-    return _ADAPTERS.get(engine, engine)
-
 
 NOTHING: Final = object()
 """What `convert` returns for a value that asks the engine for nothing."""
@@ -94,7 +51,8 @@ class Option(Generic[T]):
     kind: Kind[T]
     default: T
     help: str
-    scope: Scope = "common"
+    scope: str = "common"
+    """The engine it belongs to, or a group of options that some or all engines read."""
     aliases: tuple[str, ...] = ()
     """Other keys with the same meaning; two that differ are refused."""
     prefixed_env: str = ""
@@ -108,13 +66,16 @@ class Option(Generic[T]):
     plan_field: str = ""
     """What it decides in the plan, when it is not an argument of the engine."""
     engine_args: Mapping[str, str] = field(default_factory=dict)
-    """Adapter to the engine's own argument; dots go into an object: `kv_cache_config.dtype`."""
+    """Implementation to its own argument; dots go into an object: `kv_cache_config.dtype`. Of a
+    common option, the implementation says it (`Implementation.arguments`)."""
     convert: Callable[[T], Any] = same
     """The value as the engine takes it."""
     lmi_default: T | None = None
     """What LMI's guide documents for the engine: handed on when nobody sets it."""
-    unused_by: Mapping[str, str] = field(default_factory=dict)
-    """Engine to why it does nothing there."""
+    unused: str = ""
+    """Why it does nothing where the engine has no such argument, if more can be said."""
+    device: Device | None = None
+    """The device it concerns, where engines on others ignore it."""
     status: Literal["mapped", "ignored", "refused"] = "mapped"
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""
@@ -129,7 +90,7 @@ class Option(Generic[T]):
     @property
     def engines(self) -> tuple[str, ...]:
         """The engines this row speaks of."""
-        return _ENGINES_OF.get(self.scope, ENGINES)
+        return tuple(name for name, spec in SPECS.items() if spec.reads(self.scope))
 
     @property
     def variable(self) -> str:
@@ -141,15 +102,41 @@ class Option(Generic[T]):
             return f"OPTION_{stem.upper() if stem.islower() else stem}"
         return f"SERVING_{self.name.upper()}"
 
+    def argument_of(self, implementation: Implementation) -> str:
+        """Return the implementation's own name for it; empty if it has none."""
+        own = implementation.arguments if self.scope in COMMON_SCOPES else {}
+        return self.engine_args.get(implementation.name) or own.get(self.name, "")
+
     def status_under(self, engine: str) -> Status:
         """Return what becomes of it when the model runs on an engine the row speaks of."""
         if self.status != "mapped":
             return Status(self.status, self.reason)
-        if engine in self.unused_by:
-            return Status("ignored", self.unused_by[engine])
-        argument = self.engine_args.get(adapter_of(engine))
-        if argument:
-            return Status("mapped", f"{adapter_of(engine)} {argument}")
+        spec = SPECS[engine]
+        if reason := spec.unused.get(self.name) or self._unused_on(spec):
+            return Status("ignored", reason)
+        if argument := self.argument_of(spec.implementation):
+            return Status("mapped", f"{spec.implementation.name} {argument}")
         if self.plan_field:
             return Status("mapped", f"plan {self.plan_field}")
-        return Status("ignored", f"{engine} has nothing like it")
+        return Status("ignored", self.unused or f"{engine} has nothing like it")
+
+    def _unused_on(self, spec: EngineSpec) -> str:
+        if self.device in (None, spec.implementation.device):
+            return ""
+        engines = (
+            each.name for each in SPECS.values() if each.implementation.device == self.device
+        )
+        return f"only the {' and '.join(engines)} engine runs on them"
+
+
+AnyOption: TypeAlias = Option[Any]
+"""A row, whatever its values are."""
+
+
+def rows_in(module: ModuleType) -> Iterator[AnyOption]:
+    """Yield the rows that a module of the table declares, alone or in tuples, in their order."""
+    for value in vars(module).values():
+        if isinstance(value, Option):
+            yield value
+        elif isinstance(value, tuple):
+            yield from (row for row in value if isinstance(row, Option))

@@ -11,14 +11,19 @@ from typing import Any, TypeVar, cast
 from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
-from lmi_backend.options.option import PREFIX, Option, Status
+from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
-from lmi_backend.options.setting import Finding, Setting
+from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
 from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
+
+
+def _default_choice() -> EngineChoice:
+    return EngineChoice(default_engine(), "python", ())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,22 +32,22 @@ class LmiOptions:
 
     folder: Path
     """Where serving.properties is; relative paths start here."""
-    choice: EngineChoice = field(default_factory=lambda: EngineChoice("vllm", "python", ()))
+    choice: EngineChoice = field(default_factory=_default_choice)
     values: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Setting] = field(default_factory=dict)
     passthrough: Mapping[str, Setting] = field(default_factory=dict)
     """Engine argument name to setting, for keys that only the engine can judge."""
-    findings: tuple[Finding, ...] = ()
+    classifications: tuple[Classification, ...] = ()
     """Every setting of every source, in their order, with what becomes of it."""
 
     def __getitem__(self, option: Option[T]) -> T:
         return cast("T", self.values.get(option.name, option.default))
 
-    def is_set(self, option: Option[Any]) -> bool:
+    def is_set(self, option: AnyOption) -> bool:
         """Tell whether the user set it."""
         return option.name in self.values
 
-    def error(self, option: Option[Any], problem: str) -> OptionError:
+    def error(self, option: AnyOption, problem: str) -> OptionError:
         """Build the error for a value that is well formed but cannot be used."""
         setting = self.settings.get(option.name)
         if setting is None:
@@ -51,8 +56,8 @@ class LmiOptions:
 
     def secrets(self) -> Iterator[tuple[str, str]]:
         """Yield name and value of each secret in what was written, used or not."""
-        for finding in self.findings:
-            yield from secrets_of(finding.setting.name, finding.setting.value)
+        for found in self.classifications:
+            yield from secrets_of(found.setting.name, found.setting.value)
 
     def locate(self, error: OptionError) -> OptionError:
         """Return an engine's complaint about an option with the place it was written at."""
@@ -106,7 +111,7 @@ def _examine(
         list(sources.prefixed(environment)),
     ]
     # What every option means depends on the engine, so the options that choose it come first.
-    choosing = _Collector("vllm")
+    choosing = _Collector(default_engine())
     choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
     choosing.add_bare(environment)
     errors = []
@@ -114,7 +119,7 @@ def _examine(
         choice = choose_engine(choosing.finish(folder), environment)
     except OptionError as error:
         # The rest is read as LMI's default would be, so that every error is found at once.
-        errors, choice = [error], EngineChoice("vllm", "python", ())
+        errors, choice = [error], _default_choice()
     collector = _Collector(choice.engine)
     collector.add_layers(layers)
     collector.add_bare(environment)
@@ -135,7 +140,7 @@ class _Collector:
         self._settings: dict[str, Setting] = {}
         self._values: dict[str, Any] = {}
         self._passthrough: dict[str, Setting] = {}
-        self._findings: list[Finding] = []
+        self._classifications: list[Classification] = []
         self._sealed: dict[str, Setting] = {}
 
     def add_layers(self, layers: Iterable[list[tuple[str, Setting]]]) -> None:
@@ -147,7 +152,7 @@ class _Collector:
                 if last[key] is setting:
                     self._try(key, setting)
                 else:
-                    self._find(setting, Status("ignored", f"{last[key].origin} repeats it"))
+                    self._classify(setting, Status("ignored", f"{last[key].origin} repeats it"))
             self._seal()
 
     def add_bare(self, environment: Mapping[str, str]) -> None:
@@ -164,7 +169,7 @@ class _Collector:
                     self._add_variable(Setting(variable, value, sources.ORIGIN), status)
         for setting in sources.unknown(environment):
             hint = closest(setting.name, sources.SERVING_VARIABLES)
-            self._find(setting, Status("ignored", f"LMI has no such variable{hint}"))
+            self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
@@ -172,7 +177,7 @@ class _Collector:
             values=dict(self._values),
             settings=dict(self._settings),
             passthrough=dict(self._passthrough),
-            findings=tuple(self._findings),
+            classifications=tuple(self._classifications),
         )
 
     def _seal(self) -> None:
@@ -185,14 +190,14 @@ class _Collector:
             self._add(key, setting)
         except OptionError as error:
             self.errors.append(error)
-            self._find(setting, Status("refused", error.problem))
+            self._classify(setting, Status("refused", error.problem))
 
     def _add(self, key: str, setting: Setting) -> None:
         option = find_option(key, self._engine)
         name = option.name if option else key
         if name in self._sealed:
             winner = self._sealed[name]
-            self._find(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
+            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
         elif option is None:
             self._add_unknown(key, setting)
         elif option.status == "mapped":
@@ -200,9 +205,9 @@ class _Collector:
         elif option.status == "refused" and not _is_harmless(option, setting):
             raise _error(setting, f"is not supported: {option.reason}")
         else:
-            self._find(setting, Status("ignored", option.reason))
+            self._classify(setting, Status("ignored", option.reason))
 
-    def _add_mapped(self, option: Option[Any], setting: Setting) -> None:
+    def _add_mapped(self, option: AnyOption, setting: Setting) -> None:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
@@ -210,23 +215,23 @@ class _Collector:
             raise _error(setting, problem)
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
-        self._find(setting, option.status_under(self._engine))
+        self._classify(setting, option.status_under(self._engine))
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
         if not key.startswith(PREFIX):
             raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
         self._passthrough[key.removeprefix(PREFIX)] = setting
-        self._find(setting, Status("passed", ""))
+        self._classify(setting, Status("passed", ""))
 
     def _add_variable(self, setting: Setting, status: Status) -> None:
         if status.word == "refused":
             if setting.value.lower() in ("false", "0"):
                 return
             self.errors.append(_error(setting, f"is not supported: {status.detail}"))
-        self._find(setting, status)
+        self._classify(setting, status)
 
-    def _find(self, setting: Setting, status: Status) -> None:
-        self._findings.append(Finding(setting, status))
+    def _classify(self, setting: Setting, status: Status) -> None:
+        self._classifications.append(Classification(setting, status))
 
 
 def closest(word: str, known: Iterable[str]) -> str:
@@ -235,7 +240,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _is_harmless(option: Option[Any], setting: Setting) -> bool:
+def _is_harmless(option: AnyOption, setting: Setting) -> bool:
     try:
         return option.kind.parse(setting.value.strip()) in option.harmless
     except ValueError:

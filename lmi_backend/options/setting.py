@@ -35,7 +35,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Classification:
     """A setting and what becomes of it."""
 
     setting: Setting

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lmi_backend.options.model_store import LOAD_MODELS, model_urls
-from lmi_backend.options.option import PREFIX, Option
+from lmi_backend.options.option import PREFIX, AnyOption
 from lmi_backend.options.setting import Setting
 from lmi_backend.options.table import OPTIONS, VARIABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
-    from typing import Any
 
 FILE_NAME = "serving.properties"
 ORIGIN = "environment"
@@ -52,7 +51,7 @@ def prefixed(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
             yield key, Setting(variable, value, ORIGIN)
 
 
-def bare(environment: Mapping[str, str], option: Option[Any]) -> Setting | None:
+def bare(environment: Mapping[str, str], option: AnyOption) -> Setting | None:
     """Return what the bare variables say of an option, if they say something."""
     for variable in option.env:
         if environment.get(variable):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import lmi_dist, trtllm, vllm
+from lmi_backend.options.table import find_option, vllm
 from lmi_backend.options.table import server as srv
-from lmi_backend.plan.hardware import MIB
-from lmi_backend.sizing.memory import GIB, MemoryEstimate, estimate_memory, human_bytes, kv_blocks
+from lmi_backend.sizing.memory import MemoryEstimate, estimate_memory, kv_blocks
+from lmi_backend.sizing.weights import DTYPE_BYTES
+from lmi_backend.units import GIB, MIB, human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,15 +20,12 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
 
-VLLM_UTILIZATION = 0.92
-"""vLLM 0.32's default of gpu_memory_utilization."""
-_UTILIZATION = 0.9
 _STEP_TOKENS = 8192
 """Tokens of an engine's step when nobody says: what vLLM takes on large GPUs."""
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
-_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+_BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
 
 
@@ -51,22 +49,14 @@ class Capacity:
     @property
     def utilization(self) -> float:
         """Share of a device's memory that the engine may use."""
-        asked = self.options[vllm.GPU_MEMORY_UTILIZATION]
-        if asked:
-            return asked
-        engine = self.options.choice.engine
-        if engine == "lmi-dist":
-            return lmi_dist.GPU_MEMORY_UTILIZATION.lmi_default or _UTILIZATION
-        if engine == "trtllm":
-            return float(_value(self.options, trtllm.FREE_MEMORY_FRACTION))
-        return VLLM_UTILIZATION if engine == "vllm" else _UTILIZATION
+        spec = self.options.choice.spec
+        return float(self._asked(spec.utilization_option) or spec.utilization)
 
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
-        asked: int = self.options[vllm.MAX_MODEL_LEN] or self.options[trtllm.MAX_SEQ_LEN] or 0
-        if asked:
-            return max(1, asked)
+        if asked := self._asked(self.options.choice.spec.length_option):
+            return max(1, int(asked))
         return self.facts.max_position_embeddings or 1
 
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
@@ -146,9 +136,14 @@ class Capacity:
         return lines
 
     def _block_size(self, default: int) -> int:
-        if self.options.choice.engine == "trtllm":
-            return int(_value(self.options, trtllm.TOKENS_PER_BLOCK))
-        return self.options[vllm.BLOCK_SIZE] or default
+        return int(self._asked(self.options.choice.spec.block_option) or default)
+
+    def _asked(self, name: str) -> float | None:
+        """Return what an option of the engine says, else LMI's default; None if neither does."""
+        option: Option[float | None] | None = find_option(name, self.options.choice.engine)
+        if option is None:
+            return None
+        return self.options.values.get(name) or option.lmi_default
 
     def _kv_bytes(self) -> float:
         """Return the bytes of one cached number."""
@@ -171,7 +166,3 @@ class Capacity:
         stored = _BYTES.get(self.facts.dtype, 2)
         bits = _RUNTIME_QUANTISATION.get(self.options[vllm.QUANTIZE] or "")
         return (bits / 8 if bits else self._model_bytes()) / stored
-
-
-def _value(options: LmiOptions, option: Option[Any]) -> Any:
-    return options[option] if options.is_set(option) else option.lmi_default

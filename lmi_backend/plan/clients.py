@@ -1,39 +1,60 @@
-"""What clients may ask of a model, and how they are answered."""
+"""What the engine is built from, and how the model's clients are answered."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.custom import Custom, handler_properties
-from lmi_backend.plan.model_source import find_adapter_roots, find_adapters
+from lmi_backend.plan.custom import handler_properties
+from lmi_backend.plan.model_source import find_adapters
+from lmi_backend.plan.refusals import GENERATION
+from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
-    from lmi_backend.plan.engine_plan import Dialect
+    from lmi_backend.plan.engine_plan import Explanation
+    from lmi_backend.plan.model_source import Sources
 
 
-GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
-"""Values of option.task for models that generate text."""
+def engine_config(
+    options: LmiOptions,
+    sources: Sources,
+    arguments: dict[str, Any],
+    passthrough: dict[str, str],
+    why: Explanation,
+) -> EngineConfig:
+    """Return what the engine is built from.
 
-
-def client_fields(options: LmiOptions, custom: Custom | None, reasons: list[str]) -> dict[str, Any]:
-    """Return the fields of a plan that say what clients may ask and how they are answered."""
-    return {
-        "dialect": _dialect(options, reasons),
-        "output_formatter": options[opt.OUTPUT_FORMATTER],
-        "tgi_compat": options[opt.TGI_COMPAT],
-        "is_embedding": options[opt.TASK] not in GENERATION,
-        "normalize": options[chat.NORMALIZE],
-        "adapters": find_adapters(options),
-        "adapter_roots": find_adapter_roots(options),
-        "front_end": _front_end(options),
-        "custom_file": custom.file if custom else "",
-        "custom_handler": options[opt.HANDLER],
-        "properties": handler_properties(options) if custom else {},
-    }
+    Raises:
+        OptionError: an option of the engine's own HTTP server cannot be used.
+    """
+    custom = sources.custom
+    return EngineConfig(
+        model=sources.model,
+        clients=ClientSettings(
+            dialect=_dialect(options, why),
+            output_formatter=options[opt.OUTPUT_FORMATTER],
+            tgi_compat=options[opt.TGI_COMPAT],
+            is_embedding=options[opt.TASK] not in GENERATION,
+            normalize=options[chat.NORMALIZE],
+        ),
+        arguments=arguments,
+        passthrough=passthrough,
+        custom_file=custom.file if custom else "",
+        custom_handler=options[opt.HANDLER],
+        properties=handler_properties(options) if custom else {},
+        front_end=_front_end(options),
+        adapters=find_adapters(options),
+        structure_bounds=StructureBounds(
+            size=options[opt.MAX_STRUCTURE_SIZE],
+            choices=options[opt.MAX_STRUCTURE_CHOICES],
+            depth=options[opt.MAX_STRUCTURE_DEPTH],
+            repeats=options[opt.MAX_STRUCTURE_REPEATS],
+        ),
+    )
 
 
 def _front_end(options: LmiOptions) -> dict[str, Any]:
@@ -55,16 +76,16 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
     return arguments
 
 
-def _dialect(options: LmiOptions, reasons: list[str]) -> Dialect:
+def _dialect(options: LmiOptions, why: Explanation) -> Dialect:
     asked = options[opt.LMI_DIALECT]
     if asked != "auto":
         return "legacy" if asked == "legacy" else "async"
     if options.is_set(opt.ASYNC_MODE):
         word = "async" if options[opt.ASYNC_MODE] else "not async"
-        reasons.append(f"LMI dialect: async_mode is {word}")
+        why.reasons.append(f"LMI dialect: async_mode is {word}")
         return "async" if options[opt.ASYNC_MODE] else "legacy"
     names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
     is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
     dialect: Dialect = "legacy" if is_legacy else "async"
-    reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
+    why.reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
     return dialect

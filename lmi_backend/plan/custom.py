@@ -23,7 +23,7 @@ _PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
 
 
 @dataclass(frozen=True)
-class Custom:
+class CustomFile:
     """A user's Python file."""
 
     file: str
@@ -32,7 +32,7 @@ class Custom:
     """Whether its handler answers everything; an `async def` may leave requests to the engine."""
 
 
-def find_custom(options: LmiOptions) -> Custom | None:
+def find_custom(options: LmiOptions) -> CustomFile | None:
     """Return the user's code: option.entryPoint, or a model.py beside the properties.
 
     Raises:
@@ -58,9 +58,11 @@ def find_custom(options: LmiOptions) -> Custom | None:
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
     )
     if answers is not None or _SAGEMAKER in functions:
-        return Custom(str(file.resolve()), handler, not isinstance(answers, ast.AsyncFunctionDef))
+        return CustomFile(
+            str(file.resolve()), handler, not isinstance(answers, ast.AsyncFunctionDef)
+        )
     if any(_decorators(node) & _FORMATTERS for node in functions.values()):
-        return Custom(str(file.resolve()), handler, replaces_engine=False)
+        return CustomFile(str(file.resolve()), handler, replaces_engine=False)
     message = (
         f"{file}: defines neither a function {handler}, nor model_fn, nor functions decorated with "
         "input_formatter or output_formatter"

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from lmi_backend.units import MIB
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
 _SECONDS = 10.0
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,25 +1,65 @@
-"""Where the model and its adapters are."""
+"""Where the model, its adapters, the user's code and the interpreter are."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import vllm
-from lmi_backend.plan.custom import find_custom
+from lmi_backend.options.table import lora
+from lmi_backend.plan.custom import CustomFile, find_custom
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.options import LmiOptions
 
 S3 = "s3://"
 _ELSEWHERE = ("djl://", "http://", "https://")
 
 
-def find_model(options: LmiOptions) -> str:
+@dataclass(frozen=True)
+class Sources:
+    """What a plan needs beside the options, looked for once."""
+
+    custom: CustomFile | None
+    """The user's own code."""
+    model: str
+    """See `find_model`."""
+    python: str
+    """See `find_interpreter`."""
+
+
+def find_sources(options: LmiOptions, environment: Mapping[str, str]) -> Sources:
+    """Find the user's code, the model and the interpreter.
+
+    Raises:
+        ConfigurationError: one of them is not there, or cannot be used.
+    """
+    custom = find_custom(options)
+    return Sources(custom, find_model(options, custom), find_interpreter(options, environment))
+
+
+def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str:
+    """Return the interpreter of the workers: the one asked for, else this one.
+
+    Raises:
+        OptionError: it is no executable file.
+    """
+    asked = options[opt.PYTHON_EXECUTABLE]
+    path = shutil.which(asked, path=environment.get("PATH")) if asked else sys.executable
+    if path is None:
+        raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
+    return path
+
+
+def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     """Return the local folder, hub id or s3:// prefix; empty for an engine that needs no model.
 
     A relative path starts at the folder of serving.properties.
@@ -28,10 +68,10 @@ def find_model(options: LmiOptions) -> str:
         OptionError: `option.model_id` cannot be a model.
         PlanError: there is no model in the folder either.
     """
-    if options.choice.engine == "echo":
+    if not options.choice.spec.implementation.needs_model:
         return ""
     model_id = options[opt.MODEL_ID]
-    if not model_id and (custom := find_custom(options)) and custom.replaces_engine:
+    if not model_id and custom is not None and custom.replaces_engine:
         return ""
     if model_id.startswith(_ELSEWHERE):
         problem = "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"
@@ -64,9 +104,9 @@ def _local_or_hub(options: LmiOptions, model_id: str) -> str:
 
 def find_adapters(options: LmiOptions) -> dict[str, str]:
     """Return name and folder of each LoRA adapter; none when LoRA is off."""
-    if not options[vllm.ENABLE_LORA]:
+    if not options[lora.ENABLE_LORA]:
         return {}
-    folder = options.folder / options[vllm.ADAPTERS]
+    folder = options.folder / options[lora.ADAPTERS]
     return {
         config.parent.name: str(config.parent.resolve())
         for config in sorted(folder.glob("*/adapter_config.json"))
@@ -79,11 +119,11 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
     Raises:
         OptionError: one does not exist.
     """
-    if not options[vllm.ENABLE_LORA]:
+    if not options[lora.ENABLE_LORA]:
         return ()
-    own: str = options[vllm.ADAPTERS]
-    further = [root.strip() for root in options[vllm.ADAPTER_ROOTS].split(",") if root.strip()]
+    own: str = options[lora.ADAPTERS]
+    further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
         if not (options.folder / root).is_dir():
-            raise options.error(vllm.ADAPTER_ROOTS, f"names {root}, which is not a folder")
+            raise options.error(lora.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

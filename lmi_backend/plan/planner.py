@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lmi_backend.errors import OptionError, PlanError
-from lmi_backend.options.option import PREFIX, adapter_of
+from lmi_backend.errors import OptionError
+from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
-from lmi_backend.plan.clients import GENERATION, client_fields
-from lmi_backend.plan.custom import Custom, find_custom
-from lmi_backend.plan.engine_plan import EnginePlan
-from lmi_backend.plan.model_source import find_model
-from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, rank_fields
-from lmi_backend.plan.signature import signature
-from lmi_backend.plan.strategy import Strategy
-from lmi_backend.plan.verdict import status_of
+from lmi_backend.plan.clients import engine_config
+from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
+from lmi_backend.plan.model_source import find_adapter_roots, find_sources
+from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
+from lmi_backend.plan.refusals import refuse_options
+from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
-from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.custom import CustomFile
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_source import Sources
     from lmi_backend.sizing.model_facts import ModelFacts
-
-_DEEPSPEED_SLOTS = 4
-_T5 = frozenset(f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5"))
-"""LMI-Dist served these; vLLM itself never has."""
 
 
 def make_plan(
@@ -42,77 +36,106 @@ def make_plan(
     environment: Mapping[str, str],
     hardware: Hardware,
     facts: ModelFacts | None,
+    sources: Sources | None = None,
 ) -> EnginePlan:
-    """Plan one model; `facts` is None where its config.json cannot be read.
+    """Plan one model.
+
+    Args:
+        facts: None where its config.json cannot be read.
+        sources: what `find_sources` found; looked for where it is not given.
 
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    ignored = (finding for finding in options.findings if finding.status.word == "ignored")
-    notes, reasons = [str(finding) for finding in ignored], list(options.choice.reasons)
-    _refuse_what_is_not_served(options, facts)
-    custom = find_custom(options)
-    reasons += _whose_code(options, custom)
-    if custom is not None and custom.replaces_engine:
+    refuse_options(options, facts)
+    sources = sources or find_sources(options, environment)
+    if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
-        return _handler_plan(options, environment, allowed, custom)
-    python = find_interpreter(options, environment)
-    passthrough = _passthrough(options, python, notes)
-    max_running = _max_running(options, reasons)
-    added = _worker_environment(options)
+        return _handler_plan(options, environment, allowed, sources.custom, sources)
+    why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
+    why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
+    passthrough = _passthrough(options, sources.python, why)
+    max_running = _max_running(options, why)
+    launch = _launch(options, sources.python)
     hardware = _allowed(options, environment, hardware)
-    around = {**environment, **added}
+    around = {**environment, **launch.environment}
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
-    degrees = Strategy(options, hardware.share(copies), capacity, reasons, notes).choose()
+    degrees = Strategy(options, hardware.share(copies), capacity, why).choose()
     size = degrees.size * copies
-    ranks = rank_fields(options, environment, hardware, size, notes)
-    arguments = engine_arguments(options, degrees, max_running, reasons, notes)
-    arguments |= executor(options, ranks["nodes"], reasons)
+    parallel = make_parallel(options, environment, hardware, degrees, size, why)
+    arguments = engine_arguments(options, degrees, max_running, why)
+    arguments |= executor(options, parallel.nodes, why)
+    devices = cut_devices(options, hardware, size, why)
     return EnginePlan(
-        engine=adapter_of(options.choice.engine),
-        model=find_model(options),
-        python=python,
-        tensor_parallel_degree=degrees.tensor,
-        pipeline_parallel_degree=degrees.pipeline,
-        **ranks,
-        device_groups=cut_devices(options, hardware, size, reasons, notes),
+        engine=options.choice.spec.implementation.name,
+        config=engine_config(options, sources, arguments, passthrough, why),
+        launch=launch,
+        parallel=replace(parallel, device_groups=devices),
         memory=degrees.memory,
-        max_running=max_running,
-        **_limits(options),
-        **client_fields(options, custom, reasons),
-        engine_arguments=arguments,
-        passthrough=passthrough,
-        environment=added,
-        notes=tuple(notes),
-        reasons=tuple(reasons),
+        limits=_limits(options, max_running),
+        log_requests=options[opt.LOG_REQUESTS],
+        notes=tuple(why.notes),
+        reasons=tuple(why.reasons),
     )
 
 
-def _limits(options: LmiOptions) -> dict[str, Any]:
+def _handler_plan(
+    options: LmiOptions,
+    environment: Mapping[str, str],
+    hardware: Hardware,
+    custom: CustomFile,
+    sources: Sources,
+) -> EnginePlan:
+    """Plan a model whose own handler does everything: workers, devices and limits."""
+    # The handler gets every option as it is written, so none is ignored.
+    why = Explanation(
+        reasons=[f"no engine: {custom.handler} in {custom.file} answers the requests"]
+    )
+    asked = options[opt.TENSOR_PARALLEL_DEGREE]
+    degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
+    degrees = Degrees(degree, 1)
+    parallel = make_parallel(options, environment, hardware, degrees, degree, why)
+    devices = cut_devices(options, hardware, degree, why)
+    limits = _limits(options, _max_running(options, why))
+    return EnginePlan(
+        engine=CUSTOM,
+        config=engine_config(options, sources, {}, {}, why),
+        launch=_launch(options, sources.python),
+        parallel=replace(parallel, device_groups=devices),
+        limits=limits,
+        log_requests=options[opt.LOG_REQUESTS],
+        notes=tuple(why.notes),
+        reasons=tuple(why.reasons),
+    )
+
+
+def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
+    return RequestLimits(
+        max_running=max_running,
+        queue_size=options[srv.JOB_QUEUE_SIZE],
+        tenant_weights=options[srv.TENANT_WEIGHTS],
+        request_timeout=options[opt.PREDICT_TIMEOUT],
+        max_message_size=options[opt.MAX_OUTPUT_SIZE],
+        adapter_roots=find_adapter_roots(options),
+    )
+
+
+def _launch(options: LmiOptions, python: str) -> Launch:
     flush = options[opt.STREAM_FLUSH]
-    return {
-        "queue_size": options[srv.JOB_QUEUE_SIZE],
-        "tenant_weights": options[srv.TENANT_WEIGHTS],
-        "load_timeout": options[opt.MODEL_LOADING_TIMEOUT],
-        "request_timeout": options[opt.PREDICT_TIMEOUT],
-        "hang_timeout": options[opt.HANG_TIMEOUT],
-        "restart_limit": options[srv.RETRY_THRESHOLD],
-        "parallel_loading": options[opt.PARALLEL_LOADING],
-        "log_requests": options[opt.LOG_REQUESTS],
-        "max_message_size": options[opt.MAX_OUTPUT_SIZE],
-        "structure_bounds": StructureBounds(
-            size=options[opt.MAX_STRUCTURE_SIZE],
-            choices=options[opt.MAX_STRUCTURE_CHOICES],
-            depth=options[opt.MAX_STRUCTURE_DEPTH],
-            repeats=options[opt.MAX_STRUCTURE_REPEATS],
-        ),
-        "stream_interval": options[opt.STREAM_INTERVAL],
-        "stream_flush": None if flush == "auto" else flush / 1000,
-    }
+    return Launch(
+        python=python,
+        environment=_worker_environment(options),
+        load_timeout=options[opt.MODEL_LOADING_TIMEOUT],
+        hang_timeout=options[opt.HANG_TIMEOUT],
+        restart_limit=options[srv.RETRY_THRESHOLD],
+        parallel_loading=options[opt.PARALLEL_LOADING],
+        stream_interval=options[opt.STREAM_INTERVAL],
+        stream_flush=None if flush == "auto" else flush / 1000,
+    )
 
 
-def _whose_code(options: LmiOptions, custom: Custom | None) -> list[str]:
+def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
     """Say which code is run that is neither ours nor the engine's."""
     said = [f"code of the model's folder is run: {custom.file}"] if custom is not None else []
     if options[opt.TRUST_REMOTE_CODE]:
@@ -120,55 +143,11 @@ def _whose_code(options: LmiOptions, custom: Custom | None) -> list[str]:
     return said
 
 
-def _handler_plan(
-    options: LmiOptions, environment: Mapping[str, str], hardware: Hardware, custom: Custom
-) -> EnginePlan:
-    """Plan a model whose own handler does everything: workers, devices and limits."""
-    # The handler gets every option as it is written, so none is ignored.
-    notes: list[str] = []
-    reasons: list[str] = []
-    asked = options[opt.TENSOR_PARALLEL_DEGREE]
-    degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
-    reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
-    return EnginePlan(
-        engine="custom",
-        model=find_model(options),
-        python=find_interpreter(options, environment),
-        tensor_parallel_degree=degree,
-        **rank_fields(options, environment, hardware, degree, notes),
-        device_groups=cut_devices(options, hardware, degree, reasons, notes),
-        max_running=_max_running(options, reasons),
-        **_limits(options),
-        **client_fields(options, custom, reasons),
-        environment=_worker_environment(options),
-        notes=tuple(notes),
-        reasons=tuple(reasons),
-    )
-
-
-def _refuse_what_is_not_served(options: LmiOptions, facts: ModelFacts | None) -> None:
-    adapter = adapter_of(options.choice.engine)
-    if adapter == "vllm" and facts is not None and facts.architecture in _T5:
-        message = (
-            f"{facts.architecture} is not served by vLLM; option.rolling_batch=disable serves it "
-            "on Transformers"
-        )
-        raise PlanError(message)
-    if options[opt.TASK] not in GENERATION and adapter != "vllm":
-        raise options.error(opt.TASK, "is served by vLLM only; use option.rolling_batch=vllm")
-    is_split = adapter == "neuronx" or (adapter == "transformers" and options.choice.mode == "mpi")
-    if is_split and options[opt.PIPELINE_PARALLEL_DEGREE] > 1:
-        problem = f"is not served by {adapter}, which splits layers only"
-        raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
-
-
-def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str, str]:
+def _passthrough(options: LmiOptions, python: str, why: Explanation) -> dict[str, str]:
     """Return what is handed to the engine as text; it has, or may have, such arguments."""
-    engine = options.choice.engine
-    known = signature(adapter_of(engine), python) if options.passthrough else None
     passed = {}
-    for name, setting in options.passthrough.items():
-        status = status_of(PREFIX + name, engine, known)
+    for name, status in classify_unknown(options, python).items():
+        setting = options.passthrough[name]
         if status.word == "refused":
             raise OptionError(
                 status.detail, option=setting.name, value=setting.shown, origin=setting.origin
@@ -176,11 +155,11 @@ def _passthrough(options: LmiOptions, python: str, notes: list[str]) -> dict[str
         if status.word == "passed":
             passed[name] = setting.value
         else:
-            notes.append(f"{setting} is ignored: {status.detail}")
+            why.notes.append(f"{setting} is ignored: {status.detail}")
     return passed
 
 
-def _max_running(options: LmiOptions, reasons: list[str]) -> int:
+def _max_running(options: LmiOptions, why: Explanation) -> int:
     """Return how many requests one worker generates for at once."""
     asked = [
         (option, options[option])
@@ -194,25 +173,13 @@ def _max_running(options: LmiOptions, reasons: list[str]) -> int:
         return asked[0][1]
     if options[srv.BATCH_SIZE] > 1:
         batch = options[srv.BATCH_SIZE]
-        reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
+        why.reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
         return batch
-    if options.choice.engine == "deepspeed":
-        reasons.append(f"{_DEEPSPEED_SLOTS} requests at once: LMI's default for DeepSpeed")
-        return _DEEPSPEED_SLOTS
+    spec = options.choice.spec
+    if spec.max_running:
+        why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
+        return spec.max_running
     return opt.MAX_ROLLING_BATCH_SIZE.default
-
-
-def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str:
-    """Return the interpreter of the workers: the one asked for, else this one.
-
-    Raises:
-        OptionError: it is no executable file.
-    """
-    asked = options[opt.PYTHON_EXECUTABLE]
-    path = shutil.which(asked, path=environment.get("PATH")) if asked else sys.executable
-    if path is None:
-        raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
-    return path
 
 
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:

@@ -11,8 +11,8 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.plan.model_source import S3, find_model
-from lmi_backend.plan.planner import find_interpreter, make_plan
+from lmi_backend.plan.model_source import S3, find_sources
+from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.config_fields import MissingFieldError
 from lmi_backend.sizing.model_facts import read_model_facts
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.model_source import Sources
     from lmi_backend.sizing.model_facts import ModelFacts
 
 _CONFIG = "config.json"
@@ -46,20 +47,22 @@ def plan_model(
         ConfigurationError: the options cannot be run, or (with reach "model") the model cannot be
             had.
     """
-    model = find_model(options)
-    if reach == "model" and model.startswith(S3):
-        model = str(fetch_s3(model, environment, say=say))
-    facts, doubt = _facts(options, model, environment, reach)
-    plan = make_plan(options, environment, hardware or detect_hardware(environment), facts)
-    notes = (*plan.notes, f"the size of the model is not known: {doubt}")
-    plan = replace(plan, model=model, notes=notes if doubt else plan.notes)
+    sources = find_sources(options, environment)
+    if reach == "model" and sources.model.startswith(S3):
+        sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
+    facts, doubt = _facts(options, sources, environment, reach)
+    hardware = hardware or detect_hardware(environment)
+    plan = make_plan(options, environment, hardware, facts, sources)
+    if doubt:
+        plan = replace(plan, notes=(*plan.notes, f"the size of the model is not known: {doubt}"))
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 
 def _facts(
-    options: LmiOptions, model: str, environment: Mapping[str, str], reach: Reach
+    options: LmiOptions, sources: Sources, environment: Mapping[str, str], reach: Reach
 ) -> tuple[ModelFacts | None, str]:
     """Return the facts of the model, or why they are not known."""
+    model = sources.model
     if not model:
         return None, ""
     try:
@@ -69,7 +72,7 @@ def _facts(
         if not folder.is_dir():
             if environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
                 return None, f"{model} is on ModelScope, which is not asked"
-            folder = _hub_folder(options, model, environment, reach)
+            folder = _hub_folder(options, sources, environment, reach)
     except ConfigurationError as error:
         if reach == "local":
             return None, f"{model} is not in the local cache"
@@ -102,22 +105,21 @@ def _s3_facts(
 
 
 def _hub_folder(
-    options: LmiOptions, model: str, environment: Mapping[str, str], reach: Reach
+    options: LmiOptions, sources: Sources, environment: Mapping[str, str], reach: Reach
 ) -> Path:
     """Return the folder of the local copy of a hub model, which may be only config.json."""
     where = {**environment, **({"HF_HUB_OFFLINE": "1"} if reach == "local" else {})}
-    python = find_interpreter(options, environment)
-    return hub_file(python, model, options[opt.REVISION], _CONFIG, where).parent
+    return hub_file(sources.python, sources.model, options[opt.REVISION], _CONFIG, where).parent
 
 
 def _fetch_draft(
     plan: EnginePlan, environment: Mapping[str, str], say: Callable[[str], None]
 ) -> EnginePlan:
     """Fetch the draft model of speculative decoding, if that is on S3 too."""
-    draft = plan.engine_arguments.get("speculative_config") or {}
+    draft = plan.config.arguments.get("speculative_config") or {}
     url = str(draft.get("model") or "")
     if not url.startswith(S3):
         return plan
     local = {**draft, "model": str(fetch_s3(url, environment, say=say))}
-    arguments = {**plan.engine_arguments, "speculative_config": local}
-    return replace(plan, engine_arguments=arguments)
+    arguments = {**plan.config.arguments, "speculative_config": local}
+    return replace(plan, config=replace(plan.config, arguments=arguments))

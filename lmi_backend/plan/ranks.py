@@ -6,23 +6,25 @@ import os
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
+from lmi_backend.plan.engine_plan import Parallel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.strategy import Degrees
 
 _LEADER: Final = "DJL_LEADER_ADDR"
 _WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
-_EXECUTOR: Final = "distributed_executor_backend"
 
 
 def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -40,31 +42,38 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
             problem = f"names {len(hosts)} machines, but {opt.CLUSTER_SIZE.name} is {size}"
             raise options.error(opt.MPI_HOSTFILE, problem)
     elif size > 1 and environment.get(_LEADER) and environment.get(_WORKERS):
-        others = (environment[_WORKERS] % number for number in range(1, size))
+        others = (environment[_WORKERS] % index for index in range(1, size))
         hosts = (environment[_LEADER], *others)
     else:
         return ()
     return hosts if len(hosts) > 1 else ()
 
 
-def rank_fields(
+def make_parallel(
     options: LmiOptions,
     environment: Mapping[str, str],
     hardware: Hardware,
+    degrees: Degrees,
     size: int,
-    notes: list[str],
-) -> dict[str, Any]:
-    """Return what the plan says of the machines and the ranks of a worker of `size` devices.
+    why: Explanation,
+) -> Parallel:
+    """Return what a worker of `size` devices spans; which devices these are is not chosen yet.
 
     Raises:
         ConfigurationError: the ranks cannot be spread over the machines.
     """
     nodes = hardware.nodes_for(size)
+    parallel = Parallel(
+        mode=options.choice.mode,
+        tensor_parallel_degree=degrees.tensor,
+        pipeline_parallel_degree=degrees.pipeline,
+        nodes=nodes,
+    )
     if options.choice.mode != "mpi":
         for option in (opt.MPI_HOSTFILE, opt.MPI_OPTIONS):
             if options.is_set(option):
-                notes.append(f"{option.name} is ignored: Python mode starts no ranks")
-        return {"nodes": nodes}
+                why.notes.append(f"{option.name} is ignored: Python mode starts no ranks")
+        return parallel
     if options[vllm.DATA_PARALLEL_SIZE] > 1:
         raise options.error(vllm.DATA_PARALLEL_SIZE, "is not served in MPI mode; use engine=Python")
     hosts = find_hosts(options, environment)
@@ -77,13 +86,13 @@ def rank_fields(
             f"{_LEADER} and {_WORKERS} with {opt.CLUSTER_SIZE.name}"
         )
         raise PlanError(message)
-    return {
-        "mode": "mpi",
-        "nodes": nodes,
-        "hosts": hosts[:nodes] if nodes > 1 else (),
-        "mpirun": find_mpirun(environment),
-        "mpi_options": _launcher_words(options)[0],
-    }
+    return replace(
+        parallel,
+        nodes=nodes,
+        hosts=hosts[:nodes] if nodes > 1 else (),
+        mpirun=find_mpirun(environment),
+        mpi_options=_split_mpi_options(options)[0],
+    )
 
 
 def launcher_variables(options: LmiOptions) -> dict[str, str]:
@@ -91,40 +100,36 @@ def launcher_variables(options: LmiOptions) -> dict[str, str]:
 
     They are set as option.env's are: any user of the machine can read a command line.
     """
-    return _launcher_words(options)[1] if options.choice.mode == "mpi" else {}
+    return _split_mpi_options(options)[1] if options.choice.mode == "mpi" else {}
 
 
-def _launcher_words(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Split option.mpi_options into words for mpirun and variables with their values."""
+def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Split option.mpi_options into arguments for mpirun and variables with their values."""
     try:
         written = shlex.split(options[opt.MPI_OPTIONS])
     except ValueError as error:
         problem = f"cannot be split into words: {error}"
         raise options.error(opt.MPI_OPTIONS, problem) from error
-    words: list[str] = []
+    argv: list[str] = []
     variables: dict[str, str] = {}
-    for word in written:
-        name, is_set, value = word.partition("=")
-        if words[-1:] == ["-x"] and is_set:
-            words.pop()
+    for argument in written:
+        name, is_set, value = argument.partition("=")
+        if argv[-1:] == ["-x"] and is_set:
+            argv.pop()
             variables[name] = value
         else:
-            words.append(word)
-    return tuple(words), variables
+            argv.append(argument)
+    return tuple(argv), variables
 
 
-def executor(options: LmiOptions, nodes: int, reasons: list[str]) -> dict[str, str]:
-    """Return the argument by which vLLM in Python mode spans several nodes: over Ray."""
-    is_vllm = adapter_of(options.choice.engine) == "vllm"
-    if (
-        nodes == 1
-        or not is_vllm
-        or options.choice.mode == "mpi"
-        or _EXECUTOR in options.passthrough
-    ):
+def executor(options: LmiOptions, nodes: int, why: Explanation) -> dict[str, str]:
+    """Return the argument by which an engine in Python mode spans several nodes: over Ray."""
+    argument = options.choice.spec.implementation.ray_argument
+    is_alone = nodes == 1 or options.choice.mode == "mpi"
+    if is_alone or not argument or argument in options.passthrough:
         return {}
-    reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
-    return {_EXECUTOR: "ray"}
+    why.reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
+    return {argument: "ray"}
 
 
 def find_mpirun(environment: Mapping[str, str]) -> str:
@@ -142,5 +147,5 @@ def _read_hostfile(options: LmiOptions) -> tuple[str, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise options.error(opt.MPI_HOSTFILE, f"cannot be read: {error}") from error
-    words = (line.partition("#")[0].split() for line in lines)
-    return tuple(each[0] for each in words if each)
+    fields = (line.partition("#")[0].split() for line in lines)
+    return tuple(each[0] for each in fields if each)

@@ -6,16 +6,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.option import adapter_of
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, human_bytes, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.errors import OptionError
     from lmi_backend.options import LmiOptions
+    from lmi_backend.options.engine_spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
 
@@ -36,14 +38,13 @@ class Degrees:
 
 @dataclass
 class Strategy:
-    """Chooses the degrees; `reasons` gets why, `notes` where they are not what was asked."""
+    """Chooses the degrees, and explains them."""
 
     options: LmiOptions
     hardware: Hardware
     capacity: Capacity | None
     """None where the model is not known."""
-    reasons: list[str]
-    notes: list[str]
+    why: Explanation
 
     def choose(self) -> Degrees:
         """Return the degrees.
@@ -54,7 +55,7 @@ class Strategy:
         """
         degrees = self._choose()
         if self.capacity and degrees.memory:
-            self.reasons += self.capacity.describe(degrees.memory)
+            self.why.reasons.extend(self.capacity.describe(degrees.memory))
         return degrees
 
     def _choose(self) -> Degrees:
@@ -68,9 +69,13 @@ class Strategy:
         if is_set and asked != "max":
             return self._check(self._given(int(asked)))
         # LMI's guide: 1 for its vLLM images, max for the TensorRT-LLM one.
-        if not is_set and self._measured and self.options.choice.engine != "trtllm":
+        if not is_set and self._measured and not self._spec.why_all_devices:
             return self._smallest(self._measured)
         return self._check(self._all(is_set))
+
+    @property
+    def _spec(self) -> EngineSpec:
+        return self.options.choice.spec
 
     @property
     def _facts(self) -> ModelFacts | None:
@@ -97,12 +102,14 @@ class Strategy:
         asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
         tensor = 1 if asked == "max" else int(asked)
         word = f"{asked} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
-        self.reasons.append(f"tensor parallel degree {tensor}: no device is visible, {word} asked")
+        self.why.reasons.append(
+            f"tensor parallel degree {tensor}: no device is visible, {word} asked"
+        )
         self._check_heads(tensor)
-        if self._pipeline > 1 and adapter_of(self.options.choice.engine) == "vllm":
-            self.notes.append(
-                f"pipeline parallel degree {self._pipeline} on the CPU: vLLM 0.32 dies with the "
-                "first request; use option.tensor_parallel_degree"
+        if self._pipeline > 1 and (problem := self._spec.implementation.cpu_pipeline):
+            self.why.notes.append(
+                f"pipeline parallel degree {self._pipeline} on the CPU: {problem}; use "
+                "option.tensor_parallel_degree"
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
@@ -120,7 +127,7 @@ class Strategy:
         if degrees.size > self._total:
             problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
             raise self._degree_error(f"{problem}; {self._total} usable", tensor)
-        self.reasons.append(f"tensor parallel degree {tensor}: as asked")
+        self.why.reasons.append(f"tensor parallel degree {tensor}: as asked")
         return degrees
 
     def _degree_error(self, problem: str, tensor: int) -> OptionError:
@@ -148,16 +155,16 @@ class Strategy:
         tensor = degrees[-1]
         staged = [degree for degree in degrees if self._can_stage(limit, degree, pipeline)]
         if tensor == limit or not staged or not self._is_pipeline_free:
-            self.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable")
+            self.why.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable")
             if tensor != limit:
-                self.notes.append(
+                self.why.notes.append(
                     f"tensor parallel degree {tensor}, capped from {limit}: {self._heads()}"
                 )
             return self._say_stages(Degrees(tensor, pipeline))
         # Heads do not divide by all devices, but stages may: 12 heads on 8 devices are 4 x 2.
         stages = limit // staged[-1]
-        self.reasons.append(f"tensor parallel degree {staged[-1]}: {why}, {limit} usable")
-        self.notes.append(
+        self.why.reasons.append(f"tensor parallel degree {staged[-1]}: {why}, {limit} usable")
+        self.why.notes.append(
             f"pipeline parallel degree {pipeline * stages}, instead of tensor parallel degree "
             f"{limit}: {self._heads()}"
         )
@@ -169,9 +176,8 @@ class Strategy:
         return limit % degree == 0 and pipeline * (limit // degree) <= layers
 
     def _why_all(self) -> str:
-        if self.options.choice.engine == "trtllm":
-            return "max is the default of LMI's guide for TensorRT-LLM"
-        return "the size of the model or of the devices is not known"
+        unknown = "the size of the model or of the devices is not known"
+        return self._spec.why_all_devices or unknown
 
     def _smallest(self, capacity: Capacity) -> Degrees:
         """Climb the ladder to the fewest devices that hold the model and one long sequence."""
@@ -203,9 +209,9 @@ class Strategy:
 
     def _explain(self, degrees: Degrees) -> None:
         if degrees.size == 1:
-            self.reasons.append("tensor parallel degree 1: the model fits on one device")
+            self.why.reasons.append("tensor parallel degree 1: the model fits on one device")
             return
-        self.reasons.append(
+        self.why.reasons.append(
             f"tensor parallel degree {degrees.tensor}: the fewest devices it fits on are "
             f"{degrees.size}, of {human_bytes(self.hardware.device_memory)} each"
         )
@@ -213,7 +219,7 @@ class Strategy:
 
     def _say_stages(self, degrees: Degrees) -> Degrees:
         if degrees.pipeline > 1 and self._is_pipeline_free:
-            self.reasons.append(
+            self.why.reasons.append(
                 f"pipeline parallel degree {degrees.pipeline}: tensor parallelism stays within a "
                 f"node of {len(self.hardware.devices)}"
             )
@@ -232,7 +238,9 @@ class Strategy:
     def _warn_or_refuse(self, capacity: Capacity, degrees: Degrees, memory: MemoryEstimate) -> None:
         """Refuse what cannot fit; what only the estimate of a step's needs forbids is warned of."""
         if capacity.could_fit(memory):
-            self.notes.append("by the estimate the model barely does not fit; the engine decides")
+            self.why.notes.append(
+                "by the estimate the model barely does not fit; the engine decides"
+            )
             return
         split = f"{degrees.tensor} x {degrees.pipeline} devices" if degrees.size > 1 else "1 device"
         longest = -(-capacity.longest // memory.block_size) * memory.block_bytes

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.table import lora
 from lmi_backend.options.table import server as srv
-from lmi_backend.options.table import vllm
-from lmi_backend.plan.hardware import MIB
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.option import Option
+    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
 
 DeviceGroups = tuple[tuple[str, ...], ...]
@@ -43,7 +44,7 @@ def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, 
 
 
 def cut_devices(
-    options: LmiOptions, hardware: Hardware, size: int, reasons: list[str], notes: list[str]
+    options: LmiOptions, hardware: Hardware, size: int, why: Explanation
 ) -> DeviceGroups:
     """Return the devices of each worker, `size` of them, as CUDA_VISIBLE_DEVICES spells them.
 
@@ -59,19 +60,19 @@ def cut_devices(
         return ((),) * (options[least] or 1)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
-        reasons.append(f"1 worker of {size} devices over {nodes} nodes")
+        why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
     copies = min(len(devices) // size, options[most] or len(devices))
-    if options[vllm.ENABLE_LORA] and copies > 1 and not options.is_set(least):
+    if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
-        reasons.append("1 worker: LMI serves LoRA adapters from one worker")
+        why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
     if options[least] > copies:
         problem = f"workers of {size} devices do not fit on {len(devices)} devices"
         raise options.error(least, problem)
     idle = len(devices) - copies * size
     if idle:
-        notes.append(f"{idle} of {len(devices)} devices are left unused")
-    reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} usable")
+        why.notes.append(f"{idle} of {len(devices)} devices are left unused")
+    why.reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} usable")
     return tuple(devices[i * size : (i + 1) * size] for i in range(copies))
 
 
@@ -96,6 +97,7 @@ def check_memory(options: LmiOptions, hardware: Hardware) -> None:
 
 def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:
     """Return the option that bounds workers on this kind of device: its own, else the general."""
-    own = _BY_KIND["nc" if options.choice.engine == "neuronx" else kind][side]
+    device = options.choice.spec.implementation.device
+    own = _BY_KIND[kind if device == "gpu" else device][side]
     general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[side]
     return own if options.is_set(own) else general

@@ -1,1 +1,1 @@
-"""The workers of one model, in the stub: launched, watched, chosen, restarted."""
+"""The workers of one model, in the stub: launched, read, chosen, restarted."""

@@ -1,4 +1,4 @@
-"""Command line and environment of a worker, as pure functions of the plan and its place."""
+"""Command line and environment of a worker, as pure functions of the plan and its context."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lmi_backend.ipc.environment import (
     SAFE_PATH_VARIABLE,
     TOKEN_VARIABLE,
 )
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.plan.engine_plan import Parallel
 
 CORES_VARIABLE: Final = "VLLM_CPU_OMP_THREADS_BIND"
 """Cores of vLLM's ranks on the CPU."""
@@ -58,22 +60,22 @@ class WorkerCommand:
 
 
 def worker_command(
-    plan: EnginePlan, place: LaunchContext, environment: Mapping[str, str]
+    plan: EnginePlan, context: LaunchContext, environment: Mapping[str, str]
 ) -> WorkerCommand:
     """Return how to start a worker.
 
     `environment` is the stub's; the worker's is a changed copy.
     """
     argv: tuple[str, ...] = (
-        plan.python,
+        plan.launch.python,
         "-m",
         "lmi_backend.worker.main",
         "--connect",
-        place.address,
+        context.address,
     )
-    own = _own_environment(plan, place, environment)
-    if plan.mode == "mpi":
-        argv = (*mpirun(plan, sorted(own.keys() - {"TMPDIR"})), *argv)
+    own = _own_environment(plan, context, environment)
+    if plan.parallel.mode == "mpi":
+        argv = (*mpirun(plan.parallel, sorted(own.keys() - {"TMPDIR"})), *argv)
     return WorkerCommand(argv, _inherited(environment) | own, tuple(plan.secrets()))
 
 
@@ -94,7 +96,7 @@ def _inherited(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_environment(
-    plan: EnginePlan, place: LaunchContext, inherited: Mapping[str, str]
+    plan: EnginePlan, context: LaunchContext, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return what differs from the stub's environment; ranks on other nodes get it too."""
     library_path = inherited.get("LD_LIBRARY_PATH", "")
@@ -111,71 +113,67 @@ def _own_environment(
     }
     return (
         {name: inherited.get(name, value) for name, value in defaults.items()}
-        | _cores(plan, place.index, inherited)
+        | _cores(plan.parallel, context.index, inherited)
         | {
-            "PATH": _join(str(Path(plan.python).parent), inherited.get("PATH", "")),
+            "PATH": _join(str(Path(plan.launch.python).parent), inherited.get("PATH", "")),
             # `-m` would look for lmi_backend in the current folder first, whoever may write there.
             SAFE_PATH_VARIABLE: "1",
-            "PYTHONPATH": _join(str(place.folder), inherited.get("PYTHONPATH", "")),
+            "PYTHONPATH": _join(str(context.folder), inherited.get("PYTHONPATH", "")),
             "LD_LIBRARY_PATH": inherited.get(LIBRARY_PATH_VARIABLE, library_path),
             # vLLM leaves sockets there when it is killed; the folder goes with the pool.
-            "TMPDIR": str(place.folder),
+            "TMPDIR": str(context.folder),
             # Empty for a worker on the CPU: the devices of the server are not its own.
-            "CUDA_VISIBLE_DEVICES": ",".join(plan.device_groups[place.index]),
-            TOKEN_VARIABLE: place.token,
+            "CUDA_VISIBLE_DEVICES": ",".join(plan.parallel.device_groups[context.index]),
+            TOKEN_VARIABLE: context.token,
         }
-        | _open_mpi(plan, place)
-        | (_rank_environment(plan, place) if plan.mode == "mpi" else {})
-        | _neuron_cores(plan, place.index)
-        | dict(plan.environment)
+        | _open_mpi(plan, context)
+        | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
+        | _engine_variables(plan, context.index)
+        | dict(plan.launch.environment)
     )
 
 
-def _cores(plan: EnginePlan, index: int, inherited: Mapping[str, str]) -> dict[str, str]:
+def _cores(parallel: Parallel, index: int, inherited: Mapping[str, str]) -> dict[str, str]:
     """Return the cores of each rank on the CPU; several would otherwise fight for all.
 
     vLLM binds the threads of each of its ranks to a list of cores; lists are divided by "|".
     """
-    ranks = plan.workers * plan.world_size
+    ranks = parallel.workers * parallel.world_size
     cores = sorted(os.sched_getaffinity(0))
     if CORES_VARIABLE in inherited:
         return {CORES_VARIABLE: inherited[CORES_VARIABLE]}
-    if ranks == 1 or plan.hosts or any(plan.device_groups) or len(cores) < ranks:
+    if ranks == 1 or parallel.hosts or any(parallel.device_groups) or len(cores) < ranks:
         return {}
     each = len(cores) // ranks
-    first = index * plan.world_size
+    first = index * parallel.world_size
     lists = (
-        cores[rank * each : (rank + 1) * each] for rank in range(first, first + plan.world_size)
+        cores[rank * each : (rank + 1) * each] for rank in range(first, first + parallel.world_size)
     )
     return {CORES_VARIABLE: "|".join(",".join(map(str, own)) for own in lists)}
 
 
-def _rank_environment(plan: EnginePlan, place: LaunchContext) -> dict[str, str]:
-    return rendezvous(plan, place.master_port) | {GROUP_VARIABLE: place.group}
+def _rank_environment(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
+    return rendezvous(plan.parallel, context.master_port) | {GROUP_VARIABLE: context.group}
 
 
-def _open_mpi(plan: EnginePlan, place: LaunchContext) -> dict[str, str]:
+def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
     """Keep what Open MPI shares in the worker's folder: killed processes leave it behind.
 
     In Python mode too: TensorRT-LLM uses MPI by itself. The names are those of 5 and 4.
     """
-    if plan.hosts:
+    if plan.parallel.hosts:
         # The folder is on this machine only.
         return {}
     names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
-    return dict.fromkeys(names, str(place.folder))
+    return dict.fromkeys(names, str(context.folder))
 
 
-def _neuron_cores(plan: EnginePlan, index: int) -> dict[str, str]:
-    """Return the Neuron cores of a worker, and two threads for each, as LMI has it."""
-    if plan.engine != "neuronx":
+def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
+    """Return what the engine must be told of the devices of a worker."""
+    implementation = implementations().get(plan.engine)
+    if implementation is None or implementation.core_variables is None:
         return {}
-    cores = plan.tensor_parallel_degree
-    first = index * cores
-    return {
-        "NEURON_RT_VISIBLE_CORES": f"{first}-{first + cores - 1}",
-        "OMP_NUM_THREADS": str(2 * cores),
-    }
+    return implementation.core_variables(index, plan.parallel.tensor_parallel_degree)
 
 
 def _join(first: str, rest: str) -> str:

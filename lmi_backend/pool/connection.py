@@ -41,7 +41,7 @@ class Connection:
         return self._socket.fileno()
 
     def expect_beats(self) -> None:
-        """From now on silence is a fault."""
+        """Treat silence as a fault from now on."""
         self._is_ready = True
         self._set_timeout(socket.SO_RCVTIMEO, _BEAT_SECONDS)
 

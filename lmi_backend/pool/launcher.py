@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.engines.registry import CUSTOM
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -19,10 +18,11 @@ from lmi_backend.errors import (
     WorkerStartError,
 )
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities, EngineConfig
+from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import BACKLOG, Handshakes
+from lmi_backend.options.engine_spec import CUSTOM, implementations
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause
@@ -61,17 +61,18 @@ def start_worker(
     """
     token = secrets.token_hex(16)
     with _listen(plan, folder / f"{index}.sock") as (listener, address):
-        port = _free_port() if plan.processes > 1 else 0
-        place = LaunchContext(index, folder, address, token, port)
-        command = worker_command(plan, place, os.environ)
-        secure_caches(command.environment, plan.engine)
+        port = _free_port() if plan.parallel.processes > 1 else 0
+        context = LaunchContext(index, folder, address, token, port)
+        command = worker_command(plan, context, os.environ)
+        secure_caches(command.environment, _default_caches(plan, command.environment))
         process = WorkerProcess(command, on_line)
-        start = _Start(plan, process, time.monotonic() + plan.load_timeout, is_cancelled)
+        start = _Start(plan, process, time.monotonic() + plan.launch.load_timeout, is_cancelled)
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            config = _engine_config(plan)
-            frame = encode([msg.Start(plan.engine, config, _pace(plan), plan.hang_timeout)])
+            frame = encode(
+                [msg.Start(plan.engine, plan.config, _flush_policy(plan), plan.launch.hang_timeout)]
+            )
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -80,7 +81,7 @@ def start_worker(
             for connection in connections.values():
                 connection.close()
             raise
-    in_order = [connections[rank] for rank in range(plan.processes)]
+    in_order = [connections[rank] for rank in range(plan.parallel.processes)]
     # The user's own code has no other way to learn on every rank what is asked.
     ranks = RankGroup(in_order, process.pid, shares_all=plan.engine == CUSTOM)
     return Worker(name, process, ranks, capabilities)
@@ -99,11 +100,11 @@ class _Start:
         self, listener: socket.socket, token: str, connections: dict[int, Connection]
     ) -> None:
         """Wait until every rank has connected; `connections` gets them by rank."""
-        with Handshakes(listener, token, self.plan.processes) as handshakes:
-            while len(connections) < self.plan.processes:
+        with Handshakes(listener, token, self.plan.parallel.processes) as handshakes:
+            while len(connections) < self.plan.parallel.processes:
                 self._check(handshakes.refusals)
                 for rank, sock in handshakes.turn(POLL_SECONDS):
-                    connections[rank] = Connection(sock, self.plan.max_message_size)
+                    connections[rank] = Connection(sock, self.plan.limits.max_message_size)
         # Nobody connects while the engine loads.
         listener.close()
         if handshakes.refusals:
@@ -144,7 +145,7 @@ class _Start:
         if (status := self.process.poll()) is not None:
             problem = f"the worker {describe_exit(status)} before it was ready"
         elif time.monotonic() > self.end:
-            seconds = self.plan.load_timeout
+            seconds = self.plan.launch.load_timeout
             problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
         elif self.is_cancelled():
             message = "the start was given up: the server is stopping"
@@ -158,11 +159,18 @@ class _Start:
         raise WorkerStartError(message)
 
 
+def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return owner and folder of what the engine keeps where no variable says otherwise."""
+    implementation = implementations().get(plan.engine)
+    cache = implementation.cache if implementation else None
+    return {} if cache is None or environment.get(cache.variable) else {cache.owner: cache.default}
+
+
 @contextmanager
 def _listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]:
     """Listen where all ranks can connect; give the address as `--connect` takes it."""
-    if plan.hosts:
-        with socket.create_server((plan.hosts[0], 0), backlog=BACKLOG) as listener:
+    if plan.parallel.hosts:
+        with socket.create_server((plan.parallel.hosts[0], 0), backlog=BACKLOG) as listener:
             host, port = listener.getsockname()[:2]
             yield listener, f"{host}:{port}"
         return
@@ -189,23 +197,6 @@ def _advice(words: str, status: int | None = None) -> str:
     return f"; likely cause: {cause}" if cause else ""
 
 
-def _pace(plan: EnginePlan) -> FlushPolicy:
-    cores = len(os.sched_getaffinity(0))
-    return FlushPolicy.of(cores, plan.workers, plan.stream_flush, plan.stream_interval)
-
-
-def _engine_config(plan: EnginePlan) -> EngineConfig:
-    return EngineConfig(
-        model=plan.model,
-        arguments=dict(plan.engine_arguments),
-        passthrough=dict(plan.passthrough),
-        front_end=dict(plan.front_end),
-        custom_file=plan.custom_file,
-        custom_handler=plan.custom_handler,
-        properties=dict(plan.properties),
-        dialect=plan.dialect,
-        output_formatter=plan.output_formatter,
-        tgi_compat=plan.tgi_compat,
-        adapters=dict(plan.adapters),
-        structure_bounds=plan.structure_bounds,
-    )
+def _flush_policy(plan: EnginePlan) -> FlushPolicy:
+    cores, launch = len(os.sched_getaffinity(0)), plan.launch
+    return FlushPolicy.of(cores, plan.parallel.workers, launch.stream_flush, launch.stream_interval)

@@ -1,6 +1,6 @@
 """MPI mode: a worker is a group of ranks that mpirun starts, on one node or several.
 
-Open MPI's words; 4 and 5 take them alike.
+The options are Open MPI's; 4 and 5 take them alike.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lmi_backend.plan import EnginePlan
+    from lmi_backend.plan.engine_plan import Parallel
 
 _JOB = ("OMPI_", "PMIX_", "PMI_", "PRTE_")
 _SETTINGS = ("OMPI_MCA_", "PMIX_MCA_", "PRTE_MCA_")
 _TAG = re.compile(r"\[\d+,(\d+)\]<std(?:out|err)>: ?")
 
 
-def mpirun(plan: EnginePlan, variables: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that start a plan's ranks, before the command of one rank.
+def mpirun(parallel: Parallel, variables: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments that start a worker's ranks, before the command of one rank.
 
     Args:
         variables: names of those that ranks on other nodes must get; ranks on this node
             inherit them.
     """
-    words = [plan.mpirun, "--allow-run-as-root", "-np", str(plan.processes)]
+    argv = [parallel.mpirun, "--allow-run-as-root", "-np", str(parallel.processes)]
     # More ranks than cores are no mistake: a rank computes on its device. Threads choose their
     # cores themselves.
-    words += ["--oversubscribe", "--bind-to", "none", "--tag-output"]
+    argv += ["--oversubscribe", "--bind-to", "none", "--tag-output"]
     # Containers forbid one process to read the memory of another.
-    words += ["--mca", "btl_vader_single_copy_mechanism", "none"]
-    if plan.hosts:
-        each = plan.processes // len(plan.hosts)
-        words += ["--host", ",".join(f"{host}:{each}" for host in plan.hosts)]
+    argv += ["--mca", "btl_vader_single_copy_mechanism", "none"]
+    if parallel.hosts:
+        each = parallel.processes // len(parallel.hosts)
+        argv += ["--host", ",".join(f"{host}:{each}" for host in parallel.hosts)]
         for name in variables:
-            words += ["-x", name]
-    return (*words, *plan.mpi_options)
+            argv += ["-x", name]
+    return (*argv, *parallel.mpi_options)
 
 
-def rendezvous(plan: EnginePlan, port: int) -> dict[str, str]:
-    """Return where the ranks of a worker find each other, in torch's words."""
-    host = plan.hosts[0] if plan.hosts else "127.0.0.1"
+def rendezvous(parallel: Parallel, port: int) -> dict[str, str]:
+    """Return where the ranks of a worker find each other, in torch's variables."""
+    host = parallel.hosts[0] if parallel.hosts else "127.0.0.1"
     return {"MASTER_ADDR": host, "MASTER_PORT": str(port)}
 
 
@@ -51,5 +51,5 @@ def is_job_variable(name: str) -> bool:
 
 
 def readable(line: str) -> str:
-    """Return a line of mpirun with its tag in words: `[1,3]<stderr>: x` is `rank 3: x`."""
+    """Return a line of mpirun with a readable tag: `[1,3]<stderr>: x` is `rank 3: x`."""
     return _TAG.sub(r"rank \1: ", line, count=1)

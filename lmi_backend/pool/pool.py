@@ -1,4 +1,4 @@
-"""All workers of one model: start, choose, watch, restart, stop."""
+"""All workers of one model: start, choose, read, restart, stop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _FORGIVEN_SECONDS = 600.0
 
 
 class Listener(Protocol):
-    """Who hears what workers say; called from the pool's threads."""
+    """Gets what workers send; called from the threads of the pool."""
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought."""
@@ -57,13 +57,13 @@ class _Slot:
     name: str
     worker: Worker | None = None
     outstanding: int = 0
-    taken: int = 0
+    assigned: int = 0
     deaths: int = 0
     failures: int = 0
     """Deaths and failed starts that are not forgiven."""
     ready_since: float = 0.0
     is_dying: bool = False
-    """Whether its worker said that its engine died; nobody else knows that worker any more."""
+    """Whether its worker said that its engine died; nothing else holds that worker any more."""
     trouble: str = "it is not started"
     is_given_up: bool = False
     stats: EngineStats = field(default_factory=EngineStats)
@@ -82,23 +82,23 @@ class Pool:
 
     def __init__(self, plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> None:
         self._plan, self._on_line = plan, on_line
-        self.adapters: Mapping[str, str] = plan.adapters
+        self.adapters: Mapping[str, str] = plan.config.adapters
         """What a worker that starts from now on knows; adapter name to folder."""
-        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.workers)]
+        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.parallel.workers)]
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
-        self._watchers: list[threading.Thread] = []
+        self._readers: list[threading.Thread] = []
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start every worker, whose words `listener` hears.
+        """Start every worker; `listener` gets their messages.
 
         Raises:
             ConfigurationError: an engine refuses an option.
             WorkerStartError: a worker did not become ready.
         """
-        at_once = len(self._slots) if self._plan.parallel_loading else 1
+        at_once = len(self._slots) if self._plan.launch.parallel_loading else 1
         try:
             with ThreadPoolExecutor(at_once) as executor:
                 list(executor.map(self._start_slot, self._slots))
@@ -106,11 +106,14 @@ class Pool:
             self.close()
             raise
         for slot in self._slots:
-            watcher = threading.Thread(
-                target=self._watch, args=(slot, listener), name=f"lmi-{slot.name}", daemon=True
+            reader = threading.Thread(
+                target=self._keep_running,
+                args=(slot, listener),
+                name=f"lmi-{slot.name}",
+                daemon=True,
             )
-            watcher.start()
-            self._watchers.append(watcher)
+            reader.start()
+            self._readers.append(reader)
         first = self._slots[0].worker
         if first is None:
             message = "the pool was closed while it started"
@@ -129,7 +132,7 @@ class Pool:
             ready = [
                 # Of two with as much to do, the one that has had less: also a client that asks one
                 # after the other uses all workers.
-                (slot.outstanding, slot.taken, slot.index, slot.worker)
+                (slot.outstanding, slot.assigned, slot.index, slot.worker)
                 for slot in self._slots
                 if slot.worker is not None
             ]
@@ -137,7 +140,7 @@ class Pool:
                 raise UnavailableError("; ".join(map(str, self._slots)))
             *_, index, worker = min(ready, key=lambda item: item[:3])
             self._slots[index].outstanding += width
-            self._slots[index].taken += width
+            self._slots[index].assigned += width
             return index, worker
 
     def capacity(self) -> int:
@@ -145,14 +148,14 @@ class Pool:
         ready = sum(slot.worker is not None for slot in self._slots)
         return self._plan.worker_requests * ready
 
-    def abort(self, index: int, numbers: list[int]) -> None:
+    def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
         worker = self._slots[index].worker
         try:
             if worker is not None:
-                worker.send(msg.Abort(numbers))
+                worker.send(msg.Abort(request_ids))
         except ConnectionLostError as error:
-            # It is dying, and its watcher deals with that.
+            # It is dying, and its reader deals with that.
             _log.warning("worker %s: %s", worker.name if worker else index, error)
 
     def done(self, index: int, width: int = 1) -> None:
@@ -169,10 +172,10 @@ class Pool:
                 trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
             )
 
-    def figures(self) -> list[WorkerStats]:
-        """Return the figures of each worker."""
+    def stats(self) -> list[WorkerStats]:
+        """Return the stats of each worker."""
         return [
-            WorkerStats(slot.stats, slot.taken, slot.deaths, slot.worker is not None)
+            WorkerStats(slot.stats, slot.assigned, slot.deaths, slot.worker is not None)
             for slot in self._slots
         ]
 
@@ -186,8 +189,8 @@ class Pool:
         if workers:
             with ThreadPoolExecutor(len(workers)) as executor:
                 list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
-        for watcher in self._watchers:
-            watcher.join(_STOP_SECONDS)
+        for reader in self._readers:
+            reader.join(_STOP_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
@@ -201,8 +204,9 @@ class Pool:
     def _start_slot(self, slot: _Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
+        config = replace(self._plan.config, adapters=dict(self.adapters))
         worker = start_worker(
-            replace(self._plan, adapters=dict(self.adapters)),
+            replace(self._plan, config=config),
             slot.index,
             name=slot.name,
             folder=self._folder,
@@ -219,8 +223,8 @@ class Pool:
         seconds = time.monotonic() - began
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
-    def _watch(self, slot: _Slot, listener: Listener) -> None:
-        """Read a worker until it dies; then tell, and start another; until the pool closes."""
+    def _keep_running(self, slot: _Slot, listener: Listener) -> None:
+        """Read a worker until it dies, report that, and start another, until the pool closes."""
         while not self._closing.is_set():
             worker = slot.worker
             if worker is not None:
@@ -245,7 +249,7 @@ class Pool:
             if self._closing.is_set():
                 if slot.is_dying:
                     worker.kill()
-                # The requests of a worker that was told to stop have been failed by itself.
+                # A worker that was told to stop has failed its requests itself.
                 listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
@@ -261,7 +265,7 @@ class Pool:
                 slot.is_dying = True
 
     def _reap(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
-        """Forget a worker; return what its requests are told."""
+        """Forget a worker; return the error of its requests."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()
             if not self._closing.is_set():
@@ -276,7 +280,7 @@ class Pool:
 
     def _restart(self, slot: _Slot) -> bool:
         """Start a slot again, with pauses; return False if it is given up."""
-        while slot.failures <= self._plan.restart_limit:
+        while slot.failures <= self._plan.launch.restart_limit:
             pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)
             if self._closing.wait(pause):
                 return False

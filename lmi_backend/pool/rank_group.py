@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, Connection
@@ -24,16 +24,15 @@ if TYPE_CHECKING:
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3
-_ERROR: Final = 400  # the first HTTP status that is one
 
 
 @dataclass(frozen=True)
 class WorkerStats:
-    """Figures of a worker since the start of its model."""
+    """The stats of a worker since the start of its model."""
 
     stats: EngineStats
     """What its engine last said; sums start anew when it is restarted."""
-    taken: int
+    assigned: int
     """Answers it was asked for."""
     deaths: int
     is_ready: bool
@@ -103,7 +102,7 @@ class Worker:
         match message:
             case msg.Failure(message=text):
                 return msgspec.structs.replace(message, message=redact(text))
-            case msg.HttpOutput(chunk=chunk) if chunk.status >= _ERROR:
+            case msg.HttpOutput(chunk=chunk) if chunk.status >= HTTP_ERROR:
                 body = redact(chunk.data.decode("utf-8", "surrogateescape"))
                 data = body.encode("utf-8", "surrogateescape")
                 return msgspec.structs.replace(

@@ -5,7 +5,7 @@ Field names are those of `model_config.proto` in triton-inference-server/common.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.repository.variants import MAIN
 
@@ -20,8 +20,8 @@ WARMUP_FILE: str = "prompt"
 
 
 def model_config(
-    *, name: str, parameters: Mapping[str, str], entry: Variant = MAIN, warmup: bool = False
-) -> dict[str, Any]:
+    *, name: str, parameters: Mapping[str, str], variant: Variant = MAIN, warmup: bool = False
+) -> dict[str, object]:
     """Return the ModelConfig of a model, in the order of a written file.
 
     It does not depend on the plan: what the model runs is read when it is loaded. Triton shows all
@@ -32,10 +32,10 @@ def model_config(
         "name": name,
         "backend": "python",
         # 0: Triton adds no batch dimension, the engine batches continuously.
-        "max_batch_size": entry.max_batch_size,
-        "model_transaction_policy": {"decoupled": entry.is_decoupled},
-        "input": [_tensor(tensor) | {"optional": True} for tensor in entry.inputs],
-        "output": [_tensor(tensor) for tensor in entry.outputs],
+        "max_batch_size": variant.max_batch_size,
+        "model_transaction_policy": {"decoupled": variant.is_decoupled},
+        "input": [_tensor(tensor) | {"optional": True} for tensor in variant.inputs],
+        "output": [_tensor(tensor) for tensor in variant.outputs],
         # Without a group a GPU server would start a whole copy of the model on each device.
         "instance_group": [{"name": name, "kind": Word("KIND_MODEL"), "count": 1}],
         # No dynamic_batching: with a queue policy Triton's batcher serves a burst of requests one
@@ -46,7 +46,7 @@ def model_config(
     } | ({"model_warmup": [_warmup()]} if warmup else {})
 
 
-def _warmup() -> dict[str, Any]:
+def _warmup() -> dict[str, object]:
     """One request; its prompt is in a file, as Triton fills strings with nothing otherwise."""
     text = {"data_type": Word("TYPE_STRING"), "dims": [1], "input_data_file": WARMUP_FILE}
     # Triton skips a sample of batch_size 0, also where max_batch_size is 0.
@@ -59,5 +59,5 @@ class Word(str):
     __slots__ = ()
 
 
-def _tensor(tensor: Tensor) -> dict[str, Any]:
+def _tensor(tensor: Tensor) -> dict[str, object]:
     return {"name": tensor.name, "data_type": Word(tensor.data_type), "dims": tensor.shape}

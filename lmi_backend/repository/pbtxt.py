@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from lmi_backend.repository.model_config import Word
 
 
-def render(message: dict[str, Any]) -> str:
+def render(message: dict[str, object]) -> str:
     """Return a message as protobuf text; a list of messages becomes a repeated field."""
     return "".join(_field(name, value, "") for name, value in message.items())
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 RECORD: Final = "1/record.json"
 """Where it is in a model's folder."""
 DIGEST: Final = "options_digest"
-"""Parameter: salted digest of the record's options and place."""
+"""Parameter: salted digest of the record's options and source folder."""
 OPTIONS: Final = "options"
 """Parameter of older conversions: the options as JSON; secrets are masked, not all of them."""
 MODEL_DIR: Final = "model_dir"
@@ -172,10 +172,10 @@ def base_folder(folder: Path, parameters: Mapping[str, str], record: Record | No
     """
     if record is not None:
         return Path(record.model_dir) if record.model_dir else None
-    place: Any = parameters.get(MODEL_DIR)
-    if not place or json.dumps(place, ensure_ascii=False) not in _config_text(folder):
+    source: Any = parameters.get(MODEL_DIR)
+    if not source or json.dumps(source, ensure_ascii=False) not in _config_text(folder):
         return None
-    return Path(place)
+    return Path(source)
 
 
 def _config_text(folder: Path) -> str:

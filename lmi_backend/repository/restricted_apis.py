@@ -26,7 +26,6 @@ NOT_FOR_CLIENTS: Final = {
 KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
 """Environment of a server that `serve` starts: its arguments of `Restriction.arguments`."""
 HEADER: Final = "lmi-backend-key"
-_GRPC_PREFIX: Final = "triton-grpc-protocol-"
 _HTTP: Final = "--http-restricted-api"
 _GRPC: Final = "--grpc-restricted-protocol"
 # Triton compares the APIs' names as they stand, and takes what follows the first "=" for the key.
@@ -56,11 +55,6 @@ class Restriction:
         """Return tritonserver's arguments."""
         value = f"{','.join(self.apis)}:{self.header}={self.key}"
         return (f"{_HTTP}={value}", f"{_GRPC}={value}") if self.apis else ()
-
-
-def grpc_metadata(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the metadata of a gRPC call that stands for some HTTP headers of a restriction."""
-    return [(f"{_GRPC_PREFIX}{name}", value) for name, value in headers.items()]
 
 
 def headers_for(api: str, arguments: Sequence[str]) -> dict[str, str]:
@@ -115,7 +109,7 @@ def _is_on(flag: str, arguments: Sequence[str], *, default: bool) -> bool:
 
 
 def _values(flag: str, arguments: Sequence[str]) -> list[str]:
-    """Return what an argument is set to, each time: as one word, or as two."""
+    """Return what an argument is set to, each time: in one argument, or in two."""
     together = [a.partition("=")[2] for a in arguments if a.startswith(f"{flag}=")]
-    after = [following for word, following in pairwise(arguments) if word == flag]
+    after = [following for each, following in pairwise(arguments) if each == flag]
     return together + after

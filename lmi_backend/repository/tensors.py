@@ -1,7 +1,7 @@
 """The one tensor table: what a client may send and what it may get.
 
 config.pbtxt, the codec and docs/tensors.md are made from it. Shapes are without a batch dimension,
-which only the entry of the TensorRT-LLM clients has (see `entries.py`).
+which only the variant of the TensorRT-LLM clients has (see `variants.py`).
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ TRTLLM_INPUTS: Final = (
     Tensor("guided_decoding_guide_type", _S, 1, "json, json_schema, regex or ebnf_grammar."),
     Tensor("guided_decoding_guide", _S, 1, "The schema, expression or grammar."),
 )
-"""What the entry of the TensorRT-LLM clients takes; Triton puts a batch dimension before each."""
+"""Inputs of the variant for TensorRT-LLM clients; Triton puts a batch dimension before each."""
 
 TRTLLM_OUTPUTS: Final = (
     *(

@@ -1,7 +1,7 @@
 """The Triton models one LMI model can be met under.
 
 Triton checks shapes and modes for each model, so one model cannot serve every client: a tensor has
-a batch dimension or not, answers stream or not. The first entry holds the workers. The others are
+a batch dimension or not, answers stream or not. The first variant holds the workers. The others are
 alias models: thin ones that share its workers.
 """
 
@@ -40,7 +40,7 @@ class Variant:
     """Whether a request may get any number of responses; if not it gets exactly one."""
 
     def model_name(self, name: str) -> str:
-        """Return what Triton calls this entry of the model `name`."""
+        """Return what Triton calls this variant of the model `name`."""
         return name if self is MAIN else f"{name}_{self.clients}"
 
 
@@ -48,8 +48,8 @@ MAIN: Final = Variant(
     "vllm", "LMI, vllm-backend and OpenAI bodies, streamed or not; holds the workers"
 )
 VARIANTS: Final = {
-    entry.clients: entry
-    for entry in (
+    variant.clients: variant
+    for variant in (
         MAIN,
         Variant(
             "trtllm",

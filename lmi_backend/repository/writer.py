@@ -102,12 +102,12 @@ def write_alias_model(
 
     Returns and raises what `write_model` does.
     """
-    entry = VARIANTS[clients]
+    variant = VARIANTS[clients]
     parameters = {SHARES: name, CLIENTS: clients}
-    config = model_config(name=entry.model_name(name), parameters=parameters, entry=entry)
-    text = stamped(f": {entry.help}", __version__, render(config))
+    config = model_config(name=variant.model_name(name), parameters=parameters, variant=variant)
+    text = stamped(f": {variant.help}", __version__, render(config))
     files = {"1/model.py": MODEL_PY, CONFIG: text} | _adapter_files(options)
-    return write_files(repository / entry.model_name(name), files, None, force=force)
+    return write_files(repository / variant.model_name(name), files, None, force=force)
 
 
 def _adapter_files(options: LmiOptions) -> dict[str, str]:

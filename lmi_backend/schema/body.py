@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
-from lmi_backend.schema.body_reply import BodyReply, LmiBodyReply, as_lmi
+from lmi_backend.schema.body_reply import BodyReply, LegacyChatReply, as_lmi
 from lmi_backend.schema.embedding import read_lmi_embedding
-from lmi_backend.schema.legacy_chat import LegacyChatReply
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, ParsedRequest
@@ -62,7 +61,7 @@ def read_body(inputs: Mapping[str, list[Any]], context: Context) -> ParsedReques
         raise as_lmi(error) from error
 
 
-def of_tenant(taken: ParsedRequest, named: Mapping[str, Any], *names: str) -> ParsedRequest:
+def of_tenant(parsed: ParsedRequest, named: Mapping[str, object], *names: str) -> ParsedRequest:
     """Return a request with the tenant that one of some names says, if one does.
 
     Raises:
@@ -70,11 +69,11 @@ def of_tenant(taken: ParsedRequest, named: Mapping[str, Any], *names: str) -> Pa
     """
     for name in names:
         if name in named:
-            return replace(taken, tenant=read_value(STRING, name, named[name]))
-    return taken
+            return replace(parsed, tenant=read_value(STRING, name, named[name]))
+    return parsed
 
 
-def make_body(inputs: Any, named: Mapping[str, Any]) -> ParsedRequest:
+def make_body(inputs: object, named: Mapping[str, object]) -> ParsedRequest:
     """Return tensors and parameters as the LMI body they stand for: the user's code reads it."""
     top = {name: value for name, value in named.items() if name in _TOP}
     parameters = {name: value for name, value in named.items() if name not in _TOP}
@@ -98,7 +97,9 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Pa
         return _read_lmi(body, headers, context)
     for name, address in _PATHS.items():
         if name in body:
-            is_legacy = path == LMI_PATH and context.dialect == "legacy" and name == "messages"
+            is_legacy = (
+                path == LMI_PATH and context.clients.dialect == "legacy" and name == "messages"
+            )
             reply = LegacyChatReply() if is_legacy else BodyReply()
             return ParsedRequest(HttpRequest(address, text.encode(), headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
@@ -111,17 +112,15 @@ def _is_management(text: str) -> bool:
 
 
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> ParsedRequest:
-    if context.is_embedding:
-        taken = read_lmi_embedding(body["inputs"], context, is_body=True)
-        return ParsedRequest(taken.work, LmiBodyReply(taken.reply))
+    if context.clients.is_embedding:
+        return read_lmi_embedding(body["inputs"], context, is_body=True)
     parameters = body.get("parameters") or {}
     if not isinstance(parameters, dict):
         raise RequestError("is not an object", field="parameters", value=parameters)
     top = {name: body[name] for name in _TOP if body.get(name) is not None}
     if adapter := headers.get("x-amzn-sagemaker-adapter-identifier"):
         top["adapters"] = adapter
-    taken = read_lmi(body["inputs"], parameters | top, context, is_body=True)
-    return replace(taken, reply=LmiBodyReply(taken.reply))
+    return read_lmi(body["inputs"], parameters | top, context, is_body=True)
 
 
 def _headers(inputs: Mapping[str, list[Any]]) -> dict[str, str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import HTTP_ERROR, HttpError, LmiError, lmi_status
 from lmi_backend.generation import HttpChunk
+from lmi_backend.schema.formats.answers import dump
+from lmi_backend.schema.reply import Reply
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,35 +17,41 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Response
 
-_ERROR: Final = 400
+_EVENT: Final = "data: "
 
 
 def as_lmi(error: LmiError) -> HttpError:
-    """Return an error in LMI's words: 424 for whatever is wrong with a body or a step."""
-    status = {"UNAVAILABLE": 503, "NOT_FOUND": 404}.get(error.code, 424)
+    """Return an error as LMI writes it."""
+    status = lmi_status(error)
     body = {"code": status, "error": str(error)}
     return HttpError(status, json.dumps(body, ensure_ascii=False))
+
+
+class _TypedReply(Reply, Protocol):
+    """A reply that writes a body of one content type."""
+
+    @property
+    def content_type(self) -> str: ...
 
 
 @dataclass
 class LmiBodyReply:
     """An LMI answer whose errors are bodies too."""
 
-    inner: Any
+    inner: _TypedReply
     _has_written: bool = False
 
     @property
     def outputs(self) -> frozenset[str]:
         """Outputs the client named."""
-        return frozenset(self.inner.outputs)
+        return self.inner.outputs
 
     @outputs.setter
     def outputs(self, names: frozenset[str]) -> None:
         self.inner.outputs = names
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
-        responses: list[Response] = self.inner.responses(chunks, is_last=is_last)
+        responses = self.inner.responses(chunks, is_last=is_last)
         if responses and not self._has_written and "headers" in self.outputs:
             head = {"status": 200, "content-type": self.inner.content_type}
             responses[0] |= {"headers": json.dumps(head)}
@@ -51,7 +59,6 @@ class LmiBodyReply:
         return responses
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return as_lmi(self.inner.failure(error))
 
 
@@ -64,7 +71,6 @@ class BodyReply:
     _held: list[bytes] = field(default_factory=list)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         responses = []
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
@@ -72,13 +78,12 @@ class BodyReply:
         return responses
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return error if isinstance(error, HttpError) else as_lmi(error)
 
     def _chunk(self, chunk: HttpChunk, *, is_last: bool) -> list[Response]:
         is_first = self._first is None
         self._first = self._first or chunk
-        if self._first.status >= _ERROR:
+        if self._first.status >= HTTP_ERROR:
             self._held.append(chunk.data)
             if not is_last:
                 return []
@@ -87,3 +92,35 @@ class BodyReply:
         if is_first and "headers" in self.outputs:
             response["headers"] = json.dumps({"status": chunk.status} | chunk.headers)
         return [response] if chunk.data or is_last or is_first else []
+
+
+class LegacyChatReply(BodyReply):
+    """OpenAI's answer, but for how it ended: eos_token, or stop_sequence."""
+
+    def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        responses = super().responses(chunks, is_last=is_last)
+        for response in responses:
+            data = response.get("response")
+            # Most chunks of a stream do not end anything.
+            if isinstance(data, bytes) and b'"finish_reason":"' in data.replace(b" ", b""):
+                response["response"] = _translate(data.decode("utf-8"))
+        return responses
+
+
+def _translate(text: str) -> str:
+    if not text.startswith(_EVENT):
+        return dump(_with_reasons(json.loads(text)))
+    return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))
+
+
+def _translate_event(event: str) -> str:
+    body = event.removeprefix(_EVENT)
+    return _EVENT + dump(_with_reasons(json.loads(body))) if body.startswith("{") else event
+
+
+def _with_reasons(body: Any) -> Any:
+    for choice in body.get("choices", ()):
+        if choice.get("finish_reason") == "stop":
+            is_string = choice.get("stop_reason") is not None
+            choice["finish_reason"] = "stop_sequence" if is_string else "eos_token"
+    return body

@@ -6,12 +6,13 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from lmi_backend.errors import EngineError, RequestError
+from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.parameters import read_json
-from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
-from lmi_backend.schema.vllm import asked_outputs
+from lmi_backend.schema.values import read_prompts
+from lmi_backend.schema.vllm import requested_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,23 +22,21 @@ if TYPE_CHECKING:
     from lmi_backend.schema.context import Context
 
 _PATH = "/v1/embeddings"
-_SERVER_ERROR = 500
 
 
-def read_lmi_embedding(inputs: Any, context: Context, *, is_body: bool) -> ParsedRequest:
+def read_lmi_embedding(inputs: object, context: Context, *, is_body: bool) -> ParsedRequest:
     """Read an LMI body of an embedding model; its answer is a list of vectors, also for one text.
 
     Raises:
         RequestError: `inputs` is neither a text nor a list of them.
     """
     prompts, _ = read_prompts("inputs", inputs)
-    asked: dict[str, Any] = {"input": prompts}
-    if not context.normalize:
-        asked["use_activation"] = False
-    call = HttpRequest(_PATH, json.dumps(asked).encode())
-    return ParsedRequest(
-        call, EmbeddingReply("inputs", "response" if is_body else "generated_text")
-    )
+    requested: dict[str, object] = {"input": prompts}
+    if not context.clients.normalize:
+        requested["use_activation"] = False
+    call = HttpRequest(_PATH, json.dumps(requested).encode())
+    reply = EmbeddingReply("inputs", "response" if is_body else "generated_text")
+    return ParsedRequest(call, LmiBodyReply(reply) if is_body else reply)
 
 
 def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
@@ -54,10 +53,10 @@ def read_embedding(inputs: Mapping[str, list[Any]]) -> ParsedRequest:
     # The vLLM backend's clients send the number in a list.
     if isinstance(dimensions, list) and dimensions:
         dimensions = dimensions[0]
-    asked = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
-    call = HttpRequest(_PATH, json.dumps(asked).encode())
+    requested = {"input": body["input"]} | ({"dimensions": dimensions} if dimensions else {})
+    call = HttpRequest(_PATH, json.dumps(requested).encode())
     return ParsedRequest(
-        call, EmbeddingReply("embedding_request", "text_output", asked_outputs(inputs))
+        call, EmbeddingReply("embedding_request", "text_output", requested_outputs(inputs))
     )
 
 
@@ -74,7 +73,6 @@ class EmbeddingReply:
     _status: int = 200
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
                 self._status = chunk.status if not self._data else self._status
@@ -94,13 +92,12 @@ class EmbeddingReply:
         return [response | {name: n for name, n in counts.items() if name in self.outputs}]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, self.field)
 
     def _error(self, answer: Any) -> LmiError:
         """Return what the endpoint says is wrong."""
         error = answer.get("error", answer)
         message = str(error.get("message", error) if isinstance(error, dict) else error)
-        if self._status < _SERVER_ERROR:
+        if self._status < HTTP_SERVER_ERROR:
             return RequestError(f"is refused: {message}", field=self.field)
         return EngineError(message)

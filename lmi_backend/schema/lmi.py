@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.schema.formats import Asked as FormatAsked
-from lmi_backend.schema.formats import Format, make_format
-from lmi_backend.schema.parameters import Asked, answers_wanted, make_sampling, read_parameters
-from lmi_backend.schema.prompts import Prompt, read_prompts
+from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.schema.formats.forms import make_format
+from lmi_backend.schema.formats.requested import Format, RequestedAnswer
+from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
-_MAX_TOKENS: Final = 30
+MAX_TOKENS: Final = 30
+"""Default of LMI's `max_new_tokens`."""
 # Each is held until all are there.
 _MOST_ANSWERS: Final = 16_384
 _FINISH = {"stop": "eos_token", "length": "length", "abort": "abort", "error": "error"}
 
 
 def read_lmi(
-    inputs: Any, named: dict[str, Any], context: Context, *, is_body: bool
+    inputs: object, named: Mapping[str, object], context: Context, *, is_body: bool
 ) -> ParsedRequest:
     """Read an LMI request.
 
@@ -42,81 +44,88 @@ def read_lmi(
     """
     prompts, is_list = read_prompts("inputs", inputs)
     dropped: list[str] = []
-    asked = read_parameters(named, dropped=dropped)
-    wanted = _wanted(asked, prompts, context, is_list=is_list)
+    requested = read_parameters(named, dropped=dropped)
+    wanted = _wanted(requested, prompts, context, is_list=is_list)
     if wanted.answers > _MOST_ANSWERS:
         problem = f"ask for {wanted.answers} answers"
         raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
-    name = asked.get("output_formatter", context.output_formatter)
-    is_body = is_body or bool(name)
-    body = make_format(name, wanted) if is_body else None
-    logprobs = _logprobs(asked, wanted, is_body=is_body)
-    sampling = make_sampling(_defaults(asked, context))
-    adapters = _adapters(asked, len(prompts), context)
+    name = requested.get("output_formatter", context.clients.output_formatter)
+    body = make_format(name, wanted) if is_body or name else None
+    logprobs = _logprobs(requested, wanted, is_body=body is not None)
+    sampling = make_sampling(_defaults(requested, context))
+    adapters = _adapters(requested, len(prompts), context)
     requests = tuple(
         GenerateRequest(
             prompt=prompt,
             sampling=sampling,
             stream=wanted.stream,
             adapter=adapter,
-            priority=asked.get("priority", 0),
+            priority=requested.get("priority", 0),
             n=wanted.n,
             logprobs=logprobs,
-            prompt_logprobs=asked.get(
+            prompt_logprobs=requested.get(
                 "prompt_logprobs", 0 if wanted.decoder_input_details else None
             ),
         )
         for prompt, adapter in zip(prompts, adapters, strict=True)
     )
-    return ParsedRequest(requests, LmiReply(wanted, body), tuple(dropped), asked.get("tenant", ""))
-
-
-def _wanted(asked: Asked, prompts: list[Prompt], context: Context, *, is_list: bool) -> FormatAsked:
-    return FormatAsked(
-        prompts=tuple(prompt if isinstance(prompt, str) else "" for prompt in prompts),
-        is_list=is_list,
-        n=answers_wanted(asked),
-        stream=asked.get("stream", False),
-        details=asked.get("details", context.tgi_compat),
-        return_full_text=asked.get("return_full_text", False),
-        decoder_input_details=asked.get("decoder_input_details", False),
-        top_n_tokens=asked.get("top_n_tokens", 0),
-        seed=asked.get("seed"),
-        tgi_compat=context.tgi_compat,
-        dialect=context.dialect,
+    reply = LmiReply(wanted, body)
+    return ParsedRequest(
+        requests,
+        LmiBodyReply(reply) if is_body else reply,
+        tuple(dropped),
+        requested.get("tenant", ""),
     )
 
 
-def _defaults(asked: Asked, context: Context) -> Asked:
+def _wanted(
+    requested: Requested, prompts: list[Prompt], context: Context, *, is_list: bool
+) -> RequestedAnswer:
+    return RequestedAnswer(
+        prompts=tuple(map(prompt_text, prompts)),
+        is_list=is_list,
+        n=answers_wanted(requested),
+        stream=requested.get("stream", False),
+        details=requested.get("details", context.clients.tgi_compat),
+        return_full_text=requested.get("return_full_text", False),
+        decoder_input_details=requested.get("decoder_input_details", False),
+        top_n_tokens=requested.get("top_n_tokens", 0),
+        seed=requested.get("seed"),
+        tgi_compat=context.clients.tgi_compat,
+        dialect=context.clients.dialect,
+    )
+
+
+def _defaults(requested: Requested, context: Context) -> Requested:
     """Apply LMI's defaults and its `do_sample`.
 
-    The legacy handlers answer greedily unless asked to sample; the async ones leave it to the
+    The legacy handlers answer greedily unless told to sample; the async ones leave it to the
     engine unless `do_sample` is false (djl-serving's handlers at d21927c). Several answers to a
     prompt are wanted to differ, so they are sampled unless the request says otherwise.
     """
-    do_sample = asked.get("do_sample")
+    do_sample = requested.get("do_sample")
     is_greedy = do_sample is False or (
         do_sample is None
-        and context.dialect == "legacy"
-        and "temperature" not in asked
-        and answers_wanted(asked) == 1
+        and context.clients.dialect == "legacy"
+        and "temperature" not in requested
+        and answers_wanted(requested) == 1
     )
     greedy = {"temperature": 0.0} if is_greedy else {}
-    return {"max_tokens": _MAX_TOKENS} | asked | greedy
+    return {"max_tokens": MAX_TOKENS} | requested | greedy
 
 
-def _logprobs(asked: Asked, wanted: FormatAsked, *, is_body: bool) -> int | None:
+def _logprobs(requested: Requested, wanted: RequestedAnswer, *, is_body: bool) -> int | None:
     """Tokens are asked of the engine only where the answer shows them: they cost time."""
     shown = wanted.details or wanted.n > 1 or (is_body and wanted.stream)
-    count = max(asked.get("logprobs") or 0, wanted.top_n_tokens)
+    count = max(requested.get("logprobs") or 0, wanted.top_n_tokens)
     return count if shown or count else None
 
 
-def _adapters(asked: Asked, prompts: int, context: Context) -> tuple[str, ...]:
+def _adapters(requested: Requested, prompts: int, context: Context) -> tuple[str, ...]:
     """Return an adapter for each prompt; empty is the base model."""
-    names: tuple[str, ...] = asked.get("adapter", ())
-    if not names and asked.get("model") in context.adapters:
-        names = (asked["model"],)
+    names: tuple[str, ...] = requested.get("adapter", ())
+    if not names and requested.get("model") in context.adapters:
+        names = (requested["model"],)
     if len(names) <= 1:
         return (names[0] if names else "",) * prompts
     if len(names) != prompts:
@@ -133,7 +142,7 @@ class LmiReply:
     response, `details` LMI's object as JSON. As a body: `response` holds what LMI would write.
     """
 
-    asked: FormatAsked
+    requested: RequestedAnswer
     body: Format | None = None
     outputs: frozenset[str] = frozenset()
     _texts: dict[int, list[str]] = field(default_factory=dict)
@@ -142,8 +151,8 @@ class LmiReply:
 
     def __post_init__(self) -> None:
         """Collect what details need, if they are wanted."""
-        if self.body is None and (self.asked.details or self.asked.n > 1):
-            self._whole = make_format("json", self.asked)
+        if self.body is None and (self.requested.details or self.requested.n > 1):
+            self._whole = make_format("json", self.requested)
 
     @property
     def content_type(self) -> str:
@@ -151,19 +160,17 @@ class LmiReply:
         return self.body.content_type if self.body is not None else ""
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         deltas = [chunk for chunk in chunks if isinstance(chunk, Delta)]
         if self.body is None and "response" in self.outputs:
-            self.body = make_format("", self.asked)
+            self.body = make_format("", self.requested)
         if self.body is not None:
             text = self.body.write(deltas)
             return [{"response": text}] if text or is_last else []
-        if self.asked.stream:
+        if self.requested.stream:
             return [self._chunk(delta) for delta in deltas]
         return self._at_once(deltas, is_last=is_last)
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "inputs")
 
     def _chunk(self, delta: Delta) -> Response:
@@ -171,11 +178,11 @@ class LmiReply:
         texts = self._texts.setdefault(delta.index, [])
         texts.append(delta.text)
         response: Response = {"text_output": delta.text}
-        if len(self.asked.prompts) * self.asked.n > 1:
+        if len(self.requested.prompts) * self.requested.n > 1:
             response["index"] = delta.index
         details = self._whole.write([delta]) if self._whole is not None else ""
         if delta.is_last:
-            response["generated_text"] = self._prefix(delta.index) + "".join(texts)
+            response["generated_text"] = self.requested.prefix(delta.index) + "".join(texts)
         return response | self._optional([delta], details if delta.is_last else "")
 
     def _at_once(self, deltas: list[Delta], *, is_last: bool) -> list[Response]:
@@ -185,16 +192,13 @@ class LmiReply:
         if not is_last:
             return []
         first = sorted(
-            (d for d in self._done if d.index % self.asked.n == 0), key=lambda d: d.index
+            (d for d in self._done if d.index % self.requested.n == 0), key=lambda d: d.index
         )
-        texts = [self._prefix(delta.index) + delta.text for delta in first]
+        texts = [self.requested.prefix(delta.index) + delta.text for delta in first]
         response: Response = {"generated_text": texts}
         if "text_output" in self.outputs:
             response["text_output"] = texts
         return [response | self._optional(first, details)]
-
-    def _prefix(self, index: int) -> str:
-        return self.asked.prompts[index // self.asked.n] if self.asked.return_full_text else ""
 
     def _optional(self, deltas: list[Delta], whole: str) -> Response:
         """Return the outputs a client asks for by name, or all of them with `details`."""
@@ -203,7 +207,7 @@ class LmiReply:
             "num_input_tokens": [delta.num_prompt_tokens for delta in deltas],
             "num_output_tokens": [delta.num_tokens for delta in deltas],
         }
-        wanted = optional if self.asked.details else {}
+        wanted = optional if self.requested.details else {}
         chosen = {n: v for n, v in optional.items() if n in wanted or n in self.outputs}
         if not whole:
             return chosen

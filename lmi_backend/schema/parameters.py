@@ -18,13 +18,13 @@ _LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
 
 _LONGEST: Final = 64
 
-Asked = dict[str, Any]
+Requested = dict[str, Any]
 """Target of `FIELDS` to value."""
 
 
 def read_parameters(
-    named: Mapping[str, Any], *, is_text: bool = False, dropped: list[str] | None = None
-) -> Asked:
+    named: Mapping[str, object], *, is_text: bool = False, dropped: list[str] | None = None
+) -> Requested:
     """Read parameters by their names; two names of one target must agree.
 
     Args:
@@ -34,7 +34,7 @@ def read_parameters(
     Raises:
         RequestError: naming the field that is wrong.
     """
-    asked: Asked = {}
+    requested: Requested = {}
     for name, value in named.items():
         if name in IGNORED or name.startswith("triton_"):
             continue
@@ -43,12 +43,12 @@ def read_parameters(
             continue
         field = FIELDS[name]
         read = values.read_value(field.kind, name, value, is_text=is_text)
-        if asked.setdefault(field.target, read) != read:
+        if requested.setdefault(field.target, read) != read:
             raise RequestError("contradicts another name of the same parameter", field=name)
-    return asked
+    return requested
 
 
-def _pass_over(name: str, value: Any, dropped: list[str] | None) -> None:
+def _pass_over(name: str, value: object, dropped: list[str] | None) -> None:
     accepted = NEUTRAL.get(name, ())
     if str(value) in map(str, accepted):
         return
@@ -92,24 +92,24 @@ def read_json(field: str, text: str) -> dict[str, Any]:
     return value
 
 
-def answers_wanted(asked: Mapping[str, Any]) -> int:
+def answers_wanted(requested: Mapping[str, Any]) -> int:
     """Return how many answers to a prompt are wanted."""
-    wanted: int = asked.get("n") or asked.get("best_of") or 1
+    wanted: int = requested.get("n") or requested.get("best_of") or 1
     return wanted
 
 
-def make_sampling(asked: Mapping[str, Any]) -> Sampling:
-    """Return the Sampling of what was asked; `max_tokens` must be there.
+def make_sampling(requested: Mapping[str, Any]) -> Sampling:
+    """Return the Sampling of what was requested; `max_tokens` must be there.
 
     Raises:
         RequestError: two parameters contradict each other.
     """
-    fields = {name: value for name, value in asked.items() if name not in CONTROLS}
+    fields = {name: value for name, value in requested.items() if name not in CONTROLS}
     if "top_p" in fields and not fields["top_p"]:
         # Several clients write 0 for "not used"; as a share of probability it is the best token.
         fields |= {"top_p": 1.0, "top_k": 1}
     extra = _without_prefix(fields, "extra.")
-    structure = _without_prefix(fields, "structure.") | _response_format(asked)
+    structure = _without_prefix(fields, "structure.") | _response_format(requested)
     if structure:
         if "structured_outputs" in extra or len(structure) > 1:
             problem = "are asked in two ways"
@@ -131,12 +131,12 @@ def _without_prefix(fields: dict[str, Any], prefix: str) -> dict[str, Any]:
     }
 
 
-def _response_format(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _response_format(requested: Mapping[str, Any]) -> dict[str, Any]:
     """Read OpenAI's response_format."""
-    asked_format = asked.get("response_format")
-    if asked_format is None:
+    requested_format = requested.get("response_format")
+    if requested_format is None:
         return {}
-    match asked_format:
+    match requested_format:
         case {"type": "text"}:
             return {}
         case {"type": "json_object"}:
@@ -145,4 +145,4 @@ def _response_format(asked: Mapping[str, Any]) -> dict[str, Any]:
             return {"json": schema}
     accepted = '{"type": "text"}, "json_object", or "json_schema" with json_schema.schema'
     problem = "is not a format"
-    raise RequestError(problem, field="response_format", value=asked_format, accepted=accepted)
+    raise RequestError(problem, field="response_format", value=requested_format, accepted=accepted)

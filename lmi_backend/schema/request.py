@@ -29,7 +29,7 @@ _OWN: Final = frozenset({*_PROMPTS, *RETURNS, "sampling_parameters", "image", "p
 
 
 def read_request(
-    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     """Return what to do and how to answer.
 
@@ -44,16 +44,16 @@ def read_request(
     """
     given = [{name: value for name, value in row.items() if value} for row in rows]
     # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
-    taken = of_tenant(_read(given, parameters, context), parameters, "tenant")
+    parsed = of_tenant(_read(given, parameters, context), parameters, "tenant")
     try:
-        _check_names(taken)
+        _check_names(parsed)
     except RequestError as error:
-        raise taken.reply.failure(error) from error
-    return taken
+        raise parsed.reply.failure(error) from error
+    return parsed
 
 
 def _read(
-    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
@@ -75,12 +75,12 @@ def _read(
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
 
 
-def _check_names(taken: ParsedRequest) -> None:
+def _check_names(parsed: ParsedRequest) -> None:
     """Refuse names that nobody could keep or log, whichever tensor, field or header they came in.
 
     An OpenAI body is read in the worker, and the names in it are checked there.
     """
-    match taken.work:
+    match parsed.work:
         case AdapterChange(body):
             bounds = {"name": NAME_BYTES, "src": PATH_BYTES, "requestType": NAME_BYTES}
             for name, most in bounds.items():
@@ -92,14 +92,14 @@ def _check_names(taken: ParsedRequest) -> None:
 
 
 def _read_lmi(
-    inputs: Mapping[str, list[Any]], parameters: Mapping[str, Any], context: Context
+    inputs: Mapping[str, list[Any]], parameters: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     named = dict(parameters) | scalars(_others(inputs))
     prompts = inputs["inputs"]
     one = prompts[0] if len(prompts) == 1 else prompts
     if context.is_custom:
         return make_body(one, named)
-    if context.is_embedding:
+    if context.clients.is_embedding:
         return read_lmi_embedding(one, context, is_body=False)
     return read_lmi(one, named, context, is_body=False)
 
@@ -108,7 +108,7 @@ def _others(inputs: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     return {name: value for name, value in inputs.items() if name not in _OWN}
 
 
-def _is_trtllm(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
+def _is_trtllm(inputs: Mapping[str, object], parameters: Mapping[str, object]) -> bool:
     names = {*inputs, *parameters}
     return (
         bool(names & TRTLLM_ONLY)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ _PARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(
 _LONGEST: Final = 2048
 
 
-def take_trace(parameters: dict[str, Any]) -> dict[str, str]:
+def take_trace(parameters: dict[str, object]) -> dict[str, str]:
     """Take the headers of a trace out of a request's parameters.
 
     A broken one is dropped, as the standard wants: tracing must not fail a request.

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.schema.parameters import (
-    Asked,
+    Requested,
     answers_wanted,
     make_sampling,
     read_parameters,
     scalars,
 )
-from lmi_backend.schema.prompts import Prompt, read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
-from lmi_backend.schema.vllm import RETURNS, asked_outputs
+from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
+from lmi_backend.schema.vllm import RETURNS, requested_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ _NOT_PARAMETERS: Final = frozenset(
 
 
 def read_trtllm(
-    rows: Sequence[Mapping[str, list[Any]]], named: Mapping[str, Any], context: Context
+    rows: Sequence[Mapping[str, list[Any]]], named: Mapping[str, object], context: Context
 ) -> ParsedRequest:
     """Read a request, whose batch may have several rows.
 
@@ -70,7 +70,7 @@ def read_trtllm(
         if (request.n, request.stream) != (first.n, first.stream):
             problem = "differ between the rows of the batch"
             raise RequestError(problem, field="stream and num_return_sequences")
-    outputs = asked_outputs(rows[0])
+    outputs = requested_outputs(rows[0])
     if "return_stop_reason" in rows[0] and rows[0]["return_stop_reason"][0]:
         outputs |= {"stop_reason"}
     has_ids = "input_ids" in rows[0]
@@ -79,7 +79,7 @@ def read_trtllm(
         requests,
         TrtllmReply(
             n=first.n,
-            prompts=tuple(_prefix(request, asked, first.stream) for request, asked in read),
+            prompts=tuple(_prefix(request, requested, first.stream) for request, requested in read),
             outputs=outputs,
             shows_logprobs=bool(read[0][1].get("return_log_probs")),
             # Callers that tokenise themselves read ids, not text.
@@ -91,25 +91,25 @@ def read_trtllm(
 
 
 def _read_row(
-    row: Mapping[str, list[Any]], named: Mapping[str, Any], context: Context
-) -> tuple[GenerateRequest, Asked]:
+    row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context
+) -> tuple[GenerateRequest, Requested]:
     _refuse_unserved(row)
-    asked = read_parameters(dict(named) | _parameters(row))
-    stream = bool(asked.get("stream", False))
+    requested = read_parameters(dict(named) | _parameters(row))
+    stream = bool(requested.get("stream", False))
     request = GenerateRequest(
         prompt=_prompt(row),
-        sampling=make_sampling(_defaults(asked) | _words(row, asked) | _guide(asked)),
+        sampling=make_sampling(_defaults(requested) | _words(row, requested) | _guide(requested)),
         stream=stream,
-        adapter=_adapter(asked, context),
-        priority=asked.get("priority", 0),
-        n=answers_wanted(asked),
-        logprobs=0 if _needs_tokens(row, asked) else None,
+        adapter=_adapter(requested, context),
+        priority=requested.get("priority", 0),
+        n=answers_wanted(requested),
+        logprobs=0 if _needs_tokens(row, requested) else None,
     )
-    return request, asked
+    return request, requested
 
 
-def _needs_tokens(row: Mapping[str, list[Any]], asked: Asked) -> bool:
-    wants = row.get("return_cumulative_logprob", [False])[0] or asked.get("return_log_probs")
+def _needs_tokens(row: Mapping[str, list[Any]], requested: Requested) -> bool:
+    wants = row.get("return_cumulative_logprob", [False])[0] or requested.get("return_log_probs")
     return bool(wants) or "input_ids" in row
 
 
@@ -128,7 +128,7 @@ def _prompt(row: Mapping[str, list[Any]]) -> Prompt:
     return prompt
 
 
-def _parameters(row: Mapping[str, list[Any]]) -> dict[str, Any]:
+def _parameters(row: Mapping[str, list[Any]]) -> dict[str, object]:
     named = {name: row[name] for name in row.keys() - _NOT_PARAMETERS}
     if named.get("stop") == [False]:
         # The core model's flag; a list of strings is the other clients' stop.
@@ -143,21 +143,25 @@ def _refuse_unserved(row: Mapping[str, list[Any]]) -> None:
             raise RequestError("is not served", field=name)
 
 
-def _defaults(asked: Asked) -> Asked:
+def _defaults(requested: Requested) -> Requested:
     """Apply TensorRT-LLM's: greedy, unless top_k or top_p leave a choice."""
-    is_greedy = asked.get("top_k", 0) in (0, 1) and not asked.get("top_p")
+    is_greedy = requested.get("top_k", 0) in (0, 1) and not requested.get("top_p")
     chosen = {"temperature": 0.0} if is_greedy else {}
-    ends = (asked["end_id"],) if asked.get("end_id", -1) >= 0 else ()
-    return {"max_tokens": _MAX_TOKENS, "temperature": 1.0, "stop_token_ids": ends} | asked | chosen
+    ends = (requested["end_id"],) if requested.get("end_id", -1) >= 0 else ()
+    return (
+        {"max_tokens": _MAX_TOKENS, "temperature": 1.0, "stop_token_ids": ends} | requested | chosen
+    )
 
 
-def _words(row: Mapping[str, list[Any]], asked: Asked) -> Asked:
+def _words(row: Mapping[str, list[Any]], requested: Requested) -> Requested:
     """Read the core model's words of token ids: two rows, ids and where each word ends."""
-    words: Asked = {}
+    words: Requested = {}
     if stops := list(_single_tokens("stop_words_list", row)):
-        words["stop_token_ids"] = (*asked.get("stop_token_ids", ()), *stops)
+        words["stop_token_ids"] = (*requested.get("stop_token_ids", ()), *stops)
     if bad := list(_single_tokens("bad_words_list", row)):
-        words["extra.logit_bias"] = asked.get("extra.logit_bias", {}) | dict.fromkeys(bad, -100.0)
+        words["extra.logit_bias"] = requested.get("extra.logit_bias", {}) | dict.fromkeys(
+            bad, -100.0
+        )
     return words
 
 
@@ -180,36 +184,36 @@ def _single_tokens(name: str, row: Mapping[str, list[Any]]) -> Iterator[int]:
         begin = end
 
 
-def _guide(asked: Asked) -> Asked:
-    kind = asked.get("guide_type", "")
+def _guide(requested: Requested) -> Requested:
+    kind = requested.get("guide_type", "")
     if not kind:
         return {}
     name = _GUIDES.get(kind)
     if name is None:
         field_name = "guided_decoding_guide_type"
         raise RequestError("is no guide", field=field_name, value=kind, accepted=", ".join(_GUIDES))
-    structure = {name: asked.get("guide", "")} if isinstance(name, str) else name
+    structure = {name: requested.get("guide", "")} if isinstance(name, str) else name
     return {"extra.structured_outputs": structure}
 
 
-def _adapter(asked: Asked, context: Context) -> str:
+def _adapter(requested: Requested, context: Context) -> str:
     """Return the adapter: by name, or by its number from 1 in the order they are listed in."""
-    names: tuple[str, ...] = asked.get("adapter", ())
-    number: int = asked.get("lora_number", 0)
+    names: tuple[str, ...] = requested.get("adapter", ())
+    number: int = requested.get("lora_number", 0)
     if names or not number:
         return names[0] if names else ""
     known: list[str] = list(context.adapters)
     if number > len(known):
         shown = (
-            ", ".join(f"{place} {name}" for place, name in enumerate(known, 1)) or "none is loaded"
+            ", ".join(f"{index} {name}" for index, name in enumerate(known, 1)) or "none is loaded"
         )
         raise RequestError("is unknown", field="lora_task_id", value=number, accepted=shown)
     return known[number - 1]
 
 
-def _prefix(request: GenerateRequest, asked: Asked, stream: bool) -> Prompt:
+def _prefix(request: GenerateRequest, requested: Requested, stream: bool) -> Prompt:
     """Return the prompt where it comes back: by default, but never in a stream."""
-    return "" if stream or asked.get("exclude_prompt", False) else request.prompt
+    return "" if stream or requested.get("exclude_prompt", False) else request.prompt
 
 
 @dataclass(kw_only=True)
@@ -225,32 +229,29 @@ class TrtllmReply:
     _texts: dict[int, str] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         return [self._response(chunk) for chunk in chunks if isinstance(chunk, Delta)]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "input_ids" if self.shows_ids else "text_input")
 
     def _response(self, delta: Delta) -> Response:
-        place, sequence = divmod(delta.index, self.n)
+        prompt_index, sequence = divmod(delta.index, self.n)
         response: Response = {}
         if len(self.prompts) * self.n > 1:
-            response |= {"batch_index": place, "sequence_index": sequence}
+            response |= {"batch_index": prompt_index, "sequence_index": sequence}
         if self.shows_ids:
-            prompt = self.prompts[place]
+            prompt = self.prompts[prompt_index]
             ids = [*(prompt if isinstance(prompt, tuple) else ()), *(t.id for t in delta.tokens)]
             response |= {"output_ids": ids, "sequence_length": len(ids)}
         else:
-            response["text_output"] = self._text(delta, place)
+            response["text_output"] = self._text(delta, prompt_index)
         if self.shows_logprobs:
             response["cum_log_probs"] = delta.cumulative_logprob or 0.0
             response["output_log_probs"] = [token.logprob or 0.0 for token in delta.tokens]
         return response | self._optional(delta)
 
-    def _text(self, delta: Delta, place: int) -> str:
-        prompt = self.prompts[place]
-        prefix = prompt if isinstance(prompt, str) else ""
+    def _text(self, delta: Delta, prompt_index: int) -> str:
+        prefix = prompt_text(self.prompts[prompt_index])
         if not self.is_cumulative:
             return prefix + delta.text
         self._texts[delta.index] = self._texts.get(delta.index, prefix) + delta.text

@@ -1,4 +1,4 @@
-"""Readers of parameter values: each takes what JSON may hold and returns what we want."""
+"""Readers of prompts and of parameter values: each takes what JSON may hold."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from lmi_backend.errors import RequestError
 class Value:
     """A kind of value. `read` raises ValueError with the end of the sentence "field value …"."""
 
-    read: Callable[[Any], Any]
+    read: Callable[[object], Any]
     accepted: str
 
 
-def read_value(kind: Value, field: str, value: Any, *, is_text: bool = False) -> Any:
+def read_value(kind: Value, field: str, value: object, *, is_text: bool = False) -> Any:
     """Read a value.
 
     Args:
@@ -57,7 +57,7 @@ _INT64 = 1 << 63
 def integer(minimum: int | None = None, maximum: int = _INT64 - 1) -> Value:
     """Whole numbers, not below a minimum and not above a maximum."""
 
-    def read(value: Any) -> int:
+    def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError("is not a whole number")  # noqa: TRY004  one error for all readers
         if minimum is not None and value < minimum:
@@ -77,7 +77,7 @@ def number(minimum: float, maximum: float | None = None, *, above: bool = False)
     lower = f"above {minimum:g}" if above else f"{minimum:g}"
     upper = " or more" if maximum is None else f" to {maximum:g}"
 
-    def read(value: Any) -> float:
+    def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError("is not a number")  # noqa: TRY004
         if abs(value) > sys.float_info.max:
@@ -91,13 +91,13 @@ def number(minimum: float, maximum: float | None = None, *, above: bool = False)
     return Value(read, f"a number, {lower}{'' if above and maximum is None else upper}")
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("is not true or false")  # noqa: TRY004
     return value
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("is not a string")  # noqa: TRY004
     try:
@@ -107,7 +107,7 @@ def _string(value: Any) -> str:
     return value
 
 
-def _strings(value: Any) -> tuple[str, ...]:
+def _strings(value: object) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("is not a list of strings")
@@ -115,7 +115,7 @@ def _strings(value: Any) -> tuple[str, ...]:
     return tuple(_string(item) for item in items if item)
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _names(value: object) -> tuple[str, ...]:
     """Like strings, but an empty one counts: it names the base model."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list):
@@ -123,7 +123,7 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(_string(item) for item in items)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _object(value: object) -> dict[str, Any]:
     given = _from_text(value) if isinstance(value, str) else value
     if not isinstance(given, dict):
         raise ValueError("is not an object")  # noqa: TRY004
@@ -143,11 +143,11 @@ def sendable(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _object_or_text(value: Any) -> dict[str, Any] | str:
+def _object_or_text(value: object) -> dict[str, Any] | str:
     return sendable(value) if isinstance(value, dict) else _string(value)
 
 
-def _count_or_flag(value: Any) -> int | None:
+def _count_or_flag(value: object) -> int | None:
     """Read OpenAI's logprobs: a number, or for chat a truth value."""
     if isinstance(value, bool):
         return 0 if value else None
@@ -155,20 +155,20 @@ def _count_or_flag(value: Any) -> int | None:
     return count
 
 
-def _integers(value: Any) -> tuple[int, ...]:
+def _integers(value: object) -> tuple[int, ...]:
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
         raise ValueError("is not a list of whole numbers")
     return tuple(integer().read(item) for item in items)
 
 
-def _seed(value: Any) -> int:
+def _seed(value: object) -> int:
     # LMI clients send the seed as a string too.
     seed: int = integer().read(_from_text(value) if isinstance(value, str) else value)
     return seed
 
 
-def _token_weights(value: Any) -> dict[int, float]:
+def _token_weights(value: object) -> dict[int, float]:
     if not isinstance(value, dict):
         raise ValueError("is not an object")  # noqa: TRY004
     token, weight = integer(0), number(-100, 100)
@@ -185,3 +185,40 @@ NAMES = Value(_names, "a string or a list of strings")
 OBJECT = Value(_object, "an object, or JSON text of one")
 OBJECT_OR_TEXT = Value(_object_or_text, "an object or a string")
 COUNT_OR_FLAG = Value(_count_or_flag, "a whole number, 0 or more, or true or false")
+
+Prompt = str | tuple[int, ...]
+"""A text, or token ids."""
+
+_PROMPTS = "a string, a list of strings, token ids, or a list of lists of token ids"
+_MAX_ID = 1 << 31
+
+
+def read_prompts(field: str, value: object) -> tuple[list[Prompt], bool]:
+    """Return the prompts and whether they came as a list.
+
+    Raises:
+        RequestError: there is none, or it is empty or no prompt.
+    """
+    if isinstance(value, list) and value and not all(_is_id(item) for item in value):
+        return [_prompt(field, item) for item in value], True
+    return [_prompt(field, value)], False
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return the text of a prompt; an empty one for token ids."""
+    return prompt if isinstance(prompt, str) else ""
+
+
+def _prompt(field: str, value: object) -> Prompt:
+    if isinstance(value, list | tuple) and value and all(_is_id(item) for item in value):
+        return tuple(value)
+    if not value:
+        raise RequestError("is empty", field=field, accepted="a prompt")
+    if not isinstance(value, str):
+        raise RequestError("is not a prompt", field=field, value=value, accepted=_PROMPTS)
+    text: str = read_value(STRING, field, value)
+    return text
+
+
+def _is_id(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < _MAX_ID

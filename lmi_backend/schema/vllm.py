@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.schema.parameters import (
-    Asked,
+    Requested,
     answers_wanted,
     make_sampling,
     read_json,
     read_parameters,
 )
-from lmi_backend.schema.prompts import read_prompts
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
+from lmi_backend.schema.values import read_prompts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ RETURNS: Final = {
 """Inputs that ask for an output."""
 
 
-def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> ParsedRequest:
+def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, object]) -> ParsedRequest:
     """Read a request.
 
     Args:
@@ -62,49 +62,49 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, Any]) -> Pars
         problem = f"has {len(inputs['text_input'])} prompts"
         raise RequestError(problem, field="text_input", accepted="one prompt")
     (prompt,), _ = read_prompts("text_input", inputs["text_input"][0])
-    asked = read_parameters(named)
+    requested = read_parameters(named)
     if "sampling_parameters" in inputs:
         body = read_json("sampling_parameters", inputs["sampling_parameters"][0])
-        asked |= read_parameters(body, is_text=True)
-    stream = asked.get("stream", False)
-    outputs = asked_outputs(inputs)
-    n = answers_wanted(asked)
-    greedy = {"temperature": 0.0} if asked.get("do_sample") is False else {}
+        requested |= read_parameters(body, is_text=True)
+    stream = requested.get("stream", False)
+    outputs = requested_outputs(inputs)
+    n = answers_wanted(requested)
+    greedy = {"temperature": 0.0} if requested.get("do_sample") is False else {}
     request = GenerateRequest(
         prompt=prompt,
-        sampling=make_sampling(_DEFAULTS | asked | greedy),
+        sampling=make_sampling(_DEFAULTS | requested | greedy),
         stream=stream,
-        adapter=_adapter(asked),
-        priority=asked.get("priority", 0),
+        adapter=_adapter(requested),
+        priority=requested.get("priority", 0),
         n=n,
-        logprobs=_logprobs(asked, outputs),
+        logprobs=_logprobs(requested, outputs),
         images=tuple(_image(text) for text in inputs.get("image", ())),
     )
-    excludes = asked.get("exclude_prompt", stream)
+    excludes = requested.get("exclude_prompt", stream)
     if stream and not excludes:
         problem = "cannot be put before an answer that is streamed"
         name = "exclude_input_in_output"
         raise RequestError(problem, field=name, value=False, accepted="true")
     prefix = "" if excludes or not isinstance(prompt, str) else prompt
-    shows_logprobs = asked.get("logprobs") is not None
+    shows_logprobs = requested.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
-    return ParsedRequest((request,), reply, tenant=asked.get("tenant", ""))
+    return ParsedRequest((request,), reply, tenant=requested.get("tenant", ""))
 
 
-def asked_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
+def requested_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
     """Return the optional outputs whose `return_…` input is true."""
     return frozenset(output for name, output in RETURNS.items() if inputs.get(name, [False])[0])
 
 
-def _adapter(asked: Asked) -> str:
-    names = asked.get("adapter", ())
+def _adapter(requested: Requested) -> str:
+    names = requested.get("adapter", ())
     if len(names) > 1:
         raise RequestError(f"has {len(names)} names", field="adapters", accepted="one name")
     return names[0] if names else ""
 
 
-def _logprobs(asked: Asked, outputs: frozenset[str]) -> int | None:
-    count: int | None = asked.get("logprobs")
+def _logprobs(requested: Requested, outputs: frozenset[str]) -> int | None:
+    count: int | None = requested.get("logprobs")
     if count is None and "cumulative_logprob" in outputs:
         return 0
     return count
@@ -129,7 +129,6 @@ class VllmReply:
     _deltas: dict[int, Delta] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
-        """See `Reply`."""
         for chunk in chunks:
             if isinstance(chunk, Delta):
                 self._deltas[chunk.index] = chunk
@@ -137,7 +136,7 @@ class VllmReply:
             return []
         choices = [self._deltas.get(index, Delta()) for index in range(self.n)]
         response = self._response(choices)
-        # The last words about a choice are said again with each response: "stop", not "None".
+        # Each later response repeats how a choice ended: "stop", not "None".
         self._deltas = {
             index: Delta(
                 finish_reason=delta.finish_reason, num_prompt_tokens=delta.num_prompt_tokens
@@ -147,7 +146,6 @@ class VllmReply:
         return [response]
 
     def failure(self, error: LmiError) -> LmiError:
-        """See `Reply`."""
         return rename_prompt(error, "text_input")
 
     def _response(self, choices: list[Delta]) -> Response:
@@ -170,10 +168,12 @@ class VllmReply:
     def _logprobs(self, tokens: tuple[Token, ...]) -> str:
         if not self.shows_logprobs:
             return "null"
-        return json.dumps([{str(t.id): _place(t) for t in (token, *token.top)} for token in tokens])
+        return json.dumps(
+            [{str(t.id): _logprob(t) for t in (token, *token.top)} for token in tokens]
+        )
 
 
-def _place(token: Token) -> dict[str, Any]:
+def _logprob(token: Token) -> dict[str, object]:
     return {"logprob": token.logprob, "rank": token.rank, "decoded_token": token.text}
 
 

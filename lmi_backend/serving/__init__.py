@@ -1,1 +1,1 @@
-"""Many requests, one pool: admission, states, sending, watching."""
+"""The requests of one model: admission, state, sending, cancellation, stats."""

@@ -1,6 +1,6 @@
 """Decide which request starts next, so that callers take turns where more wait than may run.
 
-An engine serves its queue in the order of arrival, so it is kept short: what has no place waits
+An engine serves its queue in the order of arrival, so that queue is kept short: other requests wait
 here, by tenant, and tenants take turns (deficit round robin, Shreedhar and Varghese 1995). In a
 turn a tenant starts as many answers as its weight says; a request for more answers than that saves
 up several turns. Guarded by the service's lock.
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 _LONGEST_NAME: Final = 64
 # From the end of an answer until the next request reaches the engine takes a few milliseconds, in
-# which a step may begin: so long a queue of its own the engine has.
+# which a step may begin: the engine gets a queue of its own for that long.
 _AHEAD_SECONDS: Final = 0.05
 _AHEAD_SHARE: Final = 1 / 8
 _RATE_SECONDS: Final = 1.0
 
 
 def tenant_key(name: str) -> str:
-    """Return what stands for a tenant: its name, or a digest of a long one."""
+    """Return the key of a tenant: its name, or the digest of a long name."""
     if len(name) <= _LONGEST_NAME:
         return name
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Tenant:
-    """One that has something waiting."""
+    """A tenant that has requests waiting."""
 
     __slots__ = ("credit", "queue", "waiting", "weight")
 
@@ -48,12 +48,12 @@ class _Tenant:
 
 
 class Admission:
-    """Who waits, and how many answers run."""
+    """Which requests wait, and how many answers run."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._weights = {tenant_key(name): weight for name, weight in limits.weights.items()}
-        # In the order of their turns. One that has nothing waiting is forgotten.
+        # In the order of their turns. A tenant that has nothing waiting is forgotten.
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
         self.running = 0
         """Answers that workers have been asked for."""
@@ -63,14 +63,14 @@ class Admission:
         self._num_done, self._since = 0, time.monotonic()
 
     def displaced_by(self, state: RequestState) -> list[RequestState]:
-        """Return the held requests that must end so that another may wait; none if there is room.
+        """Return the held requests that must end so that another may wait, if any must.
 
         Where the queue is full, a tenant with less waiting, by weight, displaces the latest
         requests of the one with the most.
 
         Raises:
-            RequestError: there is never room.
-            UnavailableError: there is none now.
+            RequestError: it asks for more than the capacity.
+            UnavailableError: the queue is full.
         """
         try:
             self._limits.check(self.running + self.waiting, state.width)
@@ -88,7 +88,7 @@ class Admission:
         if most is own or left < (own.waiting + state.width) / own.weight:
             return []
         displaced: list[RequestState] = []
-        missing = self.running + self.waiting + state.width - self._limits.places
+        missing = self.running + self.waiting + state.width - self._limits.capacity
         for _, _, held in reversed(most.queue):
             if missing <= 0:
                 break
@@ -97,7 +97,7 @@ class Admission:
         return displaced
 
     def is_free(self, capacity: int) -> bool:
-        """Tell whether a request starts at once; also where no worker is ready, which is said then.
+        """Tell whether a request starts at once; without a ready worker it does, and is refused.
 
         Args:
             capacity: answers that all workers that are ready generate at once.
@@ -109,16 +109,16 @@ class Admission:
         tenant = self._tenants.get(state.tenant)
         if tenant is None:
             tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
-        bisect.insort(tenant.queue, (state.priority, state.number, state))
+        bisect.insort(tenant.queue, (state.priority, state.id, state))
         state.is_held = True
         tenant.waiting += state.width
         self.waiting += state.width
 
     def next(self, capacity: int) -> RequestState | None:
-        """Return the request that starts now, held no longer; None where no place is free.
+        """Return the request that starts now, held no longer; None where there is no capacity.
 
-        A request for several answers starts when one place is free: waiting for all of them would
-        leave the engine idle.
+        A request for several answers starts when there is capacity for one: waiting for all of
+        them would leave the engine idle.
         """
         if not self._tenants or (capacity and self.running >= self._most(capacity)):
             return None
@@ -139,7 +139,7 @@ class Admission:
             return
         state.is_held = False
         tenant = self._tenants[state.tenant]
-        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.number))]
+        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.id))]
         tenant.waiting -= state.width
         self.waiting -= state.width
         if not tenant.queue:
@@ -159,7 +159,7 @@ class Admission:
             self._num_done, self._since = 0, self._since + seconds
 
     def _most(self, capacity: int) -> int:
-        """Return how many answers the workers are asked for at once: some more than they run."""
+        """Return how many answers the workers are asked for at once: a few more than they run."""
         ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
         return capacity + min(ahead, capacity)
 

@@ -1,8 +1,8 @@
-"""Find the requests nobody waits for: cancelled by the client, or out of time.
+"""Find the requests that nobody waits for: cancelled by the client, or out of time.
 
-Asking Triton whether a request is cancelled costs as much as half a response. So the questions too
-get a share of the machine's cores, spent in turn on all requests: on two cores 260 a second, which
-asks up to 13 requests each 50 ms, 64 of them four times a second.
+To ask Triton whether a request is cancelled costs as much as half a response. So the questions get
+a small share of the machine's cores, and all requests take turns: on two cores there are 260
+questions a second, 13 each 50 ms, which ask 64 requests four times a second.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _SHARE = 0.02
 _QUESTION_SECONDS = 150e-6
 
 
-class CancellationWatch(threading.Thread):
-    """Calls `end` for each of the open states that is over."""
+class CancellationPoller(threading.Thread):
+    """Calls `end` for each open request that is cancelled or out of time."""
 
     def __init__(
         self,
         open_states: Callable[[], list[RequestState]],
         end: Callable[[RequestState, LmiError], None],
     ) -> None:
-        super().__init__(name="lmi-watch", daemon=True)
+        super().__init__(name="lmi-cancel", daemon=True)
         self._open_states, self._end = open_states, end
         self._has_work = threading.Event()
         self._is_stopping = False
@@ -54,22 +54,22 @@ class CancellationWatch(threading.Thread):
         self._has_work.set()
 
     def run(self) -> None:
-        """Look round and round."""
+        """Ask about every open request, again and again, until stopped."""
         while not self._is_stopping:
             self._has_work.wait()
             self._has_work.clear()
             while not self._is_stopping and (states := self._open_states()):
-                self._look_at(states)
+                self._ask_about(states)
 
-    def _look_at(self, states: list[RequestState]) -> None:
+    def _ask_about(self, states: list[RequestState]) -> None:
         """Ask about each once, a few a tick."""
         for few in _chunks(states, self._asked_a_tick):
             began = time.monotonic()
             for state in few:
                 try:
                     self._ask(state, began)
-                except Exception:  # noqa: BLE001  Triton raises its own; the others are watched on
-                    _log.exception("request %d: cannot be looked after", state.number)
+                except Exception:  # noqa: BLE001  Triton raises its own; the others are still asked
+                    _log.exception("request %d: cannot be asked whether it is cancelled", state.id)
             if self._is_stopping:
                 return
             time.sleep(_TICK_SECONDS)

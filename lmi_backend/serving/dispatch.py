@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
 from lmi_backend.serving.admission import Admission
@@ -13,18 +13,74 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.errors import LmiError
+    from lmi_backend.ipc import messages as msg
+    from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.pool.pool import Listener
+    from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
-    from lmi_backend.serving.workers import SendsFrames, Workers
 
 _DISPLACED: Final = (
-    "gave its place to another tenant's request, which found all places taken (job_queue_size); "
+    "made way for another tenant's request, which found the queue full (job_queue_size); "
     "the tenant it is of has the most requests waiting"
 )
 
 
+class Workers(Protocol):
+    """What generates: a `Pool`, or that of another model, through its endpoint."""
+
+    def start(self, listener: Listener) -> Capabilities:
+        """Start; from now on the listener gets the messages of the workers."""
+        ...
+
+    def claim(self, width: int) -> tuple[int, SendsFrames]:
+        """Choose a worker for `width` more answers, until `done`; return its index and itself."""
+        ...
+
+    def capacity(self) -> int:
+        """Return how many answers the workers that are ready generate at once."""
+        ...
+
+    def abort(self, index: int, request_ids: list[int]) -> None:
+        """Tell a worker that nobody waits for some requests."""
+        ...
+
+    def done(self, index: int, width: int) -> None:
+        """Take back `width` answers that have ended."""
+        ...
+
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and if not, why."""
+        ...
+
+    def stats(self) -> list[WorkerStats]:
+        """Return the stats of each worker."""
+        ...
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class SendsFrames(Protocol):
+    """One worker, or another model that stands for its workers."""
+
+    @property
+    def name(self) -> str:
+        """Its name in logs."""
+        ...
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send packed messages. Raises ConnectionLostError."""
+        ...
+
+
 class Dispatch:
-    """The way from a service to its workers.
+    """Sends the requests of a service to its workers.
 
     Its methods are called with the service's lock held, but for those that send to a worker, which
     may take a while.
@@ -59,15 +115,15 @@ class Dispatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End it."""
+        """End the thread."""
         self._released.put(None)
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
         """Take a request in; return the worker it is to be sent to now, or None: then it waits.
 
         Raises:
-            RequestError: it asks for more than there ever is room for.
-            UnavailableError: there is no room, or no worker is ready.
+            RequestError: it asks for more than the capacity.
+            UnavailableError: the queue is full, or no worker is ready.
         """
         displaced = self._admission.displaced_by(state)
         is_free = not may_wait or self._admission.is_free(self._workers.capacity())
@@ -94,14 +150,14 @@ class Dispatch:
     def abort(self, state: RequestState) -> None:
         """Tell the worker, if there is one, that nobody waits; called without the lock."""
         if state.worker is not None:
-            self._workers.abort(state.worker, [state.number])
+            self._workers.abort(state.worker, [state.id])
 
     def withdraw(self, state: RequestState) -> None:
         """Let a request wait no longer, if it did: it is about to end."""
         self._admission.withdraw(state)
 
     def ended(self, state: RequestState) -> None:
-        """Give back a request's places; others start."""
+        """Free the capacity of a request that has ended, so that others start."""
         if state.worker is not None:
             self._workers.done(state.worker, state.width)
             self._admission.ended(state)
@@ -114,7 +170,7 @@ class Dispatch:
         return worker
 
     def _release(self) -> None:
-        """Let requests start that waited, as far as there are places."""
+        """Let requests start that waited, as far as there is capacity."""
         while (state := self._admission.next(self._workers.capacity())) is not None:
             try:
                 self._released.put((state, self._claim(state)))

@@ -33,7 +33,7 @@ class Limits:
     """Tenant to the answers it starts in its turn, where it is not 1."""
 
     @property
-    def places(self) -> int:
+    def capacity(self) -> int:
         """Answers that run or wait at once."""
         return self.running + self.waiting
 
@@ -42,11 +42,11 @@ class Limits:
         """Return the limits of a plan."""
         return cls(
             running=plan.max_requests,
-            waiting=plan.queue_size,
-            seconds=plan.request_timeout,
-            size=plan.max_message_size,
-            structures=plan.structure_bounds,
-            weights=plan.tenant_weights,
+            waiting=plan.limits.queue_size,
+            seconds=plan.limits.request_timeout,
+            size=plan.limits.max_message_size,
+            structures=plan.config.structure_bounds,
+            weights=plan.limits.tenant_weights,
         )
 
     def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:
@@ -68,18 +68,18 @@ class Limits:
             accepted = f"at most {self.size} (option.max_output_size)"
             raise RequestError(f"has {size} bytes", field="the request", accepted=accepted)
 
-    def check(self, taken: int, width: int) -> None:
-        """Refuse `width` more answers where there is no place for them.
+    def check(self, in_use: int, width: int) -> None:
+        """Refuse `width` more answers where they exceed the capacity.
 
         Raises:
-            RequestError: there never is.
-            UnavailableError: there is none now.
+            RequestError: they always would.
+            UnavailableError: they would now.
         """
-        if width > self.places:
+        if width > self.capacity:
             problem = f"asks for {width} answers at once"
-            raise RequestError(problem, field="the request", accepted=f"at most {self.places}")
-        if taken + width > self.places:
+            raise RequestError(problem, field="the request", accepted=f"at most {self.capacity}")
+        if in_use + width > self.capacity:
             raise UnavailableError(
-                f"all places are taken: {self.running} requests run "
+                f"the queue is full: {self.running} requests run "
                 f"(option.max_rolling_batch_size) and {self.waiting} wait (job_queue_size)"
             )

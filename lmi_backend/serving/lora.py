@@ -1,7 +1,7 @@
 """LoRA adapters of a running model: load, unload, list.
 
-The words are those of LMI's management API, whose arguments stand in a body here. The answers are
-its bodies, and so are the errors.
+The names are those of LMI's management API, whose arguments stand in a body here; the answers and
+the errors are its bodies.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import json
 import logging
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.names import PATH_BYTES
 from lmi_backend.printable import listed, printable
@@ -33,8 +33,14 @@ _CONFIG: Final = "adapter_config.json"
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
-Card = dict[str, Any]
-"""What is said about an adapter: name, src, preload, pin."""
+
+class AdapterInfo(TypedDict):
+    """What LMI's API says of an adapter."""
+
+    name: str
+    src: str
+    preload: bool
+    pin: bool
 
 
 class LoraManager:
@@ -51,7 +57,7 @@ class LoraManager:
     ) -> None:
         self.folders: dict[str, str] = dict(folders)
         """Adapter name to folder, now; a new worker starts with them."""
-        self._cards: dict[str, Card] = {
+        self._infos: dict[str, AdapterInfo] = {
             name: {"name": name, "src": folder, "preload": True, "pin": False}
             for name, folder in folders.items()
         }
@@ -59,10 +65,10 @@ class LoraManager:
         self._is_enabled = is_enabled
         self._changing: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
-        """Called when the adapters are others."""
+        """Called after the adapters have changed."""
         self._lock = threading.Lock()
 
-    def handle(self, body: Mapping[str, Any], service: Service, sink: Sink) -> None:
+    def handle(self, body: Mapping[str, object], service: Service, sink: Sink) -> None:
         """Answer a management request through its sink.
 
         Raises:
@@ -71,7 +77,9 @@ class LoraManager:
         kind = body["requestType"]
         if kind not in _REQUESTS:
             shown = ", ".join(_REQUESTS)
-            raise _error(424, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}")
+            raise _error(
+                LMI_ERROR, f"requestType {printable(repr(kind))} is unknown; accepted: {shown}"
+            )
         if not self._is_enabled:
             raise _error(400, "LoRA is not enabled: set option.enable_lora=true")
         if kind == _LIST:
@@ -81,11 +89,11 @@ class LoraManager:
         if not isinstance(name, str) or not name:
             raise _error(400, "name is missing; accepted: the name of an adapter")
         if kind == _SHOW:
-            _answer(sink, self._card(name))
+            _answer(sink, self._info(name))
             return
         self._change(kind, name, body, service, sink)
 
-    def _page(self, body: Mapping[str, Any]) -> Card:
+    def _page(self, body: Mapping[str, Any]) -> dict[str, object]:
         try:
             limit = int(body.get("limit", 100))
             start = int(body.get("next_page_token", 0))
@@ -93,72 +101,76 @@ class LoraManager:
             raise _error(400, "limit and next_page_token are whole numbers") from None
         if limit < 1 or start < 0:
             raise _error(400, "limit is at least 1 and next_page_token at least 0")
-        cards = list(self._cards.values())
-        page: Card = {"adapters": cards[start : start + limit]}
-        if start + limit < len(cards):
+        infos = list(self._infos.values())
+        page: dict[str, object] = {"adapters": infos[start : start + limit]}
+        if start + limit < len(infos):
             page["nextPageToken"] = str(start + limit)
         return page
 
-    def _card(self, name: str) -> Card:
-        if name not in self._cards:
-            known = listed(self._cards)
+    def _info(self, name: str) -> AdapterInfo:
+        if name not in self._infos:
+            known = listed(self._infos)
             raise _error(404, f"adapter {printable(name)} is not registered; known: {known}")
-        return self._cards[name]
+        return self._infos[name]
 
     def _change(
-        self, kind: str, name: str, body: Mapping[str, Any], service: Service, sink: Sink
+        self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
     ) -> None:
         with self._lock:
             if name in self._changing:
                 raise _error(409, f"adapter {name} is being changed")
-            card = self._next_card(kind, name, body)
+            info = self._changed(kind, name, body)
             self._changing.add(name)
 
         def finish(*, is_done: bool) -> None:
             with self._lock:
                 self._changing.discard(name)
                 if is_done:
-                    self._set(name, None if kind == _REMOVE else card)
+                    self._set(name, None if kind == _REMOVE else info)
             if is_done:
                 self.on_change()
 
-        words = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
-        answer = {"status": f"Adapter {name} {words[kind]}"}
-        folder = "" if kind == _REMOVE else card["src"]
+        verbs = {_REGISTER: "registered", _UPDATE: "updated", _REMOVE: "unregistered"}
+        answer = {"status": f"Adapter {name} {verbs[kind]}"}
+        folder = "" if kind == _REMOVE else info["src"]
         waiting = _ChangeSink(sink, answer, finish)
         try:
-            service.adapt(name, folder, waiting, preload=card["preload"], pin=card["pin"])
+            service.adapt(name, folder, waiting, preload=info["preload"], pin=info["pin"])
         except BaseException:
             finish(is_done=False)
             raise
 
-    def _next_card(self, kind: str, name: str, body: Mapping[str, Any]) -> Card:
+    def _changed(self, kind: str, name: str, body: Mapping[str, object]) -> AdapterInfo:
         """Return what the adapter will be; the change must be possible."""
         if kind == _REMOVE:
-            return self._card(name)
+            return self._info(name)
         if kind == _UPDATE:
-            before = self._card(name)
-            card = before | {"preload": True, "pin": _flag(body, "pin", default=before["pin"])}
+            before = self._info(name)
+            info: AdapterInfo = {
+                **before,
+                "preload": True,
+                "pin": _flag(body, "pin", default=before["pin"]),
+            }
             if str(body.get("src", before["src"])) != before["src"]:
-                raise _error(424, f"adapter {name}: src cannot change; unregister it first")
-            if before["pin"] and not card["pin"]:
-                raise _error(424, f"adapter {name}: a pinned adapter stays pinned")
-            return card
-        if name in self._cards:
+                raise _error(LMI_ERROR, f"adapter {name}: src cannot change; unregister it first")
+            if before["pin"] and not info["pin"]:
+                raise _error(LMI_ERROR, f"adapter {name}: a pinned adapter stays pinned")
+            return info
+        if name in self._infos:
             raise _error(409, f"adapter {name} is registered already")
-        if len(self._cards) >= _MOST:
-            raise _error(424, f"{_MOST} adapters are registered: unregister one first")
+        if len(self._infos) >= _MOST:
+            raise _error(LMI_ERROR, f"{_MOST} adapters are registered: unregister one first")
         if "src" not in body:
             raise _error(400, "src is missing; accepted: the adapter's folder")
-        card = {
+        added: AdapterInfo = {
             "name": name,
             "src": str(self._folder(str(body["src"]))),
             "preload": _flag(body, "preload", default=True),
             "pin": _flag(body, "pin", default=False),
         }
-        if card["pin"] and not card["preload"]:
-            raise _error(424, "pin=true needs preload=true")
-        return card
+        if added["pin"] and not added["preload"]:
+            raise _error(LMI_ERROR, "pin=true needs preload=true")
+        return added
 
     def _folder(self, src: str) -> Path:
         """Return where an adapter lies; links are followed first, so none leads out of a root."""
@@ -174,38 +186,36 @@ class LoraManager:
             roots = ", ".join(map(str, self._roots))
             raise _error(400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)")
         if not _is_file(folder / _CONFIG):
-            raise _error(424, f"src {shown}: has no {_CONFIG}")
+            raise _error(LMI_ERROR, f"src {shown}: has no {_CONFIG}")
         return folder
 
-    def _set(self, name: str, card: Card | None) -> None:
-        if card is None:
-            self._cards.pop(name, None)
+    def _set(self, name: str, info: AdapterInfo | None) -> None:
+        if info is None:
+            self._infos.pop(name, None)
             self.folders.pop(name, None)
         else:
-            self._cards[name] = card
-            self.folders[name] = card["src"]
+            self._infos[name] = info
+            self.folders[name] = info["src"]
 
 
 class _ChangeSink:
     """Waits for the engine, then notes the change and answers."""
 
-    def __init__(self, sink: Sink, answer: Card, finish: Callable[..., None]) -> None:
+    def __init__(self, sink: Sink, answer: dict[str, str], finish: Callable[..., None]) -> None:
         self._sink, self._answer, self._finish = sink, answer, finish
         self.request_id = sink.request_id
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """See `Sink`."""
         self._finish(is_done=True)
         _log.info("%s", printable(self._answer["status"]))
         _answer(self._sink, self._answer)
 
     def fail(self, error: LmiError) -> None:
-        """See `Sink`."""
         self._finish(is_done=False)
-        self._sink.fail(_error(424, str(error)) if error.code == "INVALID_ARG" else error)
+        self._sink.fail(_error(LMI_ERROR, str(error)) if error.code == "INVALID_ARG" else error)
 
     def is_cancelled(self) -> bool:
-        """See `Sink`. What has begun is finished, whoever waits for it."""
+        """Return False: a change that has begun is finished, whoever waits for it."""
         return False
 
 
@@ -217,13 +227,13 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _answer(sink: Sink, body: Card) -> None:
+def _answer(sink: Sink, body: Mapping[str, object]) -> None:
     data = json.dumps(body).encode()
     headers = {"content-type": "application/json"}
     sink.send([HttpChunk(data, is_last=True, headers=headers)], is_last=True)
 
 
-def _flag(body: Mapping[str, Any], name: str, *, default: bool) -> bool:
+def _flag(body: Mapping[str, object], name: str, *, default: bool) -> bool:
     value = body.get(name, default)
     # LMI's clients write them into a query string.
     value = {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value

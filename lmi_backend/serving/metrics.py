@@ -1,4 +1,4 @@
-"""Every metric, and its value, from what a service has counted."""
+"""The table of metrics, and the series that Prometheus reads, made from a `StatsSnapshot`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def series_names(name: str) -> list[str]:
 _PARTS: Final = ("bucket", "sum", "count")
 
 
-def figures(model: str, now: StatsSnapshot) -> Series:
+def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
     """Return all series of a model but its histograms'."""
     own: Labels = (("model", model),)
     series: Series = {
@@ -86,7 +86,7 @@ def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     yield "lmi_engine_tokens_drafted_total", stats.tokens_drafted
     yield "lmi_engine_tokens_accepted_total", stats.tokens_accepted
     yield "lmi_worker_ready", worker.is_ready
-    yield "lmi_worker_requests_total", worker.taken
+    yield "lmi_worker_requests_total", worker.assigned
     yield "lmi_worker_deaths_total", worker.deaths
 
 

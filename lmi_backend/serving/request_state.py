@@ -1,4 +1,4 @@
-"""One request on its way: what came from the engine and has not been sent yet."""
+"""The state of one request: what came from the engine and has not been sent yet."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ class RequestState:
     ready queue until a sender finds nothing more to send.
 
     Args:
+        request_id: ours, unlike `sink.request_id`, which is the client's.
         width: answers it will have.
         n: of them, answers to one prompt.
     """
@@ -50,13 +51,13 @@ class RequestState:
         "error",
         "first_at",
         "frame",
+        "id",
         "is_held",
         "is_scheduled",
         "n",
         "num_prompt_tokens",
         "num_sent",
         "num_tokens",
-        "number",
         "priority",
         "sent_at",
         "sink",
@@ -65,8 +66,8 @@ class RequestState:
         "worker",
     )
 
-    def __init__(self, number: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
-        self.number, self.sink, self.deadline = number, sink, deadline
+    def __init__(self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
+        self.id, self.sink, self.deadline = request_id, sink, deadline
         self.width, self.n = width, n
         self.worker: int | None = None
         """Index of the worker that was asked; None while it waits for its turn."""
@@ -108,5 +109,5 @@ class RequestState:
         return chunks, self.error
 
     def drop(self) -> None:
-        """Forget what waits."""
+        """Forget the chunks that wait to be sent."""
         self._pending.clear()

@@ -1,7 +1,7 @@
 """Serve one model: requests in, answers out through their sinks.
 
 A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`),
-and comes back as deltas on a watcher thread of the pool. That thread only stores them and marks
+and comes back as deltas on a reader thread of the pool. That thread only stores them and marks
 the request ready; sender threads do the sending, which waits on Triton. Whatever arrives while a
 request is being sent joins its next response; when many streams run, the worker has already let
 tokens wait for each other (`ipc/flush_policy.py`).
@@ -16,9 +16,10 @@ import math
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import (
+    HTTP_ERROR,
     CancelledError,
     EngineDeadError,
     EngineError,
@@ -30,23 +31,24 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
-from lmi_backend.serving.cancellation import CancellationWatch
+from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.request_state import RequestState, Sink
 from lmi_backend.serving.stats import RequestStats
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.serving.dispatch import Workers
     from lmi_backend.serving.stats import StatsSnapshot
-    from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
-_HTTP_ERROR = 400
 _POLL_SECONDS = 0.02
 # For the errors of those that are cut to be sent.
 _LAST_SECONDS = 5.0
@@ -55,18 +57,18 @@ _AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize
 
 
 class Service:
-    """All of one model."""
+    """The requests of one model, from their start to their end."""
 
     def __init__(self, workers: Workers, limits: Limits, stats: RequestStats | None = None) -> None:
-        self._pool, self._limits = workers, limits
+        self._workers, self._limits = workers, limits
         self._stats = stats or RequestStats()
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
-        self._numbers = itertools.count(1)
+        self._ids = itertools.count(1)
         self._ready: queue.SimpleQueue[RequestState | None] = queue.SimpleQueue()
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error)
-        self._watch = CancellationWatch(self._open_states, self._end_early)
+        self._cancellation = CancellationPoller(self._open_states, self._end_early)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
             for i in range(_SENDERS)
@@ -74,8 +76,8 @@ class Service:
 
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
-        capabilities = self._pool.start(self)
-        for thread in (*self._senders, self._watch):
+        capabilities = self._workers.start(self)
+        for thread in (*self._senders, self._cancellation):
             thread.start()
         self._dispatch.start()
         return capabilities
@@ -96,31 +98,33 @@ class Service:
                 stopping; the sink is not used.
             RequestError: it asks for more than the limits allow.
         """
-        number, deadline = next(self._numbers), self._deadline(seconds)
+        request_id, deadline = next(self._ids), self._deadline(seconds)
         tenant = tenant_key(tenant)
         if isinstance(work, HttpRequest):
-            state = RequestState(number, sink, width=1, n=1, deadline=deadline)
+            state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
             state.tenant = tenant
-            message = msg.SubmitHttp(number, work, tenant)
+            message = msg.SubmitHttp(request_id, work, tenant)
             self._start(state, message, may_wait=work.path not in _AT_ONCE)
             return
         self._limits.check_structures(work)
         n = work[0].n
-        state = RequestState(number, sink, width=len(work) * n, n=n, deadline=deadline)
+        state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
         state.tenant, state.priority = tenant, work[0].priority
-        self._start(state, msg.Submit(number, work, tenant), may_wait=True)
+        self._start(state, msg.Submit(request_id, work, tenant), may_wait=True)
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        number = next(self._numbers)
-        state = RequestState(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, msg.SetAdapter(number, name, folder, preload, pin), may_wait=False)
+        self._change(
+            sink, lambda request_id: msg.SetAdapter(request_id, name, folder, preload, pin)
+        )
 
-    def manage(self, body: dict[str, Any], sink: Sink) -> None:
+    def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
-        number = next(self._numbers)
-        state = RequestState(number, sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, msg.Manage(number, body), may_wait=False)
+        self._change(sink, lambda request_id: msg.Manage(request_id, body))
+
+    def _change(self, sink: Sink, message: Callable[[int], msg.SetAdapter | msg.Manage]) -> None:
+        state = RequestState(next(self._ids), sink, width=1, n=1, deadline=self._deadline())
+        self._start(state, message(state.id), may_wait=False)
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""
@@ -146,10 +150,10 @@ class Service:
         self._limits.check_size(len(state.frame))
         with self._lock:
             worker = self._dispatch.enter(state, may_wait=may_wait)
-            self._states[state.number] = state
+            self._states[state.id] = state
         if worker is not None:
             self._dispatch.send(state, worker)
-        self._watch.wake()
+        self._cancellation.wake()
 
     def drain(self, seconds: float) -> int:
         """Take no more requests, and wait until those that run have ended.
@@ -173,30 +177,30 @@ class Service:
         """Tell whether a request would be taken, and if not, why."""
         if self._is_closing:
             return msg.Health(is_ready=False, trouble="the server is stopping")
-        return self._pool.health()
+        return self._workers.health()
 
     def snapshot(self) -> StatsSnapshot:
-        """Return the figures now."""
+        """Return the stats now."""
         with self._lock:
             waiting = self._dispatch.num_waiting
-            return self._stats.snapshot(len(self._states), self._pool.figures(), waiting)
+            return self._stats.snapshot(len(self._states), self._workers.stats(), waiting)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
         self._is_closing = True
-        self._watch.stop()
-        self._pool.close()
+        self._cancellation.stop()
+        self._workers.close()
         self._dispatch.stop()
         for _ in self._senders:
             self._ready.put(None)
 
     def kill(self) -> None:
-        """End the workers at once, without a word to anybody."""
+        """End the workers at once; clients get no answer."""
         self._is_closing = True
-        self._pool.kill()
+        self._workers.kill()
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
-        """See `Listener`. One lock for all that one engine step brought."""
+        """Take what one engine step, or several, brought, under one lock."""
         answers = [m for m in messages if isinstance(m, msg.Output | msg.HttpOutput | msg.Failure)]
         with self._lock:
             ready = [state for message in answers if (state := self._hear(message))]
@@ -205,7 +209,7 @@ class Service:
             self._ready.put(state)
 
     def _hear(self, message: msg.Output | msg.HttpOutput | msg.Failure) -> RequestState | None:
-        """Take a message; return a state that has something to send and is not yet scheduled."""
+        """Take a message; return the state if it must be scheduled for sending."""
         state = self._states.get(message.id)
         if state is None or state.error is not None:
             # Cancelled or failed meanwhile.
@@ -220,7 +224,7 @@ class Service:
         return state
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
-        """See `Listener`."""
+        """End all requests of a worker with an error."""
         with self._lock:
             for state in self._states.values():
                 if state.worker == index:
@@ -234,7 +238,7 @@ class Service:
         """End a request whose client left or whose time is over."""
         with self._lock:
             # One whose last chunk has come ends with it; without that chunk it never would.
-            if state.number not in self._states or state.is_complete:
+            if state.id not in self._states or state.is_complete:
                 return
             state.drop()
             self._set_error(state, error)
@@ -259,7 +263,7 @@ class Service:
             try:
                 outcome = _send(state.sink, chunks, error, is_complete=is_complete)
             except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
-                _log.exception("request %d: its answer cannot be sent", state.number)
+                _log.exception("request %d: its answer cannot be sent", state.id)
                 self._dispatch.abort(state)
                 outcome = "unsendable"
                 with contextlib.suppress(Exception):
@@ -274,7 +278,7 @@ class Service:
                 if state.has_pending or state.error is not None:
                     self._schedule(state)
                 return
-            del self._states[state.number]
+            del self._states[state.id]
             self._stats.ended(state, outcome)
             self._dispatch.ended(state)
 
@@ -292,4 +296,4 @@ def _send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complet
 def _outcome(last: Chunk) -> str:
     if isinstance(last, Delta):
         return last.finish_reason or ""
-    return "stop" if last.status < _HTTP_ERROR else "error"
+    return "stop" if last.status < HTTP_ERROR else "error"

@@ -1,4 +1,7 @@
-"""Count what a service sends, and say how requests end. Guarded by the service's lock."""
+"""Count what a service sends, and log how requests end. `metrics.py` makes metrics of the counts.
+
+Guarded by the lock of the service.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class StatsSnapshot:
-    """Figures of a service since its start."""
+    """What a service has counted since its start."""
 
     open: int
     waiting: int
@@ -91,7 +94,7 @@ class StatsSnapshot:
 
 
 class RequestStats:
-    """Figures and log of one model's requests.
+    """Counts one model's requests, and logs how they ended.
 
     Args:
         model: its name in the log.
@@ -144,7 +147,7 @@ class RequestStats:
     def snapshot(
         self, num_open: int, workers: list[WorkerStats], num_waiting: int = 0
     ) -> StatsSnapshot:
-        """Return the figures now."""
+        """Return the counts now."""
         return StatsSnapshot(
             open=num_open,
             waiting=num_waiting,
@@ -160,7 +163,7 @@ class RequestStats:
 
     def _line(self, state: RequestState, outcome: str) -> str:
         """Return what a request was, in logfmt; never its text."""
-        said: dict[str, object] = {
+        fields: dict[str, object] = {
             "model": self._model,
             "request_id": state.sink.request_id,
             "outcome": outcome,
@@ -172,11 +175,13 @@ class RequestStats:
             "total_ms": round((state.sent_at - state.began) * 1e3, 1),
         }
         if isinstance(state.error, EngineError):
-            said["error"] = str(state.error)
-        return " ".join(["request", *(f"{name}={_word(value)}" for name, value in said.items())])
+            fields["error"] = str(state.error)
+        return " ".join(
+            ["request", *(f"{name}={_quoted(value)}" for name, value in fields.items())]
+        )
 
 
-def _word(value: object) -> str:
+def _quoted(value: object) -> str:
     """Return a value as one word; a client chooses its request's id freely."""
     text = str(value)
     if _PLAIN.fullmatch(text):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 
@@ -26,7 +26,7 @@ _DECODER_DEFAULTS = MappingProxyType(
         "vocab_size": 32000,
     }
 )
-_NESTED_DEFAULTS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+_NESTED_DEFAULTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
     {
         "llama": _DECODER_DEFAULTS,
         "mistral": {**_DECODER_DEFAULTS, "num_key_value_heads": 8, "intermediate_size": 14336},
@@ -55,14 +55,14 @@ class ConfigFields:
     """The language model's part of one config.json."""
 
     file: Path
-    fields: Mapping[str, Any]
+    fields: Mapping[str, object]
     """The language model's own fields."""
-    outer: Mapping[str, Any]
+    outer: Mapping[str, object]
     """The whole file's, which are the same unless the model is multimodal."""
     prefix: str = ""
     """Where the fields are in the file, for example "text_config."."""
 
-    def get(self, name: str) -> Any:
+    def get(self, name: str) -> object:
         """Return a field, None if it is absent; "a.b" is field b of the object a."""
         first, dot, rest = name.partition(".")
         value = self.fields.get(first)
@@ -72,7 +72,7 @@ class ConfigFields:
             return value
         return value.get(rest) if isinstance(value, Mapping) else None
 
-    def shared(self, name: str) -> Any:
+    def shared(self, name: str) -> object:
         """Return a field that a multimodal config may also keep at its top level."""
         value = self.fields.get(name)
         return self.outer.get(name) if value is None else value
@@ -165,6 +165,6 @@ def read_config(folder: Path) -> ConfigFields | None:
     return ConfigFields(file, fields, whole, prefix)
 
 
-def _language_model(fields: Mapping[str, Any]) -> str:
+def _language_model(fields: Mapping[str, object]) -> str:
     found = (key for key in _LANGUAGE_MODEL if fields.get(key) and isinstance(fields[key], dict))
     return next(found, "")

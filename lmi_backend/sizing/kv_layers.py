@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.sizing.config_fields import ConfigFields
 
-    KeepsCache = Callable[[Any], bool]
+    KeepsCache = Callable[[object], bool]
 
 ATTENTION_FREE = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv"})
 """Model types without a key-value cache."""
@@ -27,7 +27,7 @@ def count_kv_layers(config: ConfigFields, num_layers: int) -> int:
         kinds = config.get(name)
         if isinstance(kinds, list | str) and kinds:
             return sum(map(keeps_cache, kinds[:num_layers]))
-    if pattern := config.get("block_types"):
+    if isinstance(pattern := config.get("block_types"), list) and pattern:
         # RecurrentGemma writes one period of the pattern.
         return sum(_is_attention(pattern[i % len(pattern)]) for i in range(num_layers))
     if isinstance(indices := config.get("attn_layer_indices"), list):
@@ -41,13 +41,13 @@ def count_kv_layers(config: ConfigFields, num_layers: int) -> int:
     return max(num_layers - shared, 1)
 
 
-def _is_attention(kind: Any) -> bool:
+def _is_attention(kind: object) -> bool:
     """Say whether a layer called so has a cache ("full_attention", "hybrid", "mamba", …)."""
     name = str(kind)
     return name == "hybrid" or ("attention" in name and not name.startswith("linear"))
 
 
-def _has_attention(block: Any) -> bool:
+def _has_attention(block: object) -> bool:
     """Say whether a block of a pruned Nemotron still has its attention."""
     attention = block.get("attention") if isinstance(block, dict) else None
     return not (isinstance(attention, dict) and attention.get("no_op"))

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.sizing.weights import DTYPE_BYTES
+from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
 
-GIB = 1 << 30
 GPU_OVERHEAD = GIB
 """Bytes of a GPU's budget for CUDA graphs, NCCL's buffers and what allocation loses.
 
@@ -24,8 +25,6 @@ _ACTIVATION_BYTES = 2
 # Per number of the vocabulary: the gathered logits in 16 bits, then in the sampler their copy and
 # their probabilities as float32. vLLM gathers the whole vocabulary on every device.
 _LOGIT_BYTES = 2 + 4 + 4
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-_BYTES_BY_DTYPE = {"float64": 8.0, "float32": 4.0, "float": 4.0}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,15 +151,6 @@ def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
     return [degree for degree in range(1, limit + 1) if _accepts(facts, degree)]
 
 
-def human_bytes(count: float) -> str:
-    """Return a number of bytes for people, for example "141.1 GiB"."""
-    size, unit = float(count), 0
-    # Rounded as it will be shown: 1023.96 KiB is 1.0 MiB.
-    while round(abs(size), 1) >= 1024 and unit < len(_UNITS) - 1:
-        size, unit = size / 1024, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
-
-
 def _accepts(facts: ModelFacts, degree: int) -> bool:
     if facts.num_heads % degree:
         return False
@@ -196,7 +186,7 @@ def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: flo
     What every device has a copy of (norms, KV projections beyond the KV heads) is counted as if
     it were split: it is some percent at most.
     """
-    matrix = facts.vocab_size * facts.hidden_size * _BYTES_BY_DTYPE.get(facts.dtype, 2.0)
+    matrix = float(facts.vocab_size * facts.hidden_size * DTYPE_BYTES.get(facts.dtype, 2))
     matrices = matrix if facts.ties_embeddings else 2 * matrix
     # Of tiny or oddly stored models the embeddings may seem larger than everything.
     matrix *= min(1.0, facts.weight_bytes / matrices)

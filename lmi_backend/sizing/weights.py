@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from lmi_backend.sizing.parameters import count_parameters
 
@@ -14,16 +14,17 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
 
-_DTYPE_BITS = {
-    "float64": 64,
-    "float32": 32,
-    "float": 32,
-    "float16": 16,
-    "half": 16,
-    "bfloat16": 16,
-    "float8_e4m3fn": 8,
-    "float8_e5m2": 8,
+DTYPE_BYTES: Final = {
+    "float64": 8,
+    "float32": 4,
+    "float": 4,
+    "float16": 2,
+    "half": 2,
+    "bfloat16": 2,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
 }
+"""Bytes of one number, by what config.json calls its type."""
 # What training leaves beside the weights; adapters are loaded on their own.
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
@@ -45,17 +46,17 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     return None
 
 
-def dtype_bytes(config: ConfigFields, dtype: str) -> float:
+def dtype_bytes(config: ConfigFields, dtype: str) -> int:
     """Return the bytes of one number of the config's dtype.
 
     Raises:
         ConfigurationError: no such dtype.
     """
-    if dtype not in _DTYPE_BITS:
-        accepted = ", ".join(_DTYPE_BITS)
+    if dtype not in DTYPE_BYTES:
+        accepted = ", ".join(DTYPE_BYTES)
         name = config.name_of("dtype", "torch_dtype")
         raise config.error(name, dtype, f"is not a dtype; accepted: {accepted}")
-    return _DTYPE_BITS[dtype] / 8
+    return DTYPE_BYTES[dtype]
 
 
 def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:
@@ -70,7 +71,7 @@ def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:
     return round((count.embeddings * plain + count.body * body + count.experts * bits) / 8)
 
 
-def quantization_config(config: ConfigFields) -> Mapping[str, Any]:
+def quantization_config(config: ConfigFields) -> Mapping[str, object]:
     """Return the config's part on quantisation; empty if the weights are not quantised."""
     for name in ("quantization_config", "compression_config"):
         found = config.shared(name)
@@ -81,7 +82,7 @@ def quantization_config(config: ConfigFields) -> Mapping[str, Any]:
     return {}
 
 
-def quantised_bits(quantization: Mapping[str, Any], method: str) -> float:
+def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
     """Return the bits a quantised parameter takes with its scales; 0 if that is not known."""
     if method == "bitsandbytes":
         # One float32 scale for 64 weights, itself quantised to 8 bits by double quantisation.
@@ -99,7 +100,7 @@ def quantised_bits(quantization: Mapping[str, Any], method: str) -> float:
     return _grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
 
 
-def _compressed_tensors_bits(quantization: Mapping[str, Any]) -> float:
+def _compressed_tensors_bits(quantization: Mapping[str, object]) -> float:
     groups = quantization.get("config_groups")
     schemes = groups.values() if isinstance(groups, dict) else []
     weights = [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
@@ -107,14 +108,19 @@ def _compressed_tensors_bits(quantization: Mapping[str, Any]) -> float:
     return max((_grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)
 
 
-def _grouped_bits(scheme: Mapping[str, Any], default_bits: int) -> float:
+def _grouped_bits(scheme: Mapping[str, object], default_bits: int) -> float:
     """Return bits a parameter if a group of them shares a 16-bit scale and a zero point."""
-    names = ("bits", "num_bits", "w_bit", "nbits")
-    bits = next((scheme[n] for n in names if _is_positive(scheme.get(n))), default_bits)
-    group = next((scheme[n] for n in ("group_size", "q_group_size") if n in scheme), None)
-    if not bits or bits >= 8 or not _is_positive(group or 128):
+    bits = _first(scheme, ("bits", "num_bits", "w_bit", "nbits")) or default_bits
+    # -1 means one scale for each channel.
+    group = next((scheme[n] for n in ("group_size", "q_group_size") if n in scheme), None) or 128
+    if not bits or bits >= 8 or not _is_positive(group):
         return float(bits)
-    return float(bits + (16 + bits) / (group or 128))
+    return float(bits + (16 + bits) / group)
+
+
+def _first(scheme: Mapping[str, object], names: tuple[str, ...]) -> float:
+    """Return the first of the fields that is a positive number; 0 if none is."""
+    return next((value for name in names if _is_positive(value := scheme.get(name))), 0)
 
 
 def _total_size(index: Path) -> int:
@@ -136,5 +142,5 @@ def _file_sizes(folder: Path, pattern: str) -> int:
     return sum(path.stat().st_size for path in others or files)
 
 
-def _is_positive(value: object) -> bool:
+def _is_positive(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

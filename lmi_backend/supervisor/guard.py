@@ -1,4 +1,4 @@
-"""Leave nothing behind, also when this process is killed and can do nothing more itself."""
+"""Remove what a server leaves, even if this process is killed and cannot do it itself."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def guarded(traces: Traces) -> Iterator[None]:
 
 
 def _guard(own: int, other: int, traces: Traces) -> None:
-    """Wait until nobody holds the other end any more, which costs nothing; then end everything."""
+    """Wait until nobody holds the other end of the pipe; then end everything."""
     try:
         # Out of reach of a terminal's Ctrl-C and of a signal to the process group.
         os.setsid()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            signal.signal(number, signal.SIG_IGN)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            signal.signal(each, signal.SIG_IGN)
         Path("/proc/self/comm").write_text(NAME, encoding="ascii")
         os.close(other)
         os.read(own, 1)

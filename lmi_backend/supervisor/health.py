@@ -1,4 +1,4 @@
-"""Notice what Triton does not: a stub that died or hangs, and a server that answers nobody.
+"""Detect what Triton does not: a stub that died or hangs, and a server that does not answer.
 
 Triton 24.10 goes on to call a model READY whose stub has died. Its running requests are never
 ended, not even when the model is loaded again: only the server's end does that.
@@ -14,8 +14,8 @@ import psutil
 
 from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
 from lmi_backend.errors import UnavailableError
+from lmi_backend.printable import say
 from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
-from lmi_backend.supervisor.progress import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,13 +29,13 @@ _ANSWER_SECONDS = 2.0
 _LOOKS = 10
 
 
-class HealthWatch(threading.Thread):
-    """Looks at a server each second; `trouble` says what is wrong, once something is.
+class HealthMonitor(threading.Thread):
+    """Checks a server each second; `trouble` says what is wrong, once something is.
 
     Args:
         client: of its HTTP port; it may use the index of models.
         server: its process id.
-        names: the models that are watched, as long as they are loaded.
+        names: the models that are checked, as long as they are loaded.
         base: the folder of their endpoints.
     """
 
@@ -60,14 +60,14 @@ class HealthWatch(threading.Thread):
         return taken
 
     def run(self) -> None:
-        """Look until something is wrong."""
+        """Check the server until something is wrong."""
         while not self.trouble and not self._stopped.wait(_LOOK_SECONDS):
             try:
-                self.trouble = self._look()
-            except Exception as error:  # noqa: BLE001  a server that nobody watches is given up
+                self.trouble = self._check()
+            except Exception as error:  # noqa: BLE001  a server that nobody checks is given up
                 say(f"a look at the server failed: {error!r}")
 
-    def _look(self) -> str:
+    def _check(self) -> str:
         try:
             index = self._client.index()
         except UnavailableError:

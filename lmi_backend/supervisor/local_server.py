@@ -15,13 +15,11 @@ from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
-from lmi_backend.supervisor.processes import words_of
+from lmi_backend.supervisor.processes import argv_of
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_OK = 200
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class LocalServer:
         environment = process.environ()
         # A server that `serve` has started has its key in its environment.
         hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
-        headers = headers_for("model-repository", hidden + words_of(process))
+        headers = headers_for("model-repository", hidden + argv_of(process))
         base = environment.get(RUN_DIR_VARIABLE) or environment.get("TMPDIR")
         endpoints = find_endpoints(pid, Path(base or tempfile.gettempdir()))
         return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
@@ -67,13 +65,12 @@ class LocalServer:
 
     def unload(self) -> bool:
         """Let every model of ours be not ready; return whether the server lets one do so."""
-        path = "/v2/repository/models/{}/unload"
         try:
             names = [name for name, state, _ in self.models() if state == "READY"]
         except UnavailableError:
             return False
-        statuses = [self.client.status(path.format(n), method="POST", body={}) for n in names]
-        return all(status == _OK for status in statuses)
+        unloaded = [self.client.unload(name) for name in names]
+        return all(unloaded)
 
     def _is_alias(self, name: str) -> bool:
         config: dict[str, Any] = self.client.json(f"/v2/models/{name}/config")
@@ -86,7 +83,7 @@ def _is_here(host: str) -> bool:
         asked = {found[4][0] for found in socket.getaddrinfo(host, None)}
     except OSError:
         return False
-    own = {each.address for card in psutil.net_if_addrs().values() for each in card}
+    own = {each.address for interface in psutil.net_if_addrs().values() for each in interface}
     return bool(asked & own)
 
 

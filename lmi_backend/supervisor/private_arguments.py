@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from io import FileIO
 
 SHOWN: Final = "***"
-"""What takes the place of a key in the command line."""
+"""What replaces a key in the command line."""
 
 _TRACE_ME: Final = 0
 _DETACH: Final = 17
@@ -42,8 +43,8 @@ def start_privately(
     """Start a program.
 
     Args:
-        argv: its words, as everybody may read them.
-        private: variable of its environment to the word of `argv` whose place it takes.
+        argv: its arguments, as everybody may read them.
+        private: variable of its environment to the argument of `argv` that it replaces.
         environment: of the program, with these variables.
         before: called in the new process, before it loads the program.
         options: of `subprocess.Popen`.
@@ -52,7 +53,7 @@ def start_privately(
         OSError: it cannot be started like that; nothing runs.
     """
     try:
-        process = subprocess.Popen(  # noqa: S603  the caller's own words
+        process = subprocess.Popen(  # noqa: S603  the caller's own arguments
             argv,
             env=dict(environment),
             preexec_fn=partial(_prepare, before),  # noqa: PLW1509  a few calls of the C library
@@ -95,13 +96,13 @@ def _replace(
         count = _read(memory, stack)
         _require(count == len(argv), "its arguments are not where they are expected")
         variables = stack + (len(argv) + 2) * _WORD.size
-        for name, word in private.items():
+        for name, argument in private.items():
             address = _read(memory, variables + names.index(name) * _WORD.size)
             prefix = f"{name}=".encode()
             memory.seek(address)
             is_there = memory.read(len(prefix)) == prefix
             _require(is_there, "its environment is not where it is expected")
-            memory.seek(stack + (1 + argv.index(word)) * _WORD.size)
+            memory.seek(stack + (1 + argv.index(argument)) * _WORD.size)
             memory.write(_WORD.pack(address + len(prefix)))
 
 
@@ -110,7 +111,7 @@ def _require(is_so: bool, otherwise: str) -> None:
         raise OSError(errno.ENOEXEC, otherwise)
 
 
-def _read(memory: Any, address: int) -> int:
+def _read(memory: FileIO, address: int) -> int:
     memory.seek(address)
     (value,) = _WORD.unpack(memory.read(_WORD.size))
     return int(value)

@@ -1,4 +1,4 @@
-"""Find a server's processes, which come and go while one looks."""
+"""Find the processes of a server; any of them may end at any time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
 
 def stubs_of(server: int) -> dict[str, psutil.Process]:
-    """Return the living stubs of a server by model; their second word is the path of model.py."""
+    """Return the living stubs of a server by model: their second argument names its model.py."""
     try:
         children = psutil.Process(server).children()
     except psutil.Error:
         return {}
-    words = ((child, words_of(child)) for child in children)
-    return {w[1].split("/")[-3]: child for child, w in words if w and w[0].endswith(STUB)}
+    found = ((child, argv_of(child)) for child in children)
+    return {
+        argv[1].split("/")[-3]: child for child, argv in found if argv and argv[0].endswith(STUB)
+    }
 
 
 def has_dead_stub(server: int) -> bool:
@@ -43,16 +45,17 @@ def lives(process: psutil.Process | None) -> bool:
 
 
 def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
-    """Return the processes of this machine that run a program and have a mark in their words.
+    """Return the processes of this machine that run a program and have a mark in their arguments.
 
     Args:
-        programs: ends of a program's name, which is the first word, or python's third.
+        programs: ends of a program's name, which is the first argument, or python's third.
     """
-    with_words = ((process, words_of(process)) for process in psutil.process_iter())
+    with_argv = ((process, argv_of(process)) for process in psutil.process_iter())
     return [
         process
-        for process, words in with_words
-        if any(word.endswith(programs) for word in words[:3]) and any(mark in w for w in words)
+        for process, argv in with_argv
+        if any(argument.endswith(programs) for argument in argv[:3])
+        and any(mark in argument for argument in argv)
     ]
 
 
@@ -68,10 +71,10 @@ def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     return list(found.values())
 
 
-def words_of(process: psutil.Process) -> list[str]:
+def argv_of(process: psutil.Process) -> list[str]:
     """Return a process's command line; nothing if it has ended."""
     try:
-        words: list[str] = process.cmdline()
+        argv: list[str] = process.cmdline()
     except psutil.Error:
         return []
-    return words
+    return argv

@@ -1,4 +1,4 @@
-"""Room for the responses that wait for Triton's HTTP threads.
+"""Widen the buffers of the responses that wait for Triton's HTTP threads.
 
 tritonserver hands each response of `/generate` and `/infer` to the thread of its connection through
 a pair of sockets, and does not look whether it went in (`evthr_defer` of libevhtp, called by
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ADVICE: Final = "sysctl -w net.core.wmem_default=16777216, before tritonserver starts"
 ENOUGH: Final = 1 << 22
 """Bytes that have to fit. A response takes 768 of them while it waits."""
-_ROOM: Final = 1 << 24
+_BYTES: Final = 1 << 24
 _PIDFD_GETFD: Final = 438  # The same on every architecture; Python has no name for it.
 _SO_SNDBUFFORCE: Final = 32
 
@@ -38,9 +38,9 @@ def widen_send_buffers(server: int) -> None:
     """
     for end in socket_pairs(server):
         try:
-            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _ROOM)
+            end.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BYTES)
         except PermissionError:
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ROOM)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BYTES)
         if (size := end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)) < ENOUGH:
             # The second way gives a process without CAP_NET_ADMIN no more than twice that.
             raise PermissionError(errno.EPERM, f"net.core.wmem_max allows only {size} bytes")
@@ -56,10 +56,10 @@ def socket_pairs(process: int) -> Iterator[socket.socket]:
 
 
 def _sockets(process: int) -> Iterator[socket.socket]:
-    numbers = [int(p.name) for p in Path(f"/proc/{process}/fd").iterdir() if _is_socket(p)]
+    descriptors = [int(p.name) for p in Path(f"/proc/{process}/fd").iterdir() if _is_socket(p)]
     handle = os.pidfd_open(process)
     try:
-        for one in filter(None, (_copy(handle, number) for number in numbers)):
+        for one in filter(None, (_copy(handle, descriptor) for descriptor in descriptors)):
             with one:
                 yield one
     finally:
@@ -78,10 +78,10 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def _copy(handle: int, number: int) -> socket.socket | None:
+def _copy(handle: int, descriptor: int) -> socket.socket | None:
     """Return a socket of another process as one of ours; nothing if it was closed meanwhile."""
     libc = ctypes.CDLL(None, use_errno=True)
-    ours = libc.syscall(_PIDFD_GETFD, handle, number, 0)
+    ours = libc.syscall(_PIDFD_GETFD, handle, descriptor, 0)
     if ours >= 0:
         return socket.socket(fileno=ours)
     error = ctypes.get_errno()

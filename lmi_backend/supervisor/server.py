@@ -17,12 +17,12 @@ from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.process import describe_exit
+from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
-from lmi_backend.supervisor.health import HealthWatch
+from lmi_backend.supervisor.health import HealthMonitor
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
 from lmi_backend.supervisor.processes import has_dead_stub
-from lmi_backend.supervisor.progress import say
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
 from lmi_backend.supervisor.traces import kill
@@ -122,16 +122,18 @@ class RunningServer:
             message = "a model's stub died while it was started; the log may say why"
             raise UnavailableError(message)
 
-    def make_room(self) -> None:
+    def widen_buffers(self) -> None:
         """Let responses wait for a slow HTTP thread; call it when the server listens."""
         try:
             widen_send_buffers(self._process.pid)
         except (ProcessLookupError, FileNotFoundError):
-            return  # It has just ended; `watch` says how.
+            return  # It has just ended; `wait_for_trouble` says how.
         except OSError as error:
             say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
 
-    def watch(self, is_over: Callable[[], bool], *, reloads: ModelReloads | None) -> Trouble | None:
+    def wait_for_trouble(
+        self, is_over: Callable[[], bool], *, reloads: ModelReloads | None
+    ) -> Trouble | None:
         """Wait until `is_over`, and return nothing, or until something is wrong; return what.
 
         Args:
@@ -143,7 +145,7 @@ class RunningServer:
         client = TritonHttp(
             setup.ports.url, timeout=_ANSWER_SECONDS, headers=setup.restriction.headers
         )
-        health = HealthWatch(client, self._process.pid, setup.names, setup.traces.run)
+        health = HealthMonitor(client, self._process.pid, setup.names, setup.traces.run)
         health.start()
         ended = threading.Event()
         try:
@@ -162,7 +164,7 @@ class RunningServer:
             health.stop()
         return None
 
-    def _trouble(self, health: HealthWatch) -> Trouble | None:
+    def _trouble(self, health: HealthMonitor) -> Trouble | None:
         if (status := self._process.poll()) is not None:
             return Trouble(f"tritonserver {describe_exit(status)}")
         return Trouble(health.trouble) if health.trouble else None
@@ -174,7 +176,7 @@ class RunningServer:
         """
         draining = Draining(find_endpoints(self._process.pid, self._setup.traces.run), seconds)
         for name in self._setup.names:
-            self.client.status(f"/v2/repository/models/{name}/unload", method="POST", body={})
+            self.client.unload(name)
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
         return draining.cut
@@ -218,9 +220,9 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
             # Its own session: Ctrl-C is ours to handle, the server must not hear it.
             "start_new_session": True,
         }
-        words = (word for word in shown if word not in real)
+        keys = (argument for argument in shown if argument not in real)
         # None, where every API is open.
-        private = dict(zip(KEY_VARIABLES, words, strict=False))
+        private = dict(zip(KEY_VARIABLES, keys, strict=False))
         try:
             return start_privately(shown, private, environment, enforce_umask, **options)
         except OSError as error:

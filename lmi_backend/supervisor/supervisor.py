@@ -6,9 +6,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import UnavailableError
-from lmi_backend.supervisor.backoff import Backoff
-from lmi_backend.supervisor.progress import say
-from lmi_backend.supervisor.reloading import ModelReloads
+from lmi_backend.printable import say
+from lmi_backend.supervisor.reloading import Backoff, ModelReloads
 from lmi_backend.supervisor.server import RunningServer, Trouble
 from lmi_backend.supervisor.triton_http import TritonHttp
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.2
 _PROGRESS_SECONDS: Final = 5.0
-_OK: Final = 200
 
 
 class Supervisor:
@@ -81,11 +79,11 @@ class Supervisor:
         try:
             trouble = self._wait_until_ready(server)
             if trouble is None and not self._stop.is_set():
-                server.make_room()
+                server.widen_buffers()
                 if not self._has_served:
                     self._has_served = True
                     on_ready()
-                trouble = server.watch(self._stop.is_set, reloads=self._reloads)
+                trouble = server.wait_for_trouble(self._stop.is_set, reloads=self._reloads)
                 self._drain(server, trouble)
         finally:
             status = server.stop(gently=trouble is None)
@@ -112,9 +110,9 @@ class Supervisor:
         names, url = self._setup.names, self._setup.ports.url
         left = list(names)
         while left:
-            status = client.status(f"/v2/models/{left[0]}/ready")
-            has_listened = has_listened or status != 0
-            if status == _OK:
+            is_ready = client.is_ready(left[0])
+            has_listened = has_listened or is_ready is not None
+            if is_ready:
                 del left[0]
                 continue
             if self._stop.wait(_POLL_SECONDS):

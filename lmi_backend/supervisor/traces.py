@@ -1,4 +1,4 @@
-"""Everything a server started from here has, found without knowing its process: for its end."""
+"""The processes, shared memory and files of a server, found even after its process has died."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
+from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.supervisor.installation import STUB
 from lmi_backend.supervisor.processes import running, with_children
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 _WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
-_SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108  Triton's own place
 _SECONDS: Final = 5
 
 
@@ -44,7 +44,7 @@ class Traces:
 
     def remove_shared_memory(self) -> None:
         """Remove what a killed stub or server left in /dev/shm."""
-        for region in _SHARED_MEMORY.glob(f"{self.shm_prefix}*"):
+        for region in SHARED_MEMORY.glob(f"{self.shm_prefix}*"):
             region.unlink(missing_ok=True)
 
     def end(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
+_OK: Final = 200
+
+
 class TritonHttp:
-    """Triton's HTTP endpoint at a URL such as http://127.0.0.1:8000.
+    """Triton's HTTP port at a URL such as http://127.0.0.1:8000.
 
     Args:
         url: where it listens.
@@ -66,12 +69,25 @@ class TritonHttp:
             message = f"{self.url}{path}: no answer: {error}"
             raise UnavailableError(message) from error
 
-    def status(self, path: str, *, method: str = "GET", body: Any = None) -> int:
-        """Return the status code of a call, or 0 if nobody answers."""
+    def is_ready(self, model: str) -> bool | None:
+        """Tell whether a model is ready; None if nobody answers."""
+        status = self._status("GET", f"/v2/models/{model}/ready")
+        return None if status is None else status == _OK
+
+    def load(self, model: str) -> bool:
+        """Load a model, which may take long; return whether it is ready."""
+        return self._status("POST", f"/v2/repository/models/{model}/load") == _OK
+
+    def unload(self, model: str) -> bool:
+        """Unload a model, whose requests may still run; return whether the server does it."""
+        return self._status("POST", f"/v2/repository/models/{model}/unload") == _OK
+
+    def _status(self, method: str, path: str) -> int | None:
+        """Return the status of a call, or None if nobody answers."""
         try:
-            return self._answer(method, path, body).status
+            return self._answer(method, path, {} if method == "POST" else None).status
         except (OSError, HTTPException):
-            return 0
+            return None
 
     def generate(self, model: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the answer of `/generate`."""

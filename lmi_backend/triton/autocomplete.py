@@ -20,21 +20,21 @@ def complete(config: Any) -> Any:
 
     What a file says stands; where it contradicts, Triton's own ModelConfig raises.
     """
-    entry = entry_of(config.as_dict())
-    config.set_max_batch_size(entry.max_batch_size)
-    config.set_model_transaction_policy({"decoupled": entry.is_decoupled})
-    for tensor in entry.inputs:
-        config.add_input(_entry(tensor) | {"optional": True})
-    for tensor in entry.outputs:
-        config.add_output(_entry(tensor))
+    variant = variant_of(config.as_dict())
+    config.set_max_batch_size(variant.max_batch_size)
+    config.set_model_transaction_policy({"decoupled": variant.is_decoupled})
+    for tensor in variant.inputs:
+        config.add_input(_field(tensor) | {"optional": True})
+    for tensor in variant.outputs:
+        config.add_output(_field(tensor))
     return config
 
 
-def entry_of(config: dict[str, Any]) -> Variant:
+def variant_of(config: dict[str, Any]) -> Variant:
     """Return which form of a model a ModelConfig is."""
     clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
     return VARIANTS[clients]
 
 
-def _entry(tensor: Tensor) -> dict[str, Any]:
+def _field(tensor: Tensor) -> dict[str, Any]:
     return {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.shape}

@@ -26,12 +26,12 @@ Row = dict[str, list[Any]]
 
 
 class Codec:
-    """Reads requests and makes responses of one entry of a model."""
+    """Reads requests and makes responses of one variant of a model."""
 
-    def __init__(self, entry: Variant) -> None:
-        self._is_batched = entry.max_batch_size > 0
-        self._strings = frozenset(t.name for t in entry.inputs if t.data_type == "TYPE_STRING")
-        self._outputs = {t.name: (_NUMPY[t.data_type], len(t.shape)) for t in entry.outputs}
+    def __init__(self, variant: Variant) -> None:
+        self._is_batched = variant.max_batch_size > 0
+        self._strings = frozenset(t.name for t in variant.inputs if t.data_type == "TYPE_STRING")
+        self._outputs = {t.name: (_NUMPY[t.data_type], len(t.shape)) for t in variant.outputs}
 
     def read_inputs(self, request: Any) -> list[Row]:
         """Return the values of each input that was sent, flat, for each row of the batch.
@@ -54,7 +54,7 @@ class Codec:
         return names if len(names) < len(self._outputs) else frozenset()
 
     def response(self, values: Response) -> Any:
-        """Return a response; outputs this entry does not have are left out."""
+        """Return a response; outputs this variant does not have are left out."""
         return pb_utils.InferenceResponse(
             output_tensors=[
                 self._tensor(name, value) for name, value in values.items() if name in self._outputs

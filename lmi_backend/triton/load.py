@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
-from lmi_backend.engines.registry import refuse_unserved
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.pool.pool import Pool
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import SHARES
@@ -42,7 +42,7 @@ class Loaded(Protocol):
         """Return how its clients' bodies are read now."""
         ...
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         """Answer a management request."""
         ...
 
@@ -63,7 +63,7 @@ class _Model:
     def context(self) -> Context:
         return self.clients
 
-    def change_adapter(self, body: Mapping[str, Any], sink: Sink) -> None:
+    def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
         self.lora_manager.handle(body, self.service, sink)
 
     def close(self) -> None:
@@ -115,9 +115,8 @@ def load_model(
 
 def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
     pool = Pool(plan, name, on_line)
-    lora_manager = LoraManager(
-        plan.adapters, plan.adapter_roots, is_enabled=bool(plan.adapter_roots)
-    )
+    config, roots = plan.config, plan.limits.adapter_roots
+    lora_manager = LoraManager(config.adapters, roots, is_enabled=bool(roots))
     pool.adapters = lora_manager.folders
     service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
@@ -129,15 +128,7 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         plan.max_requests,
         capabilities.max_model_len,
     )
-    context = Context(
-        dialect=plan.dialect,
-        output_formatter=plan.output_formatter,
-        tgi_compat=plan.tgi_compat,
-        adapters=lora_manager.folders.keys(),
-        is_custom=bool(plan.custom_file),
-        is_embedding=plan.is_embedding,
-        normalize=plan.normalize,
-    )
+    context = Context(config.clients, lora_manager.folders.keys(), bool(config.custom_file))
     endpoint = Endpoint(name, service, lora_manager, context)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint)

@@ -1,6 +1,6 @@
-"""Publish the service's figures as Triton metrics.
+"""Publish a service's stats as Triton metrics.
 
-An update costs 77 µs on the server thread that also hands out responses, so figures are gathered
+An update costs 77 µs on the server thread that also hands out responses, so values are gathered
 in the stub, only what changed is published, and histograms less often than the rest. Triton 24.10
 takes no histograms from a model: they are counters by the names that Prometheus gives them.
 """
@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import triton_python_backend_utils as pb_utils
 
-from lmi_backend.serving.metrics import FAMILIES, GAUGE, figures, histograms, series_names
+from lmi_backend.serving.metrics import (
+    FAMILIES,
+    GAUGE,
+    gauges_and_counters,
+    histograms,
+    series_names,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +83,7 @@ class MetricsPublisher:
         while not self._stopped.wait(_SECONDS):
             try:
                 now = self._snapshot()
-                self._publish(figures(self._model, now))
+                self._publish(gauges_and_counters(self._model, now))
                 if rounds % _ROUNDS_A_HISTOGRAM == 0:
                     self._publish(histograms(self._model, now))
             except Exception:  # noqa: BLE001  else all would stand still for good

@@ -17,12 +17,11 @@ from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace, with_trace
 from lmi_backend.triton import logs
-from lmi_backend.triton.autocomplete import complete, entry_of
+from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
-from lmi_backend.triton.exposure import close_shared_memory, warn_of_exposures
-from lmi_backend.triton.guard import ServerGuard
 from lmi_backend.triton.load import load_model
 from lmi_backend.triton.metrics import MetricsPublisher
+from lmi_backend.triton.server_process import OrphanGuard, close_shared_memory, warn_of_exposures
 from lmi_backend.triton.sink import TritonSink
 
 _log = logging.getLogger(__name__)
@@ -31,7 +30,7 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
-    """One model: its workers, and the road from a Triton request to them and back."""
+    """One model: its workers, and the way of a Triton request to them and back."""
 
     @staticmethod
     def auto_complete_config(auto_complete_model_config: Any) -> Any:
@@ -42,8 +41,8 @@ class TritonPythonModel:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
         close_shared_memory()
-        self._entry = entry_of(json.loads(args["model_config"]))
-        self._codec = Codec(self._entry)
+        self._variant = variant_of(json.loads(args["model_config"]))
+        self._codec = Codec(self._variant)
         self._dropped = DroppedParameters()
         try:
             self._loaded = load_model(args, on_line=logs.log_worker_line, on_secrets=logs.keep_out)
@@ -56,7 +55,7 @@ class TritonPythonModel:
         warn_of_exposures(args["model_name"])
         self._metrics = MetricsPublisher(args["model_name"], self._loaded.service.snapshot)
         self._metrics.start()
-        ServerGuard(self._loaded.service.kill).start()
+        OrphanGuard(self._loaded.service.kill).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests; answers follow from other threads."""
@@ -71,9 +70,9 @@ class TritonPythonModel:
             rows = self._codec.read_inputs(request)
             parameters = json.loads(request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
-            taken = read_request(rows, parameters, self._loaded.context())
-            taken.reply.outputs |= self._codec.requested_outputs(request)
-            self._start(request, sender, taken, trace)
+            parsed = read_request(rows, parameters, self._loaded.context())
+            parsed.reply.outputs |= self._codec.requested_outputs(request)
+            self._start(request, sender, parsed, trace)
         except LmiError as error:
             self._loaded.service.refused(error)
             _refuse(sender, error)
@@ -82,11 +81,13 @@ class TritonPythonModel:
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 
     def _start(
-        self, request: Any, sender: Any, taken: ParsedRequest, trace: dict[str, str]
+        self, request: Any, sender: Any, parsed: ParsedRequest, trace: dict[str, str]
     ) -> None:
-        sink = TritonSink(request, taken.reply, self._codec, is_decoupled=self._entry.is_decoupled)
+        sink = TritonSink(
+            request, parsed.reply, self._codec, is_decoupled=self._variant.is_decoupled
+        )
         try:
-            match taken.work:
+            match parsed.work:
                 case AdapterChange(body):
                     self._loaded.change_adapter(body, sink)
                 case Cancel():
@@ -96,12 +97,12 @@ class TritonPythonModel:
                     # In microseconds; 0 for none.
                     seconds = request.timeout() / 1e6 or math.inf
                     self._loaded.service.submit(
-                        with_trace(work, trace), sink, seconds, taken.tenant
+                        with_trace(work, trace), sink, seconds, parsed.tenant
                     )
         except LmiError as error:
             self._loaded.service.refused(error)
             sink.fail(error)
-        self._dropped.note(taken.dropped)
+        self._dropped.note(parsed.dropped)
 
     def is_ready(self) -> bool:
         """Tell whether a worker takes requests. Triton asks from 26.03 on."""

@@ -1,4 +1,4 @@
-"""The end of the road: one request's response sender."""
+"""Send the answer of one request through Triton's response sender."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonSink:
-    """See `Sink`. The final flag travels with the last response, which saves a message."""
+    """Sends one answer to Triton. The final flag travels with the last response, not alone."""
 
     __slots__ = (
         "_asking",
@@ -45,11 +45,9 @@ class TritonSink:
 
     @property
     def request_id(self) -> str:
-        """See `Sink`."""
         return str(self._request.request_id())
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """See `Sink`."""
         if not self._is_decoupled:
             chunks = self._hold(chunks)
             if not is_last:
@@ -83,11 +81,11 @@ class TritonSink:
         return [self._codec.response(values) for values in responses]
 
     def fail(self, error: LmiError) -> None:
-        """See `Sink`. Triton does not end a stream at an error: the flag does."""
+        """End the answer with an error. Triton does not end a stream at an error: the flag does."""
         self._send_final(error_response(self._reply.failure(error)))
 
     def is_cancelled(self) -> bool:
-        """See `Sink`. The request is asked: the sender's answer costs twice as much."""
+        """Ask the request whether the client has gone; asking its sender costs twice as much."""
         with self._asking:
             return not self._is_ended and bool(self._request.is_cancelled())
 

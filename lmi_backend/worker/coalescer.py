@@ -1,4 +1,4 @@
-"""What a worker says, and when: all that is due in one turn of its loop travels in one frame."""
+"""What a worker sends to its stub, and when: one frame for each turn of its event loop."""
 
 from __future__ import annotations
 
@@ -19,47 +19,49 @@ if TYPE_CHECKING:
 
 
 class _Request:
-    """What has come for one request and is not said yet, by answer."""
+    """What was generated for one request and not sent yet."""
 
-    __slots__ = ("givers", "has_begun", "held")
+    __slots__ = ("deferred", "has_begun", "unsent")
 
     def __init__(self) -> None:
-        self.held: dict[int, Chunk] = {}
-        self.givers: set[Callable[[], None]] = set()
-        """Where more is held; whom to ask for it."""
+        self.unsent: dict[int, Chunk] = {}
+        """A chunk of each answer, by its index."""
+        self.deferred: set[Callable[[], None]] = set()
+        """Functions that hand over the tokens which the engine still has."""
         self.has_begun = False
 
     def collect(self) -> None:
-        """Hold what others hold."""
-        givers, self.givers = self.givers, set()
-        for give in givers:
-            give()
+        """Have the deferred tokens handed over."""
+        deferred, self.deferred = self.deferred, set()
+        for flush in deferred:
+            flush()
 
 
-class _Sink:
-    """Takes the deltas of one prompt of a request. See `engines.protocol.Taker`."""
+class PromptSink:
+    """Takes the deltas of one prompt of a request."""
 
-    __slots__ = ("_coalescer", "_first", "_number", "may_wait")
+    __slots__ = ("_coalescer", "_first_index", "_request_id", "defer")
 
-    def __init__(self, coalescer: Coalescer, number: int, first: int) -> None:
-        self._coalescer, self._number, self._first = coalescer, number, first
-        self.may_wait = partial(coalescer.may_wait, number)
+    def __init__(self, coalescer: Coalescer, request_id: int, first_index: int) -> None:
+        self._coalescer, self._request_id = coalescer, request_id
+        self._first_index = first_index
+        self.defer = partial(coalescer.defer, request_id)
 
     def take(self, delta: Delta) -> None:
-        delta.index += self._first
-        self._coalescer.add(self._number, delta)
+        delta.index += self._first_index
+        self._coalescer.add(self._request_id, delta)
 
 
 class Coalescer:
-    """Collects messages and the chunks of answers.
+    """Collects messages to the stub, and the chunks of answers.
 
-    The first chunk of a request and the last of each answer go at once. Others wait for those
-    after them as long as the pace says, and for the chunks of all other requests: they leave
-    together.
+    The first chunk of a request and the last one of each answer are sent at once. The flush policy
+    says how long others are held; then those of all requests are sent together.
 
     Args:
         write: gets each frame.
-        is_follower: whether to keep the answers; what a group of ranks generates is said by one.
+        is_follower: whether to drop the answers. All ranks of a group generate them; the leader
+            sends them.
     """
 
     def __init__(self, write: Callable[[bytes], None], *, is_follower: bool = False) -> None:
@@ -67,75 +69,79 @@ class Coalescer:
         self._flush_policy = FlushPolicy()
         self._interval = 0.0
         self._requests: dict[int, _Request] = {}
-        self._due: list[msg.FromWorker] = []
+        self._outgoing: list[msg.FromWorker] = []
         # Not 0: that may be a moment ago, on the clock of a machine that has just started.
         self._ticked_at = -math.inf
         self._is_ticking = False
 
-    def set_pace(self, pace: FlushPolicy) -> None:
-        """Let chunks wait so long from now on; before, none waits."""
-        self._flush_policy = pace
+    def set_flush_policy(self, policy: FlushPolicy) -> None:
+        """Hold chunks as a policy says from now on; until then none is held."""
+        self._flush_policy = policy
 
-    def open(self, number: int) -> None:
+    def open(self, request_id: int) -> None:
         """Expect chunks of a request."""
-        self._requests[number] = _Request()
+        self._requests[request_id] = _Request()
         self._interval = self._flush_policy.interval(len(self._requests))
 
-    def close(self, number: int) -> None:
-        """Forget a request, and what is held of it."""
-        self._requests.pop(number, None)
+    def close(self, request_id: int) -> None:
+        """Forget a request, and what was not sent of it."""
+        self._requests.pop(request_id, None)
         self._interval = self._flush_policy.interval(len(self._requests))
 
-    def sink(self, number: int, first: int) -> _Sink:
-        """Return what takes the deltas of one prompt, whose answers count from `first`."""
-        return _Sink(self, number, first)
+    def sink(self, request_id: int, first_index: int) -> PromptSink:
+        """Return the sink of one prompt; its answers are numbered from `first_index`."""
+        return PromptSink(self, request_id, first_index)
 
-    def may_wait(self, number: int, give: Callable[[], None]) -> bool:
-        """Tell whether tokens may stay where they are; if so, `give` adds them when it is time."""
-        request = self._requests.get(number)
+    def defer(self, request_id: int, flush: Callable[[], None]) -> bool:
+        """Tell whether an engine may keep the new tokens of a request. See `Sink.defer`."""
+        request = self._requests.get(request_id)
         if request is None or not request.has_begun or not self._interval:
             return False
-        request.givers.add(give)
+        request.deferred.add(flush)
         if not self._is_ticking:
             self._tick_soon()
         return True
 
-    def add(self, number: int, chunk: Chunk) -> None:
-        """Take a chunk of an answer, to say now or later; if the request was closed, never."""
-        request = self._requests.get(number)
+    def add(self, request_id: int, chunk: Chunk) -> None:
+        """Send a chunk of an answer, now or later; drop it if the request was closed."""
+        request = self._requests.get(request_id)
         if request is None:
             return
-        held = request.held.get(chunk.index)
-        if held is None:
-            held = request.held[chunk.index] = chunk
+        unsent = request.unsent.get(chunk.index)
+        if unsent is None:
+            unsent = request.unsent[chunk.index] = chunk
         else:
-            held.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
-        if chunk.is_last or not request.has_begun or (not self._interval and self._is_enough(held)):
+            unsent.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+        if (
+            chunk.is_last
+            or not request.has_begun
+            or (not self._interval and self._has_min_tokens(unsent))
+        ):
             request.has_begun = True
-            self._release(number, request)
+            self._send_chunks(request_id, request)
         elif self._interval and not self._is_ticking:
             self._tick_soon()
 
     def fail(self, failure: msg.Failure) -> None:
-        """Say that a request ended without an answer, after what there is of it."""
+        """Send what there is of a request, and that it ended without an answer."""
         if (request := self._requests.get(failure.id)) is not None:
             request.collect()
-            self._release(failure.id, request)
+            self._send_chunks(failure.id, request)
             self.close(failure.id)
         if not self._is_follower:
             self.send(failure)
 
     def send(self, message: msg.FromWorker) -> None:
-        """Say something in this turn of the loop."""
-        if not self._due:
+        """Send a message at the end of this turn of the event loop."""
+        if not self._outgoing:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._due.append(message)
+        self._outgoing.append(message)
 
     def flush(self) -> None:
-        """Write what is due."""
-        if self._due:
-            self._write(encode(self._due))
-            self._due.clear()
+        """Write all messages that were sent in this turn, in one frame."""
+        if self._outgoing:
+            self._write(encode(self._outgoing))
+            self._outgoing.clear()
 
     def _tick_soon(self) -> None:
         self._is_ticking = True
@@ -143,21 +149,24 @@ class Coalescer:
 
     def _tick(self) -> None:
         self._ticked_at = asyncio.get_running_loop().time()
-        for number, request in self._requests.items():
-            if request.givers:
+        for request_id, request in self._requests.items():
+            if request.deferred:
                 request.collect()
-            if any(map(self._is_enough, request.held.values())):
-                self._release(number, request)
+            if any(map(self._has_min_tokens, request.unsent.values())):
+                self._send_chunks(request_id, request)
         # Not before: what is collected must not start a tick of its own.
         self._is_ticking = False
 
-    def _is_enough(self, chunk: Chunk) -> bool:
-        """Tell whether a chunk has its tokens; of some it is not known how many they have."""
+    def _has_min_tokens(self, chunk: Chunk) -> bool:
+        """Tell whether a chunk has as many tokens as the policy wants.
+
+        A chunk that counts no tokens always has: some do not know how many they hold.
+        """
         return not 0 < chunk.num_tokens < self._flush_policy.min_tokens
 
-    def _release(self, number: int, request: _Request) -> None:
+    def _send_chunks(self, request_id: int, request: _Request) -> None:
         if not self._is_follower:
-            for chunk in request.held.values():
+            for chunk in request.unsent.values():
                 kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
-                self.send(kind(number, chunk))  # type: ignore[arg-type]
-        request.held.clear()
+                self.send(kind(request_id, chunk))  # type: ignore[arg-type]
+        request.unsent.clear()

@@ -1,4 +1,4 @@
-"""The worker's end of the conversation: requests in, deltas out."""
+"""The worker's end of its socket: requests in, chunks of answers out."""
 
 from __future__ import annotations
 
@@ -7,16 +7,12 @@ import gc
 import logging
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from functools import partial
+from typing import TYPE_CHECKING
 
-from lmi_backend.engines.registry import (
-    CUSTOM,
-    adapts,
-    calls,
-    create_engine,
-    create_follower,
-    generate,
-)
+from lmi_backend.engines.protocol import TemplateEngine
+from lmi_backend.engines.registry import create_engine, create_follower
+from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
     ConfigurationError,
     ConnectionLostError,
@@ -30,14 +26,12 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.hang import HangDetector
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
-
-    from lmi_backend.engines.protocol import Engine, LoraEngine, Rank, TemplateEngine
-    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.engines.protocol import Engine, Rank
 
 _log = logging.getLogger(__name__)
 
@@ -46,19 +40,23 @@ _READ_BYTES = 1 << 18
 _FRAME_LIMIT = (1 << 32) - 1
 _STATS_SECONDS = 0.05
 
+_Work = msg.Submit | msg.SubmitHttp | msg.SetAdapter
+
 
 class Conversation:
-    """Serves one connection with one engine."""
+    """Serves one connection with one engine, or with one rank of it."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int = 0
     ) -> None:
         self._reader, self._writer, self._rank = reader, writer, rank
         self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
-        self._own: Rank | None = None
+        self._local: Rank | None = None
+        """What runs in this process."""
         self._engine: Engine | None = None
+        """The same, where it takes requests."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
-        self._beats: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._coalescer = Coalescer(writer.write, is_follower=rank > 0)
         self._stopping = asyncio.Event()
         self._status = 0
@@ -82,15 +80,15 @@ class Conversation:
 
     async def close(self) -> None:
         """Free the engine and the socket."""
-        if self._own is not None:
-            await self._own.close()
+        if self._local is not None:
+            await self._local.close()
         self._writer.close()
 
     async def _receive(self) -> None:
         try:
             while True:
                 for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
-                    self._hear(message)
+                    self._handle(message)
         except ConnectionLostError:
             _log.info("the stub is gone; stopping")
             self.stop()
@@ -98,13 +96,13 @@ class Conversation:
             _log.exception("the stub cannot be understood; stopping")
             self.stop(1)
         finally:
-            if self._beats is not None:
-                self._beats.cancel()
+            if self._heartbeats is not None:
+                self._heartbeats.cancel()
 
-    def _hear(self, message: msg.ToWorker) -> None:
+    def _handle(self, message: msg.ToWorker) -> None:
         match message:
             case msg.Start():
-                self._beats = asyncio.create_task(self._start(message))
+                self._heartbeats = asyncio.create_task(self._start(message))
             case msg.Submit() | msg.SubmitHttp() | msg.SetAdapter():
                 task = asyncio.create_task(self._answer(message))
                 self._coalescer.open(message.id)
@@ -115,14 +113,14 @@ class Conversation:
                 self.stop()
 
     async def _start(self, start: msg.Start) -> None:
-        """Load the engine, say so, then beat."""
-        self._coalescer.set_pace(start.pace)
+        """Load the engine, report that it is ready, then send heartbeats."""
+        self._coalescer.set_flush_policy(start.flush_policy)
         try:
             if self._rank and start.engine != CUSTOM:
-                self._own = create_follower(start.engine, start.config)
+                self._local = create_follower(start.engine, start.config)
             else:
-                self._own = self._engine = _make_engine(start)
-            capabilities = await self._own.start()
+                self._local = self._engine = _make_engine(start)
+            capabilities = await self._local.start()
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:
@@ -136,97 +134,85 @@ class Conversation:
             gc.collect()
             gc.freeze()
             self._coalescer.send(msg.Ready(capabilities))
-            await self._beat(self._own, HangDetector(start.hang_seconds))
+            await self._send_heartbeats(self._local, HangDetector(start.hang_seconds))
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._coalescer.send(msg.StartFailed(message, option))
         self.stop(1)
 
-    async def _beat(self, engine: Rank, watch: HangDetector) -> None:
-        """Say that the loop turns each second, and what changed at most every 50 ms."""
-        said, quiet = EngineStats(), 0.0
+    async def _send_heartbeats(self, engine: Rank, hang_detector: HangDetector) -> None:
+        """Send the engine's stats once a second, and when they change, at most every 50 ms."""
+        sent, silence = EngineStats(), 0.0
         while True:
             stats = engine.stats()
-            if stats != said or quiet >= msg.HEARTBEAT_SECONDS:
+            if stats != sent or silence >= msg.HEARTBEAT_SECONDS:
                 self._coalescer.send(msg.Heartbeat(stats))
-                said, quiet = stats, 0.0
+                sent, silence = stats, 0.0
                 try:
-                    watch.check(stats, time.monotonic())
+                    hang_detector.check(stats, time.monotonic())
                     await engine.check_health()
                 except EngineDeadError as error:
                     _log.error("%s", error)
                     self._die(str(error))
             await asyncio.sleep(_STATS_SECONDS)
-            quiet += _STATS_SECONDS
+            silence += _STATS_SECONDS
 
     def _abort(self, abort: msg.Abort) -> None:
-        for number in abort.ids:
-            task = self._tasks.pop(number, None)
+        for request_id in abort.ids:
+            task = self._tasks.pop(request_id, None)
             if task is not None:
                 task.cancel()
             # A task that never ran does not do it.
-            self._coalescer.close(number)
+            self._coalescer.close(request_id)
 
-    async def _answer(self, message: msg.Submit | msg.SubmitHttp | msg.SetAdapter) -> None:
+    async def _answer(self, message: _Work) -> None:
         """Answer one request; whatever goes wrong ends this one only."""
-        number = message.id
+        request_id = message.id
         if self._engine is None:
-            self._fail(number, "engine", "the engine is not started")
+            self._fail(request_id, "engine", "the engine is not started")
             return
         try:
             await self._work(message, self._engine)
         except LmiError as error:
-            self._coalescer.fail(failure_of(number, error))
+            self._coalescer.fail(failure_of(request_id, error))
             if isinstance(error, EngineDeadError):
                 self._die(str(error))
         except Exception as error:  # noqa: BLE001  one request must not end the others
-            _log.exception("request %s failed", number)
-            self._fail(number, "engine", f"{type(error).__name__}: {error}")
+            _log.exception("request %s failed", request_id)
+            self._fail(request_id, "engine", f"{type(error).__name__}: {error}")
         finally:
-            self._tasks.pop(number, None)
-            self._coalescer.close(number)
+            self._tasks.pop(request_id, None)
+            self._coalescer.close(request_id)
 
-    async def _work(
-        self, message: msg.Submit | msg.SubmitHttp | msg.SetAdapter, engine: Engine
-    ) -> None:
+    async def _work(self, message: _Work, engine: Engine) -> None:
         match message:
-            case msg.Submit(requests=(request,)):
-                await self._generate(engine, message.id, request, 0)
             case msg.Submit():
-                await _all(
-                    self._generate(engine, message.id, request, place * request.n)
-                    for place, request in enumerate(message.requests)
-                )
+                make_sink = partial(self._coalescer.sink, message.id)
+                await generate_all(engine, message.requests, make_sink)
             case msg.SubmitHttp():
-                async with aclosing(calls(engine).call(message.call)) as chunks:
+                async with aclosing(engine.respond(message.request)) as chunks:
                     async for chunk in chunks:
                         self._coalescer.add(message.id, chunk)
             case msg.SetAdapter():
-                await _adapt(message, adapts(engine))
+                await _set_adapter(message, engine)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))
 
-    async def _generate(
-        self, engine: Engine, number: int, request: GenerateRequest, first: int
-    ) -> None:
-        """Say the deltas of one prompt, whose answers count from `first`."""
-        await generate(engine, request, self._coalescer.sink(number, first))
-
     def _die(self, why: str) -> None:
-        """End after the other requests had their turn to hear it from the engine."""
+        """End soon; the engine tells the other requests first."""
         self._death = why
         asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
 
     def _fail_open_requests(self) -> None:
-        for number, task in list(self._tasks.items()):
+        for request_id, task in list(self._tasks.items()):
             if self._status:
-                self._fail(number, "dead", self._death)
+                self._fail(request_id, "dead", self._death)
             else:
-                self._fail(number, "stopping", "the server is stopping")
+                self._fail(request_id, "stopping", "the server is stopping")
             task.cancel()
         self._tasks.clear()
 
-    def _fail(self, number: int, kind: msg.FailureKind, text: str) -> None:
-        self._coalescer.fail(msg.Failure(number, kind, text))
+    def _fail(self, request_id: int, kind: msg.FailureKind, text: str) -> None:
+        self._coalescer.fail(msg.Failure(request_id, kind, text))
 
     async def _drain(self) -> None:
         """Let the last messages reach the stub, if it still reads."""
@@ -234,21 +220,10 @@ class Conversation:
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:
-            _log.info("the stub did not hear the end: %s", draining.exception())
+            _log.info("the last messages did not reach the stub: %s", draining.exception())
 
 
-async def _all(prompts: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run side by side; the first that fails ends the others."""
-    tasks = [asyncio.ensure_future(prompt) for prompt in prompts]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _adapt(message: msg.SetAdapter, engine: LoraEngine) -> None:
+async def _set_adapter(message: msg.SetAdapter, engine: Engine) -> None:
     if message.folder:
         await engine.load_adapter(
             message.name, message.folder, preload=message.preload, pin=message.pin
@@ -260,11 +235,10 @@ async def _adapt(message: msg.SetAdapter, engine: LoraEngine) -> None:
 def _make_engine(start: msg.Start) -> Engine:
     """Build the engine, and the user's code around it."""
     inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
-    if hasattr(inner, "chat_prompt"):
-        # vLLM brings a server of its own.
+    if isinstance(inner, TemplateEngine):
         from lmi_backend.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
 
-        inner = OpenAiEngine(start.config, cast("TemplateEngine", inner))
+        inner = OpenAiEngine(start.config, inner)
     if inner is not None and not start.config.custom_file:
         return inner
     # Few models have code of their own.

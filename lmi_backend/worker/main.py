@@ -1,4 +1,4 @@
-"""The worker process: one engine, or one rank of it, spoken to over a socket.
+"""The worker process: one engine, or one rank of it, which its stub uses over a socket.
 
 Started as `python -m lmi_backend.worker.main --connect SOCKET` by the stub, or by mpirun for the
 stub. Its log is its standard error, which the stub copies into Triton's.
@@ -43,17 +43,18 @@ def main() -> None:
         sys.exit(str(error))
     token = os.environ.pop(TOKEN_VARIABLE, "")
     os.environ.pop(SAFE_PATH_VARIABLE, None)
-    place = torch_variables(os.environ)
-    os.environ.update(place)
+    rank_variables = torch_variables(os.environ)
+    os.environ.update(rank_variables)
     for name, value in network_variables(os.environ).items():
         os.environ.setdefault(name, value)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
     )
-    if place:
-        name = socket.gethostname()
-        _log.info("rank %s of %s is on %s", place["RANK"], place["WORLD_SIZE"], name)
-    status = _loop_runner()(_serve(arguments.connect, token, int(place.get("RANK", 0))))
+    if rank_variables:
+        rank, ranks = rank_variables["RANK"], rank_variables["WORLD_SIZE"]
+        _log.info("rank %s of %s is on %s", rank, ranks, socket.gethostname())
+    rank_number = int(rank_variables.get("RANK", 0))
+    status = _loop_runner()(_serve(arguments.connect, token, rank_number))
     _leave(status)
 
 
@@ -73,14 +74,14 @@ async def _serve(address: str, token: str, rank: int) -> int:
     except (WorkerError, OSError) as error:
         _log.error("%s", error)
         return 1
-    session = Conversation(reader, writer, rank)
+    conversation = Conversation(reader, writer, rank)
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, session.stop)
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, conversation.stop)
     try:
-        return await session.run()
+        return await conversation.run()
     finally:
-        closing = asyncio.create_task(session.close())
+        closing = asyncio.create_task(conversation.close())
         await asyncio.wait({closing}, timeout=_CLOSE_SECONDS)
 
 

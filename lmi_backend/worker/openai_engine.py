@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.engines.registry import adapts
+from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.schema.openai.reading import (
-    DEFAULT_NAME,
     Body,
     adapter_of,
     read_chat,
@@ -28,12 +28,14 @@ from lmi_backend.schema.openai.writing import (
     usage_of,
 )
 from lmi_backend.schema.parameters import read_json
+from lmi_backend.schema.values import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.engines.protocol import TemplateEngine
-    from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.engines.protocol import Sink, TemplateEngine
+    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
@@ -42,78 +44,72 @@ _COMPLETIONS: Final = "/v1/completions"
 _MODELS: Final = "/v1/models"
 
 
-class OpenAiEngine:
-    """See `Engine`, `HttpEngine` and `LoraEngine`; `inner` generates."""
+class OpenAiEngine(Engine):
+    """Reads and writes OpenAI's bodies; `inner` generates."""
 
     def __init__(self, config: EngineConfig, inner: TemplateEngine) -> None:
+        super().__init__(config)
         self._inner = inner
         self._adapters = dict(config.adapters)
         self._max_model_len = 0
 
     async def start(self) -> Capabilities:
-        """See `Engine`."""
         capabilities = await self._inner.start()
         self._max_model_len = capabilities.max_model_len
-        return replace(capabilities, calls=True)
+        return capabilities
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
-        return self._inner.generate(request)
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        await self._inner.generate(request, sink)
 
     def stats(self) -> EngineStats:
-        """See `Engine`."""
         return self._inner.stats()
 
     async def check_health(self) -> None:
-        """See `Engine`."""
         await self._inner.check_health()
 
     async def close(self) -> None:
-        """See `Engine`."""
         await self._inner.close()
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `LoraEngine`."""
-        await adapts(self._inner).load_adapter(name, folder, preload=preload, pin=pin)
+        await self._inner.load_adapter(name, folder, preload=preload, pin=pin)
         self._adapters[name] = folder
 
     async def unload_adapter(self, name: str) -> None:
-        """See `LoraEngine`."""
-        await adapts(self._inner).unload_adapter(name)
+        await self._inner.unload_adapter(name)
         self._adapters.pop(name, None)
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """See `HttpEngine`. An error is an answer, with its HTTP status."""
+    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        """Answer a body; what is wrong with it is an answer too, with its HTTP status."""
         try:
-            async with aclosing(self._answer(call)) as chunks:
+            async with aclosing(self._answer(request)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except RequestError as error:
-            yield _error(400, str(error), error.field)
+            yield openai_error(400, str(error), error.field)
         except HttpError as error:
-            yield _error(error.status, str(error))
+            yield openai_error(error.status, str(error))
 
-    async def _answer(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        if call.path == _MODELS:
+    async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        if request.path == _MODELS:
             yield HttpChunk(self._models(), is_last=True, headers=_JSON)
             return
-        if call.path not in (_CHAT, _COMPLETIONS):
+        if request.path not in (_CHAT, _COMPLETIONS):
             message = (
-                f"{call.path} is served by vLLM only; here: {_CHAT}, {_COMPLETIONS}, {_MODELS}"
+                f"{request.path} is served by vLLM only; here: {_CHAT}, {_COMPLETIONS}, {_MODELS}"
             )
             raise HttpError(404, message)
-        text = read_json("the body", call.body.decode("utf-8", "replace"))
-        is_chat = call.path == _CHAT
+        text = read_json("the body", request.body.decode("utf-8", "replace"))
+        is_chat = request.path == _CHAT
         body = read_chat(text) if is_chat else read_completion(text)
-        requests = [request async for request in self._requests(body)]
-        shown = [_shown(request.prompt) for request in requests for _ in range(body.n)]
+        requests = [each async for each in self._requests(body)]
+        shown = [prompt_text(each.prompt) for each in requests for _ in range(body.n)]
         writer = (ChatWriter if is_chat else CompletionWriter)(
-            body.model or DEFAULT_NAME,
+            body.model or DEFAULT_MODEL_NAME,
             echo=shown if body.echo else (),
             wants_logprobs=body.logprobs is not None,
         )
         write = _stream if body.stream else _whole
-        async with aclosing(_merged(self._inner, requests)) as deltas:
+        async with aclosing(stream(self._inner, requests)) as deltas:
             async for chunk in write(deltas, body, writer, len(requests) * body.n):
                 yield chunk
 
@@ -137,45 +133,11 @@ class OpenAiEngine:
             )
 
     def _models(self) -> bytes:
-        names = [DEFAULT_NAME, *self._adapters]
+        names = [DEFAULT_MODEL_NAME, *self._adapters]
         shown = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}
         )
-
-
-async def _merged(
-    engine: TemplateEngine, requests: list[GenerateRequest]
-) -> AsyncGenerator[Delta, None]:
-    """Yield the deltas of several prompts as they come; answers count over all prompts."""
-    queue: asyncio.Queue[Delta | Exception | None] = asyncio.Queue()
-
-    async def read(place: int, request: GenerateRequest) -> None:
-        try:
-            async with aclosing(engine.generate(request)) as deltas:
-                async for delta in deltas:
-                    delta.index += place * request.n
-                    queue.put_nowait(delta)
-        except Exception as error:  # noqa: BLE001  raised where the deltas are read
-            queue.put_nowait(error)
-        else:
-            queue.put_nowait(None)
-
-    tasks = [asyncio.create_task(read(*each)) for each in enumerate(requests)]
-    open_prompts = len(tasks)
-    try:
-        while open_prompts:
-            item = await queue.get()
-            if isinstance(item, Exception):
-                raise item
-            if item is None:
-                open_prompts -= 1
-            else:
-                yield item
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _whole(
@@ -213,14 +175,3 @@ def _counts(answers: list[Delta], n: int) -> tuple[int, int]:
     """Return the tokens of all prompts, and of all answers."""
     prompt = sum(answer.num_prompt_tokens for answer in answers[::n])
     return prompt, sum(answer.num_tokens for answer in answers)
-
-
-def _shown(prompt: str | tuple[int, ...]) -> str:
-    return prompt if isinstance(prompt, str) else ""
-
-
-def _error(status: int, message: str, field: str = "") -> HttpChunk:
-    kind = "NotFoundError" if status == 404 else "BadRequestError"
-    error = {"message": message, "type": kind, "param": field or None, "code": status}
-    data = msgspec.json.encode({"error": error})
-    return HttpChunk(data, is_last=True, status=status, headers=_JSON)

@@ -1,4 +1,4 @@
-"""What the libraries of a rank read from its environment: its place, address and interface."""
+"""What the libraries of a rank read from its environment: its rank, address and interface."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _GET_ADDRESS: Final = 0x8915
 
 
 def torch_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return a rank's place in its group as torch reads it; nothing for no rank."""
+    """Return the variables by which torch knows a rank; none outside a group."""
     return {name: environment[own] for name, own in _NAMES.items() if own in environment}
 
 

@@ -144,7 +144,7 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
             status, said = served.generate("echo", {"text_input": "a"})
             refused.append(time.monotonic() - began)
             assert status == 400
-            assert "all places are taken" in said["error"]
+            assert "the queue is full" in said["error"]
         _assert_whole(streams)
         waiting.join(30)
     refused.sort()

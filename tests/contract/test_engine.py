@@ -100,7 +100,7 @@ def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None
         PROMPT, Sampling(8, temperature=0.0), stream=stream, logprobs=1, prompt_logprobs=0
     )
     sink = engine.submit([request]).wait()
-    if engine.plan.engine == "transformers" and engine.plan.mode == "mpi":
+    if engine.plan.engine == "transformers" and engine.plan.parallel.mode == "mpi":
         assert isinstance(sink.error, RequestError)
         assert "option.tensor_parallel_degree" in str(sink.error)
         return
@@ -356,7 +356,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
 ) -> None:
     """The thread that reads the worker, and the one that starts it again, go on."""
     with start({"option.rolling_batch": "echo", "option.token_seconds": 0.005}) as echo:
-        pool, faults = echo.service._pool, [TypeError("a bug"), TypeError("another")]
+        pool, faults = echo.service._workers, [TypeError("a bug"), TypeError("another")]
         hear, start_slot = echo.service.on_messages, pool._start_slot
 
         def failing_hear(messages: list[Any]) -> None:

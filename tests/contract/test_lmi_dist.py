@@ -24,7 +24,7 @@ def test_the_answers_are_those_of_one_process(
     engine: Any, questions: dict[str, str], long_questions: dict[str, str]
 ) -> None:
     """All at once, twice each; the answers were verified on one process."""
-    assert engine.plan.mode == "mpi"
+    assert engine.plan.parallel.mode == "mpi"
     asked = [*(questions | long_questions).items()] * 2
     streams = [engine.start(prompt, max_tokens=300) for prompt, _ in asked]
     assert len(streams) >= 32
@@ -66,7 +66,7 @@ def test_python_mode_splits_layers_too(
 ) -> None:
     """The same degree, whose processes vLLM starts by itself; each gets a core of its own."""
     with start(tiny_properties | {"option.tensor_parallel_degree": 2}) as harness:
-        assert (harness.plan.mode, harness.plan.processes) == ("python", 1)
+        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("python", 1)
         streams = {prompt: harness.start(prompt) for prompt in questions}
         assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
 

@@ -19,7 +19,7 @@ TWO = {"option.tensor_parallel_degree": 2}
 @pytest.fixture(scope="module")
 def engine(start: Any, doubles: None) -> Iterator[Any]:
     with start(MODEL | TWO | {"option.enable_lora": "true"}) as harness:
-        assert (harness.plan.mode, harness.plan.processes) == ("mpi", 2)
+        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("mpi", 2)
         yield harness
 
 

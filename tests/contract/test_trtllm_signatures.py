@@ -83,8 +83,8 @@ def test_the_adapter_uses_no_name_that_is_not_recorded() -> None:
     assert imported <= set(RECORD["names"])
 
 
-def test_importing_the_adapter_is_enough_to_notice_a_name_that_moved() -> None:
-    code = "import lmi_backend.engines.trtllm.engine, lmi_backend.engines.trtllm.follower"
+def test_importing_the_engine_is_enough_to_notice_a_name_that_moved() -> None:
+    code = "import lmi_backend.engines.trtllm.engine"
     path = [] if os.environ.get("LMI_BACKEND_REAL_TRTLLM") else [str(TESTS / "fakes" / "trtllm")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([*path, str(TESTS.parent)])}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -66,7 +66,7 @@ def engine(
 def test_every_question_is_answered(engine: Any, questions: dict[str, str]) -> None:
     streams = {prompt: engine.start(prompt) for prompt in questions}
     assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
-    assert len(engine.service.snapshot().workers) == engine.plan.workers
+    assert len(engine.service.snapshot().workers) == engine.plan.parallel.workers
 
 
 def test_the_kv_cache_is_about_as_large_as_planned(engine: Any) -> None:

@@ -22,7 +22,7 @@ properties, prompts = json.loads(sys.stdin.readline())
 with started(properties, Path(sys.argv[1])) as harness:
     streams = [harness.start(prompt, max_tokens=20) for prompt in prompts]
     answers = [stream.wait().text for stream in streams]
-    said = {"answers": answers, "hosts": harness.plan.hosts, "output": harness.output}
+    said = {"answers": answers, "hosts": harness.plan.parallel.hosts, "output": harness.output}
     print(json.dumps(said), flush=True)
     # Whoever started this looks around.
     sys.stdin.read()

@@ -55,7 +55,7 @@ class Load:
         } | {f"option.{name}": value for name, value in options.items()}
         lines = [Property(key, str(value), 0) for key, value in properties.items()]
         plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
-        assert plan.hosts
+        assert plan.parallel.hosts
         self.result: Future[Any] = pool.submit(
             start_worker,
             plan,

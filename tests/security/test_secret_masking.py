@@ -13,10 +13,10 @@ import pytest
 
 from lmi_backend.cli.main import main
 from lmi_backend.options import OPTIONS, load_options
+from lmi_backend.options.signature import signature
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.plan.signature import signature
 from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_command
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
@@ -217,7 +217,7 @@ def test_no_command_line_has_a_value(tmp_path: Path) -> None:
 def test_the_users_handler_gets_the_values_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
     plan = _plan(tmp_path, f"option.rolling_batch=echo\n{FORMS['plain']}")
-    assert plan.properties["env"] == ENV
+    assert plan.config.properties["env"] == ENV
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import random
 from typing import Any
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.repository.variants import VARIANTS
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.fields import FIELDS
@@ -27,11 +28,12 @@ NAMES = (
 )  # fmt: skip
 CONTEXTS = (
     Context(),
-    Context(dialect="legacy", adapters=("a", "b")),
-    Context(tgi_compat=True, output_formatter="sse"),
-    Context(is_embedding=True),
+    Context(ClientSettings(dialect="legacy"), adapters=("a", "b")),
+    Context(ClientSettings(tgi_compat=True, output_formatter="sse")),
+    Context(ClientSettings(is_embedding=True)),
     Context(is_custom=True),
 )
+NAMES_WRITTEN, VALUES_WRITTEN = [*map(json.dumps, NAMES)], [*map(json.dumps, VALUES)]
 # A tensor's text is UTF-8, or the codec refuses it.
 TEXTS = [item for item in VALUES if isinstance(item, str) and item != "\ud800"]
 KINDS = {tensor.name: tensor.data_type for entry in VARIANTS.values() for tensor in entry.inputs}
@@ -60,9 +62,26 @@ def tensor(chance: random.Random, name: str) -> list[Any]:
 
 def text(chance: random.Random) -> str:
     if chance.random() < 0.5:
-        body = {chance.choice(NAMES): value(chance) for _ in range(chance.randrange(5))}
-        return json.dumps(body).replace("a b", chance.choice(("a b", '"', "\\")))
+        return written(chance, chance.randrange(5)).replace(
+            "a b", chance.choice(("a b", '"', "\\"))
+        )
     return chance.choice(TEXTS)
+
+
+def written(chance: random.Random, size: int, depth: int = 0) -> str:
+    """A JSON object, joined of what is written already: to write it each time is half of a run."""
+    names = (chance.choice(NAMES_WRITTEN) for _ in range(size))
+    return f"{{{', '.join([f'{name}: {value_written(chance, depth)}' for name in names])}}}"
+
+
+def value_written(chance: random.Random, depth: int) -> str:
+    """A `value` as JSON."""
+    if depth < 2 and chance.random() < 0.15:
+        return written(chance, 3, depth + 1)
+    if depth < 2 and chance.random() < 0.1:
+        items = [value_written(chance, depth + 1) for _ in range(chance.randrange(4))]
+        return f"[{', '.join(items)}]"
+    return chance.choice(VALUES_WRITTEN)
 
 
 def hostile(chance: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -31,7 +31,7 @@ class IdleWorkers:
     def health(self) -> msg.Health:
         return msg.Health(is_ready=True)
 
-    def figures(self) -> list[Any]:
+    def stats(self) -> list[Any]:
         return []
 
     def close(self) -> None:

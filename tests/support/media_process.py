@@ -10,9 +10,9 @@ import socket
 import sys
 from typing import Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.arguments import engine_args
-from lmi_backend.ipc.engine import EngineConfig
 
 CONNECTOR = compat.MediaConnector
 PATCHED = ("__init__", "load_from_url", "load_from_url_async")

@@ -45,7 +45,7 @@ class ScriptedWorkers:
     def is_ready(self) -> bool:
         return any(self.is_alive)
 
-    def figures(self) -> list[Any]:
+    def stats(self) -> list[Any]:
         return []
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ async def test_what_a_token_costs_the_worker(
     frames: list[bytes] = []
     coalescer = Coalescer(frames.append)
     # No clock: where tokens wait for each other, the test ticks.
-    coalescer.set_pace(FlushPolicy(flush_seconds=0 if together == 1 else 1e9))
+    coalescer.set_flush_policy(FlushPolicy(flush_seconds=0 if together == 1 else 1e9))
     for number in range(STREAMS):
         coalescer.open(number)
     calls = Calls()

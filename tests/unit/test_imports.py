@@ -1,51 +1,216 @@
-"""Importing does nothing: each module alone, in a clean child."""
+"""A folder is a process: which it runs in, and what it may import there.
 
-import pkgutil
+Each module is imported alone, in a clean child, which tells what came with it.
+"""
+
+import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lmi_backend
 
-# These need the interpreter they are made for.
-ELSEWHERE = (
-    "lmi_backend.triton",
-    "lmi_backend.engines.vllm",
-    "lmi_backend.engines.hf.",
-    "lmi_backend.engines.transformers.neuronx",
-    "lmi_backend.engines.transformers.",
-    "lmi_backend.engines.trtllm.",
-)
-LIGHT = ("lmi_backend.options", "lmi_backend.plan", "lmi_backend.repository")
-MODULES = [
-    module.name
-    for module in pkgutil.walk_packages(lmi_backend.__path__, "lmi_backend.")
-    if not module.name.startswith(ELSEWHERE)
-]
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "lmi_backend"
+PROVIDED = "worker/handlers/provided"
+
+# A process, and the libraries that are there besides Python's own.
+PROCESSES = {
+    "command line": {"msgspec", "psutil"},
+    "auto-complete": set(),
+    "stub": {"msgspec", "numpy", "triton_python_backend_utils"},
+    "worker": {"msgspec"},
+    "vLLM's worker": {"msgspec", "psutil", "vllm", "torch", "aiohttp"},
+    "Transformers' worker": {"msgspec", "torch", "transformers", "peft", "optimum"},
+    "TensorRT-LLM's worker": {"msgspec", "tensorrt_llm"},
+    "handler's worker": {"msgspec", "numpy"},
+}
+WORKERS = tuple(name for name in PROCESSES if name.endswith("worker"))
+SERVER = ("stub", *WORKERS)
+ALL = tuple(PROCESSES)
+
+# A folder or module, and the processes it runs in; what is not named is as the folder it is in.
+FOLDERS = {
+    "cli": ("command line",),
+    "supervisor": ("command line",),
+    "endpoint": ("command line", "stub"),
+    "endpoint/client": ("stub",),
+    "triton": ("stub",),
+    "triton/autocomplete": ("auto-complete", "stub"),
+    "serving": ("stub",),
+    "pool": ("stub",),
+    # How a process ended is said in the same words of a worker and of the server.
+    "pool/process": ("command line", "stub"),
+    "pool/mpirun": ("command line", "stub"),
+    "worker": WORKERS,
+    PROVIDED: ("handler's worker",),
+    "engines": WORKERS,
+    "engines/vllm": ("vLLM's worker",),
+    "engines/transformers": ("Transformers' worker",),
+    "engines/trtllm": ("TensorRT-LLM's worker",),
+    "ipc": ("command line", *SERVER),
+    "schema": SERVER,
+    "engine_config": ALL,
+    "generation": ("command line", *SERVER),
+    "options": ALL,
+    "sizing": ALL,
+    "plan": ALL,
+    "fetch": ALL,
+    "repository": ALL,
+    "errors": ALL,
+    "names": ALL,
+    "printable": ALL,
+    "private_folders": ALL,
+    "redaction": ALL,
+    "structures": ALL,
+    "units": ALL,
+}
 
 PROBE = """
-import importlib, os, sys
-threads = lambda: os.listdir("/proc/self/task")
-before = dict(os.environ), threads()
-importlib.import_module(sys.argv[1])
-assert (dict(os.environ), threads()) == before
-print(*sys.modules)
+import importlib, json, os, sys, threading
+# Most modules need these, and each child would read them again.
+import asyncio, concurrent.futures, dataclasses, http.client, logging, subprocess, urllib.request
+
+sys.path[:0], places = json.load(sys.stdin)
+ours = ("lmi_backend", "djl_python")
+for modules, libraries in places:
+    if os.fork():
+        os.wait()
+        continue
+    for name in libraries:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            pass
+    known = {name.partition(".")[0] for name in sys.modules} | sys.stdlib_module_names
+    for module in modules:
+        if os.fork():
+            os.wait()
+            continue
+        before = dict(os.environ), os.listdir("/proc/self/task")
+        missing = ""
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            missing = error.name.partition(".")[0]
+        after = dict(os.environ), os.listdir("/proc/self/task")
+        loaded = [name for name in sys.modules if name.startswith(ours)]
+        # A package that is only on the way to a module says nothing.
+        loaded = [name for name in loaded if not any(f"{name}." in other for other in loaded)]
+        others = {name.partition(".")[0] for name in sys.modules} - known - {*ours}
+        # One line, one write: what a child of a child says comes whole.
+        said = {"loaded": loaded, "others": [*others], "missing": missing}
+        said["is_same"] = before == after
+        os.write(1, json.dumps([module, said]).encode() + b"\\n")
+        os._exit(0)
+    os._exit(0)
 """
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_importing_changes_nothing_and_loads_no_engine(module: str) -> None:
-    command = [sys.executable, "-c", PROBE, module]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+def name_of(file: Path) -> str:
+    """Return the path of a module below the package, without its suffix."""
+    place = file.relative_to(PACKAGE).with_suffix("")
+    return str(place.parent if place.name == "__init__" else place)
+
+
+def imported_as(name: str) -> str:
+    """Return a module's name in an import; provided code is imported as LMI's."""
+    below = (
+        name.removeprefix(f"{PROVIDED}/") if name.startswith(PROVIDED) else f"lmi_backend/{name}"
+    )
+    return below.removesuffix("/.").replace("/", ".")
+
+
+def row_of(name: str) -> str:
+    """Return the row of the table that speaks of a module."""
+    parts = name.split("/")
+    rows = ("/".join(parts[:count]) for count in range(len(parts), 0, -1))
+    return next((row for row in rows if row in FOLDERS), "")
+
+
+def allowed(row: str) -> set[str]:
+    """Return the libraries that all processes of a row have."""
+    return set.intersection(*(set(PROCESSES[process]) for process in FOLDERS[row]))
+
+
+MODULES = {
+    imported_as(name): row_of(name)
+    for file in sorted(PACKAGE.rglob("*.py"))
+    if (name := name_of(file)) not in (".", PROVIDED)
+}
+
+
+@pytest.fixture(scope="module")
+def seen() -> dict[str, dict[str, Any]]:
+    """Import every module, those of a row beside the libraries that the row may import."""
+    places = [
+        ([name for name, of in MODULES.items() if of == row], sorted(allowed(row)))
+        for row in FOLDERS
+    ]
+    # Side by side: to import everything is seconds of work.
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(probe, (places[::2], places[1::2]))
+        return {name: said for part in found for name, said in part}
+
+
+def probe(places: list[tuple[list[str], list[str]]]) -> list[tuple[str, dict[str, Any]]]:
+    path = [str(ROOT), str(PACKAGE / PROVIDED), str(ROOT / "tests" / "fakes" / "triton")]
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", PROBE],
+        input=json.dumps([path, places]),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stderr) == (0, "")
-    loaded = set(done.stdout.split())
-    assert module in loaded
-    assert not loaded & {"torch", "vllm", "transformers", "tritonclient", "pytriton"}
-    if module.startswith(LIGHT):
-        assert not loaded & {"numpy", "msgspec"}
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_the_walk_finds_the_package() -> None:
-    assert len(MODULES) > 40
-    assert all(any(name.startswith(part) for name in MODULES) for part in LIGHT)
+def test_every_folder_has_its_row_and_every_row_its_folder() -> None:
+    assert not [name for name, row in MODULES.items() if not row]
+    assert MODULES.keys() > {"lmi_backend.cli.main", "djl_python.inputs"}
+    for row in FOLDERS:
+        assert (PACKAGE / row).is_dir() or (PACKAGE / f"{row}.py").is_file(), row
+    assert {process for row in FOLDERS.values() for process in row} == {*PROCESSES}
+
+
+@pytest.mark.parametrize("row", FOLDERS)
+def test_a_module_imports_what_its_processes_have(
+    row: str, seen: dict[str, dict[str, Any]]
+) -> None:
+    modules = [name for name, of in MODULES.items() if of == row]
+    assert modules
+    for name in modules:
+        said = seen[name]
+        assert said["missing"] in {"", *allowed(row)}, name
+        assert not said["others"], name
+        assert said["is_same"], f"{name} changes the environment or starts a thread"
+
+
+@pytest.mark.parametrize("row", FOLDERS)
+def test_a_module_loads_modules_of_its_processes_alone(
+    row: str, seen: dict[str, dict[str, Any]]
+) -> None:
+    for name, of in MODULES.items():
+        loaded = seen[name]["loaded"] if of == row else ()
+        assert not [each for each in loaded if not is_there(MODULES[each], row)], name
+
+
+def is_there(row: str, asks: str) -> bool:
+    """Tell whether a row's modules are in every process of the row that asks for them."""
+    return {*FOLDERS[asks]} <= {*FOLDERS[row]}
+
+
+def test_the_public_face_is_exact() -> None:
+    assert lmi_backend.__all__ == ["__version__"]
+
+
+def test_the_package_alone_imports_none_of_its_parts() -> None:
+    code = "import lmi_backend, sys; print(*(m for m in sys.modules if m.startswith('lmi_')))"
+    command = [sys.executable, "-c", code]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert said.split() == ["lmi_backend"]

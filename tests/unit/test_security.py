@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.redaction import Redactor, masked
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = sorted((ROOT / "lmi_backend").rglob("*.py"))
@@ -35,31 +34,6 @@ def test_no_module_unpickles_or_asks_a_shell(path: Path) -> None:
             name = ast.unparse(node.func)
             assert name not in {"eval", "os.system", "os.popen", "yaml.load"}
             assert all(word.arg != "shell" for word in node.keywords)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "shown"),
-    [
-        ("HF_TOKEN", "whatever", "***"),
-        ("AWS_SECRET_ACCESS_KEY", "whatever", "***"),
-        ("VLLM_API_KEY", "whatever", "***"),
-        ("option.env", f"A=1,HF_TOKEN={TOKEN},B=2", "A=***,HF_TOKEN=***,B=***"),
-        ("option.model_id", "https://me:secret@hub/model", "https://***@hub/model"),
-        ("option.max_tokens", "12", "12"),
-        ("option.tokenizer", "org/name", "org/name"),
-    ],
-)
-def test_a_setting_is_shown_without_its_secrets(name: str, value: str, shown: str) -> None:
-    assert masked(name, value) == shown
-
-
-def test_a_text_loses_what_the_environment_says_is_secret() -> None:
-    redact = Redactor({"DB_PASSWORD": "correct horse", "PIN_TOKEN": "short", "NAME": "visible one"})
-    text = (
-        f"tried correct horse with {TOKEN}, Bearer abcdefgh.ijk, AKIAABCDEFGHIJKLMNOP, visible one"
-    )
-    assert redact(text) == "tried *** with ***, Bearer ***, ***, visible one"
-    assert redact("a short text") == "a short text"
 
 
 def test_no_command_shows_a_secret(

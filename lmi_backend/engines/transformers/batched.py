@@ -14,6 +14,7 @@ from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from lmi_backend.engines.transformers.loaded import Loaded
 
@@ -22,7 +23,7 @@ _log = logging.getLogger(__name__)
 _CPU_STEP_TOKENS: Final = 512
 _CPU_BLOCKS: Final = {"page_size": 128, "num_blocks": 512}
 """The KV cache on the CPU where the plan could not size it."""
-# Ranks compare notes ten times a second, but not while one of them loads or is paused.
+# Ranks synchronise ten times a second, but not while one of them loads or is paused.
 _GROUP_SECONDS: Final = 24 * 3600.0
 _STOP_SECONDS: Final = 5.0
 
@@ -51,7 +52,7 @@ class ContinuousBatch:
                 **_sizes(loaded, arguments),
             ),
         )
-        self._numbers = itertools.count()
+        self._ids = itertools.count()
         self._manager.start()
 
     def submit(
@@ -62,7 +63,7 @@ class ContinuousBatch:
         *,
         is_streamed: bool,
     ) -> Callable[[], None]:
-        """Start a request; return what cancels it. Both only inside the event loop.
+        """Start a request; return a function that cancels it. Call both inside the event loop.
 
         Args:
             arguments: of the manager's `add_request`.
@@ -71,26 +72,27 @@ class ContinuousBatch:
         Raises:
             EngineDeadError: the manager has stopped.
         """
-        name, seen = str(next(self._numbers)), 0
+        request_id, seen = str(next(self._ids)), 0
 
-        def hear(output: Any) -> None:
+        def on_output(output: Any) -> None:
             nonlocal seen
             new, seen = output.generated_tokens[seen:], len(output.generated_tokens)
             error = self._failure(output.error) if output.error is not None else None
             on_step(Step(new, is_over=output.is_finished(), error=error))
 
-        self._manager.register_result_handler(name, hear)
+        self._manager.register_result_handler(request_id, on_output)
         added = self._manager.add_request(
-            list(ids), request_id=name, streaming=is_streamed, **arguments
+            list(ids), request_id=request_id, streaming=is_streamed, **arguments
         )
         if added is None:
-            self._forget(name)
+            self._forget(request_id)
             raise self._death()
-        return lambda: self._cancel(name)
+        return lambda: self._cancel(request_id)
 
-    def pause(self) -> Any:
+    def pause(self) -> AbstractContextManager[None]:
         """Return a context in which no step is made."""
-        return self._manager.pause()
+        pause: AbstractContextManager[None] = self._manager.pause()
+        return pause
 
     def check_health(self) -> None:
         """Raise EngineDeadError if the thread has ended."""
@@ -101,13 +103,13 @@ class ContinuousBatch:
         """End the thread, on every rank."""
         self._manager.stop(block=True, timeout=_STOP_SECONDS, hard_stop=True)
 
-    def _cancel(self, name: str) -> None:
+    def _cancel(self, request_id: str) -> None:
         # A cancelled request gets no last output, so nothing else would forget its handler.
-        if self._forget(name):
-            self._manager.cancel_request(name)
+        if self._forget(request_id):
+            self._manager.cancel_request(request_id)
 
-    def _forget(self, name: str) -> bool:
-        return self._manager.output_router.result_handlers.pop(name, None) is not None
+    def _forget(self, request_id: str) -> bool:
+        return self._manager.output_router.result_handlers.pop(request_id, None) is not None
 
     def _failure(self, text: str) -> Exception:
         if self._manager.background_thread_status.fatal_error is not None:

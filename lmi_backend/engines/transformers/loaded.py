@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from lmi_backend.errors import RequestError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from lmi_backend.engines.transformers.steps import Step
 
@@ -22,7 +21,7 @@ class Loaded(NamedTuple):
     """Longest prompt plus answer, in tokens."""
     is_seq2seq: bool = False
     device: str = "cpu"
-    """Where prompts are put."""
+    """Device of the prompts' tensors."""
 
 
 class Batch(Protocol):
@@ -36,10 +35,10 @@ class Batch(Protocol):
         *,
         is_streamed: bool,
     ) -> Callable[[], None]:
-        """Start a request; return what cancels it. Both only inside the event loop."""
+        """Start a request; return a function that cancels it. Call both inside the event loop."""
         ...
 
-    def pause(self) -> Any:
+    def pause(self) -> AbstractContextManager[None]:
         """Return a context in which no step is made."""
         ...
 
@@ -52,26 +51,6 @@ class Batch(Protocol):
         ...
 
 
-class NoAdapters:
-    """Of a model that takes none."""
-
-    def check(self, name: str) -> None:
-        """Raise RequestError for any name; the base model is called nothing."""
-        if name:
-            raise RequestError("is not served by this engine", field="adapter", value=name)
-
-    def load(self, name: str, folder: str) -> None:
-        """Raise RequestError."""
-        self.check(name)
-
-    def unload(self, name: str) -> None:
-        """Raise RequestError."""
-        self.check(name)
-
-    def use(self, name: str) -> None:
-        """Do nothing."""
-
-
-def paused(batch: Batch | None) -> Any:
-    """Return a context in which the model belongs to whoever enters it."""
+def paused(batch: Batch | None) -> AbstractContextManager[None]:
+    """Return a context in which the batch makes no step, so that the model is free."""
     return batch.pause() if batch is not None else nullcontext()

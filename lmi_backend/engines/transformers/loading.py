@@ -21,7 +21,7 @@ from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
 
 if TYPE_CHECKING:
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 _DTYPES: Final = {
     "float32": torch.float32,
@@ -54,8 +54,8 @@ def load(config: EngineConfig) -> Loaded:
         message = f"Transformers cannot load {config.model}: {error}"
         raise ConfigurationError(message) from error
     longest = _max_length(model.config, tokenizer)
-    if asked := config.arguments.get("max_model_len"):
-        longest = min(longest, asked)
+    if max_model_len := config.arguments.get("max_model_len"):
+        longest = min(longest, max_model_len)
     return Loaded(model.eval(), tokenizer, longest, is_seq2seq, str(model.device))
 
 
@@ -91,27 +91,27 @@ def _tokenizer_of(model: str, base: str) -> str:
 
 
 def _arguments(config: EngineConfig, is_seq2seq: bool) -> dict[str, Any]:
-    asked = config.arguments
-    made: dict[str, Any] = {name: asked[name] for name in _PASSED if name in asked}
-    dtype = asked.get("dtype", "auto")
+    given = config.arguments
+    made: dict[str, Any] = {name: given[name] for name in _PASSED if name in given}
+    dtype = given.get("dtype", "auto")
     made["dtype"] = _DTYPES.get(dtype, "auto")
-    quantize = asked.get("quantize") or ("bitsandbytes8" if dtype == "int8" else "")
+    quantize = given.get("quantize") or ("bitsandbytes8" if dtype == "int8" else "")
     if quantize:
         made["quantization_config"] = _quantization(quantize)
     if ranks() > 1:
         # Each rank holds its part of each layer; device_map would place whole layers.
         made["distributed_config"] = _tensor_parallel(is_seq2seq)
-    elif device_map := asked.get("device_map") or _device_map(asked):
+    elif device_map := given.get("device_map") or _device_map(given):
         made["device_map"] = device_map
-    kwargs: dict[str, Any] = asked.get("kwargs", {})
+    kwargs: dict[str, Any] = given.get("kwargs", {})
     return made | kwargs
 
 
-def _quantization(word: str) -> Any:
+def _quantization(method: str) -> Any:
     if importlib.util.find_spec("bitsandbytes") is None:
         problem = "needs the package bitsandbytes, which this interpreter has not"
-        raise OptionError(problem, option="option.quantize", value=word, origin="transformers")
-    bits = word.removeprefix("bitsandbytes")
+        raise OptionError(problem, option="option.quantize", value=method, origin="transformers")
+    bits = method.removeprefix("bitsandbytes")
     return BitsAndBytesConfig(**{f"load_in_{bits}bit": True})
 
 
@@ -129,10 +129,10 @@ def _tensor_parallel(is_seq2seq: bool) -> Any:
     return DistributedConfig(tp_size=ranks(), tp_plan="auto")
 
 
-def _device_map(asked: dict[str, Any]) -> Any:
+def _device_map(arguments: dict[str, Any]) -> Any:
     if not torch.cuda.is_available():
         return None
-    return "auto" if asked.get("tensor_parallel_size", 1) > 1 else {"": 0}
+    return "auto" if arguments.get("tensor_parallel_size", 1) > 1 else {"": 0}
 
 
 def _max_length(config: Any, tokenizer: Any) -> int:

@@ -1,4 +1,4 @@
-"""The NeuronX adapter: optimum-neuron's model, one request at a time.
+"""The engine implementation of NeuronX: optimum-neuron's model, one request at a time.
 
 Source: optimum-neuron 0.4.5, models/inference/modeling_utils.py. One process drives all cores.
 Its continuous batch is vLLM's, of which Neuron has a build of its own.
@@ -38,20 +38,20 @@ class NeuronxEngine(GenerateEngine):
     NAME = "neuronx"
 
     def load(self) -> Loaded:
-        """See `GenerateEngine`. Compiles first, which takes minutes, unless the folder is compiled.
+        """Load the model; compile it first, which takes minutes, unless the folder is compiled.
 
         Raises:
             ConfigurationError: the library refuses the model or an argument.
         """
-        asked = self._config.arguments
-        compiler_environment(asked, os.environ)
+        arguments = self._config.arguments
+        compiler_environment(arguments, os.environ)
         # After the environment: the library reads it when it is imported.
         from optimum.neuron import NeuronModelForCausalLM  # noqa: PLC0415
         from transformers import AutoTokenizer  # noqa: PLC0415
 
         self.VERSION = version("optimum-neuron")
         model_id = self._config.model
-        trust: dict[str, Any] = {"trust_remote_code": asked.get("trust_remote_code", False)}
+        trust: dict[str, Any] = {"trust_remote_code": arguments.get("trust_remote_code", False)}
         try:
             if Path(model_id, _COMPILED).is_file():
                 model = NeuronModelForCausalLM.from_pretrained(model_id, **trust)
@@ -64,27 +64,27 @@ class NeuronxEngine(GenerateEngine):
             raise ConfigurationError(message) from error
         return Loaded(model, tokenizer, model.neuron_config.sequence_length)
 
-    def refuse_alone(self, request: GenerateRequest) -> None:
-        """See `GenerateEngine`: a compiled model gives the logits of its last place only."""
+    def refuse_solo(self, request: GenerateRequest) -> None:
+        # A compiled model gives the logits of the last position only.
         if request.prompt_logprobs is not None:
             raise RequestError("are not served by this engine", field="prompt_logprobs")
 
     def _neuron_config(self, cls: Any) -> Any:
-        asked = self._config.arguments
+        arguments = self._config.arguments
         config = cls.get_neuron_config(
             self._config.model,
             # `generate` is stateless: one request fills the model.
             batch_size=1,
-            sequence_length=asked.get("sequence_length"),
-            tensor_parallel_size=asked.get("tensor_parallel_size"),
+            sequence_length=arguments.get("sequence_length"),
+            tensor_parallel_size=arguments.get("tensor_parallel_size"),
         )
-        for name, value in asked.items():
+        for name, value in arguments.items():
             if name in _KNOWN:
                 continue
             if not hasattr(config, name):
                 message = f"optimum-neuron has nothing like {name}={value!r}; leave the option out"
                 raise ConfigurationError(message)
             setattr(config, name, value)
-        if (dtype := asked.get("dtype", "auto")) != "auto":
+        if (dtype := arguments.get("dtype", "auto")) != "auto":
             config.torch_dtype = dtype
         return config

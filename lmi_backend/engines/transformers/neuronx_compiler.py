@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
 
-def compiler_environment(asked: dict[str, Any], environment: MutableMapping[str, str]) -> None:
+def compiler_environment(arguments: dict[str, Any], environment: MutableMapping[str, str]) -> None:
     """Say in the variables of Neuron's compiler what it reads nowhere else."""
-    compiler = asked.get("compiler", {})
+    compiler = arguments.get("compiler", {})
     flags = [environment.get("NEURON_CC_FLAGS", "")]
     if level := compiler.get("optlevel"):
         flags.append(f"-O{level}")
@@ -19,5 +19,5 @@ def compiler_environment(asked: dict[str, Any], environment: MutableMapping[str,
     if compiler.get("saturate_infinity"):
         flags.append("--enable-saturate-infinity")
     environment["NEURON_CC_FLAGS"] = " ".join(filter(None, flags))
-    if url := asked.get("compile_cache_url"):
+    if url := arguments.get("compile_cache_url"):
         environment["NEURON_COMPILE_CACHE_URL"] = str(url)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import RequestError
@@ -16,7 +17,17 @@ _ONE_BY_ONE: Final = {
     "frequency_penalty": 0.0,
     "min_p": 0.0,
 }
-"""What the library's continuous batch cannot do, with the value that asks for nothing."""
+"""What the library's continuous batch cannot do, with the value that turns each off."""
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What the model's generation_config.json says, for requests that do not."""
+
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    vocabulary: int
 
 
 def is_sampled(sampling: Sampling, by_default: bool) -> bool:
@@ -29,21 +40,21 @@ def is_sampled(sampling: Sampling, by_default: bool) -> bool:
 
 
 def can_be_batched(request: GenerateRequest, *, is_drawn: bool) -> bool:
-    """Tell whether the library's continuous batch gives what is asked."""
-    asked = request.sampling
+    """Tell whether the library's continuous batch can do what a request wants."""
+    sampling = request.sampling
     return (
         request.logprobs is None
         and request.prompt_logprobs is None
         and not request.adapter
-        and not asked.extra
-        and not asked.bad_words
-        and not asked.min_tokens
-        and not (is_drawn and asked.seed is not None)
-        and all(getattr(asked, name) in (None, off) for name, off in _ONE_BY_ONE.items())
+        and not sampling.extra
+        and not sampling.bad_words
+        and not sampling.min_tokens
+        and not (is_drawn and sampling.seed is not None)
+        and all(getattr(sampling, name) in (None, off) for name, off in _ONE_BY_ONE.items())
     )
 
 
-def batch_arguments(sampling: Sampling, defaults: Any, *, is_drawn: bool) -> dict[str, Any]:
+def batch_arguments(sampling: Sampling, defaults: Defaults, *, is_drawn: bool) -> dict[str, Any]:
     """Return the arguments of one request in a batch that samples; its types are exact."""
     if not is_drawn:
         return {"temperature": 1.0, "top_k": 1, "top_p": 1.0}
@@ -64,29 +75,31 @@ def generation_config(
     Raises:
         RequestError: it asks for something the library does not know.
     """
-    asked = request.sampling
+    sampling = request.sampling
     made = copy.deepcopy(base)
-    extra = dict(asked.extra)
+    extra = dict(sampling.extra)
     if bias := extra.pop("logit_bias", None):
-        extra["sequence_bias"] = [[[int(number)], float(value)] for number, value in bias.items()]
+        extra["sequence_bias"] = [
+            [[int(token_id)], float(value)] for token_id, value in bias.items()
+        ]
     unknown = [name for name in extra if not hasattr(made, name)]
     if unknown:
         problem = "is not a parameter of Transformers' generate"
         raise RequestError(problem, field=unknown[0])
     values: dict[str, Any] = {
-        "max_new_tokens": asked.max_tokens,
+        "max_new_tokens": sampling.max_tokens,
         "max_length": None,
-        "min_new_tokens": asked.min_tokens or None,
+        "min_new_tokens": sampling.min_tokens or None,
         "do_sample": is_drawn,
         "eos_token_id": ends or None,
-        "repetition_penalty": asked.repetition_penalty or base.repetition_penalty,
+        "repetition_penalty": sampling.repetition_penalty or base.repetition_penalty,
         "num_return_sequences": 1,
         **extra,
     }
     names = ("temperature", "top_p", "top_k", "min_p")
     if is_drawn:
-        values |= {name: v for name in names if (v := getattr(asked, name)) is not None}
-        # LMI's word for all is -1, the library's 0.
+        values |= {name: v for name in names if (v := getattr(sampling, name)) is not None}
+        # LMI turns top_k off by -1, the library by 0.
         values["top_k"] = max(0, values.get("top_k") or made.top_k or 0)
     else:
         values |= dict.fromkeys(names)

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lmi_backend.engines.transformers.loaded import Batch, Loaded, NoAdapters
+    from lmi_backend.engines.transformers.loaded import Batch, Loaded
+    from lmi_backend.engines.transformers.lora import NoAdapters
     from lmi_backend.generation import GenerateRequest
 
 
@@ -40,7 +41,7 @@ class Solo:
         on_step: Callable[[Step], None],
         loop: asyncio.AbstractEventLoop,
     ) -> Callable[[], None]:
-        """Start a request; return what cancels it.
+        """Start a request; return a function that cancels it.
 
         Args:
             config: its GenerationConfig.
@@ -48,7 +49,7 @@ class Solo:
         """
         cancelled = threading.Event()
 
-        def say(step: Step) -> None:
+        def report(step: Step) -> None:
             if not cancelled.is_set():
                 loop.call_soon_threadsafe(on_step, step)
 
@@ -56,12 +57,12 @@ class Solo:
             if cancelled.is_set():
                 return
             try:
-                self._generate(ids, request, config, say, cancelled)
+                self._generate(ids, request, config, report, cancelled)
             except LmiError as error:
-                say(Step(error=error))
+                report(Step(error=error))
             except Exception as error:  # noqa: BLE001  one request must not end the others
                 message = f"Transformers failed on this request: {type(error).__name__}: {error}"
-                say(Step(error=EngineError(message)))
+                report(Step(error=EngineError(message)))
 
         self._thread.submit(work)
         return cancelled.set
@@ -84,48 +85,50 @@ class Solo:
         ids: list[int],
         request: GenerateRequest,
         config: Any,
-        say: Callable[[Step], None],
+        report: Callable[[Step], None],
         cancelled: threading.Event,
     ) -> None:
         turns = _Turns(self._batch, self._adapters, request.adapter)
-        inputs = torch.tensor([ids], device=self._loaded.device)
+        inputs = torch.tensor([ids], device=self._loaded.device)  # [1, prompt tokens]
         with turns, torch.inference_mode():
             if request.sampling.seed is not None:
                 torch.manual_seed(request.sampling.seed)
             tokens = _Tokens(self._loaded.tokenizer, request)
             if request.prompt_logprobs is not None and not self._loaded.is_seq2seq:
-                say(Step(prompt_tokens=tokens.of_prompt(self._loaded.model(inputs).logits[0], ids)))
+                report(
+                    Step(prompt_tokens=tokens.of_prompt(self._loaded.model(inputs).logits[0], ids))
+                )
             prefix = 1 if self._loaded.is_seq2seq else len(ids)
-            watch = _Watch(tokens, turns, say, cancelled)
+            on_token = _OnToken(tokens, turns, report, cancelled)
             made = self._loaded.model.generate(
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 generation_config=config,
                 logits_processor=LogitsProcessorList([_Penalties(request, prefix), tokens]),
-                stopping_criteria=[watch],
+                stopping_criteria=[on_token],
             )
-        rest = made[0, prefix + watch.count :].tolist()
-        say(Step(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
+        # made is [1, tokens]; of several beams only the best comes back.
+        rest = made[0, prefix + on_token.count :].tolist()
+        report(Step(ids=[each for each in rest if each != config.pad_token_id], is_over=True))
 
 
 class _Turns:
-    """Holds the model, and lends it to the batch after each token."""
+    """Holds the model for a solo request, and lets the batch have it after each token."""
 
     def __init__(self, batch: Batch | None, adapters: NoAdapters, adapter: str) -> None:
         self._batch, self._adapters, self._adapter = batch, adapters, adapter
-        self._pause: Any = None
 
     def __enter__(self) -> None:
         self._pause = paused(self._batch)
         self._pause.__enter__()
         self._adapters.use(self._adapter)
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._adapters.use("")
         self._pause.__exit__(*error)
 
     def lend(self) -> None:
-        """Let the batch make a step; random numbers drawn there do not count here."""
+        """Let the batch make a step; the random numbers it draws do not change this request's."""
         if self._batch is None:
             return
         state = torch.get_rng_state()
@@ -144,41 +147,44 @@ class _Tokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         self._prompt_alternatives = request.prompt_logprobs or 0
         self._special = frozenset(tokenizer.all_special_ids)
         self._logprobs: Any = None
+        """Of the token that is chosen next: [vocabulary]."""
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
+        # scores is [beams, vocabulary].
         if self.is_wanted:
             self._logprobs = torch.log_softmax(scores[0].float(), dim=-1)
         return scores
 
-    def of_answer(self, number: int) -> Token:
+    def of_answer(self, token_id: int) -> Token:
         """Return the token that has just been chosen."""
-        return self._token(number, self._logprobs, self._alternatives)
+        return self._token(token_id, self._logprobs, self._alternatives)
 
     def of_prompt(self, logits: Any, ids: list[int]) -> tuple[Token, ...]:
-        """Return the tokens of a prompt, from the logits at each place."""
+        """Return the tokens of a prompt, from its logits: [prompt tokens, vocabulary]."""
         logprobs = torch.log_softmax(logits.float(), dim=-1)
         first = Token(ids[0], self._text(ids[0]), is_special=ids[0] in self._special)
         pairs = zip(ids[1:], logprobs, strict=False)
         return (first, *(self._token(each, row, self._prompt_alternatives) for each, row in pairs))
 
-    def _token(self, number: int, logprobs: Any, alternatives: int) -> Token:
-        own = logprobs[number]
+    def _token(self, token_id: int, logprobs: Any, alternatives: int) -> Token:
+        """Return a token, from the log probabilities at its position: [vocabulary]."""
+        own = logprobs[token_id]
         best = torch.topk(logprobs, alternatives) if alternatives else None
         top = zip(best.indices.tolist(), best.values.tolist(), strict=True) if best else ()
         return Token(
-            number,
-            self._text(number),
+            token_id,
+            self._text(token_id),
             own.item(),
             int((logprobs > own).sum().item()) + 1,
-            is_special=number in self._special,
+            is_special=token_id in self._special,
             top=tuple(
                 Token(each, self._text(each), value, rank, is_special=each in self._special)
                 for rank, (each, value) in enumerate(top, start=1)
             ),
         )
 
-    def _text(self, number: int) -> str:
-        text: str = self._tokenizer.decode([number])
+    def _text(self, token_id: int) -> str:
+        text: str = self._tokenizer.decode([token_id])
         return text
 
 
@@ -193,32 +199,32 @@ class _Penalties(LogitsProcessor):  # type: ignore[misc, unused-ignore]
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         if not self._presence and not self._frequency:
             return scores
-        counts = torch.zeros_like(scores)
-        answer = input_ids[:, self._prefix :]
+        counts = torch.zeros_like(scores)  # [beams, vocabulary]
+        answer = input_ids[:, self._prefix :]  # [beams, answer tokens]
         counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=scores.dtype))
         return scores - self._frequency * counts - self._presence * (counts > 0)
 
 
-class _Watch(StoppingCriteria):  # type: ignore[misc, unused-ignore]
-    """Called after each token: hands it on, and ends a request that nobody waits for."""
+class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Called after each token: reports it, and stops where the request was cancelled."""
 
     def __init__(
         self,
         tokens: _Tokens,
         turns: _Turns,
-        say: Callable[[Step], None],
+        report: Callable[[Step], None],
         cancelled: threading.Event,
     ) -> None:
-        self._tokens, self._turns, self._say = tokens, turns, say
+        self._tokens, self._turns, self._report = tokens, turns, report
         self._cancelled = cancelled
         self.count = 0
 
     def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
-        # Beams change their minds; only their end counts.
+        # input_ids is [beams, tokens]. Beams are revised until the end, so only that is reported.
         if input_ids.shape[0] == 1:
-            number = int(input_ids[0, -1])
-            tokens = (self._tokens.of_answer(number),) if self._tokens.is_wanted else ()
-            self._say(Step((number,), tokens))
+            token_id = int(input_ids[0, -1])
+            tokens = (self._tokens.of_answer(token_id),) if self._tokens.is_wanted else ()
+            self._report(Step((token_id,), tokens))
             self.count += 1
         self._turns.lend()
         return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)

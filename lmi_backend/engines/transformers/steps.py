@@ -20,7 +20,7 @@ class Step(NamedTuple):
     ids: Sequence[int] = ()
     """New tokens, with the one that ended it."""
     tokens: tuple[Token, ...] = ()
-    """The same with their log probabilities, where they were asked for."""
+    """The same with their log probabilities, where the request wants them."""
     prompt_tokens: tuple[Token, ...] = ()
     is_over: bool = False
     """Whether the engine stopped by itself."""
@@ -62,8 +62,8 @@ class Answer:
             tokens=step.tokens,
             prompt_tokens=step.prompt_tokens,
         )
-        for number in step.ids:
-            self._take(number, delta)
+        for token_id in step.ids:
+            self._take(token_id, delta)
             if delta.is_last:
                 break
         if step.is_over and not delta.is_last:
@@ -79,20 +79,20 @@ class Answer:
         self.is_over = delta.is_last
         return delta
 
-    def _take(self, number: int, delta: Delta) -> None:
+    def _take(self, token_id: int, delta: Delta) -> None:
         """Add one token."""
         self._count += 1
         delta.num_tokens += 1
         is_early = self._count < self._sampling.min_tokens
-        is_stop = number in self._sampling.stop_token_ids and not is_early
-        if is_stop or number in self._ends:
+        is_stop = token_id in self._sampling.stop_token_ids and not is_early
+        if is_stop or token_id in self._ends:
             delta.finish_reason = "stop"
             if is_stop:
-                delta.stop_reason = number
+                delta.stop_reason = token_id
                 delta.text += self._stops.rest()
         if is_stop and not self._sampling.include_stop:
             return
-        text, stop = self._stops.feed(self._text.add(number))
+        text, stop = self._stops.feed(self._text.add(token_id))
         delta.text += text
         if stop and not is_early:
             delta.finish_reason, delta.stop_reason = "stop", stop
@@ -104,7 +104,7 @@ class Detokenizer:
     """Turns ids into text as they come.
 
     A token's text depends on those before it, and a character may take several tokens: a short
-    window is decoded again with each, and text that ends within a character waits.
+    window is decoded again with each, and text that ends within a character is held back.
     """
 
     _WINDOW = 6
@@ -114,9 +114,9 @@ class Detokenizer:
         self._ids: list[int] = []
         self._start = self._read = 0
 
-    def add(self, number: int) -> str:
+    def add(self, token_id: int) -> str:
         """Return the text that a token adds; empty while it is within a character."""
-        self._ids.append(number)
+        self._ids.append(token_id)
         before = self._decode(self._ids[self._start : self._read])
         now = self._decode(self._ids[self._start :])
         if len(now) <= len(before) or now.endswith(_UNFINISHED):
@@ -140,11 +140,11 @@ class StopStrings:
     def feed(self, text: str) -> tuple[str, str]:
         """Return the text that can be shown, and the stop string that was found, or empty."""
         text = self._held + text
-        found = [(place, stop) for stop in self._stops if (place := text.find(stop)) >= 0]
+        found = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
         if found:
-            place, stop = min(found)
+            start, stop = min(found)
             self._held = ""
-            return text[: place + len(stop) * self._include], stop
+            return text[: start + len(stop) * self._include], stop
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep], ""

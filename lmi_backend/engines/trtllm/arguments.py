@@ -11,7 +11,7 @@ from lmi_backend.engines.trtllm import compat
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 
 def llm_arguments(config: EngineConfig, adapters: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
@@ -20,13 +20,13 @@ def llm_arguments(config: EngineConfig, adapters: Iterable[str] = ()) -> tuple[s
     Args:
         adapters: folders of LoRA adapters, from which the library learns what they change.
     """
-    asked = {name: _read(text) for name, text in config.passthrough.items()} | config.arguments
-    backend = asked.pop("backend", None) or _backend_of(config.model)
-    if asked.get("enable_lora"):
-        lora = asked.setdefault("lora_config", {})
+    given = {name: _read(text) for name, text in config.passthrough.items()} | config.arguments
+    backend = given.pop("backend", None) or _backend_of(config.model)
+    if given.get("enable_lora"):
+        lora = given.setdefault("lora_config", {})
         lora.setdefault("lora_dir", list(adapters))
-    flat = {name: value for name, value in asked.items() if not isinstance(value, dict)}
-    nested = {name: value for name, value in asked.items() if isinstance(value, dict)}
+    flat = {name: value for name, value in given.items() if not isinstance(value, dict)}
+    nested = {name: value for name, value in given.items() if isinstance(value, dict)}
     arguments = {"model": config.model} | flat
     return backend, compat.update_llm_args_with_extra_dict(arguments, nested)
 

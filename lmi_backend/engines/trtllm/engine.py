@@ -1,14 +1,17 @@
-"""The TensorRT-LLM adapter."""
+"""The engine implementation of TensorRT-LLM."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import os
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.chat import chat_ids
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.prompts import chat_ids, prompt_ids
+from lmi_backend.engines.protocol import Rank, TemplateEngine
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import OutputReader
@@ -20,12 +23,14 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import Delta, GenerateRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.protocol import Sink
+    from lmi_backend.generation import GenerateRequest
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.
 _STALL_SECONDS: Final = 300.0
@@ -33,20 +38,20 @@ _STALL_SECONDS: Final = 300.0
 _SHUTDOWN_SECONDS: Final = 5.0
 
 
-class TrtllmEngine:
+class TrtllmEngine(TemplateEngine):
     """One LLM. In MPI mode it leads the other ranks; else the library starts what it needs."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._config = config
+        super().__init__(config)
         self._llm: Any = None
         self._death: EngineDeadError | None = None
+        self._max_model_len = 0
         self._open = 0
-        self._heard = time.monotonic()
-        self._numbers = itertools.count(1)
+        self._last_output = time.monotonic()
+        self._lora_ids = itertools.count(1)
         self._adapters: dict[str, Any] = {}
 
     async def start(self) -> Capabilities:
-        """See `Engine`."""
         for name, folder in self._config.adapters.items():
             self._know(name, folder)
         backend, arguments = llm_arguments(self._config, self._config.adapters.values())
@@ -55,25 +60,26 @@ class TrtllmEngine:
         except (ValueError, TypeError) as error:
             message = f"TensorRT-LLM refuses to start: {error}"
             raise ConfigurationError(message) from error
-        longest = getattr(self._llm.args, "max_seq_len", None) or 0
-        return Capabilities("trtllm", compat.trtllm_version, longest, adapters=True)
+        self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
+        return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
     def _create(self, backend: str, arguments: dict[str, Any]) -> Any:
         if "RANK" in os.environ:
             arguments["_mpi_session"] = compat.mpi_session(int(os.environ["WORLD_SIZE"]))
         return compat.llm_class(backend)(**arguments)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
-        ids = await self._prompt(request)
-        read = OutputReader(self._llm.tokenizer, request, len(ids))
+        ids = await prompt_ids(
+            request, self._llm.tokenizer.encode, max_model_len=self._max_model_len
+        )
+        reader = OutputReader(self._llm.tokenizer, request, len(ids))
         result = self._submit(ids, request)
         self._begin()
         try:
             async for output in self._outputs(result):
-                for delta in read.deltas(output):
-                    yield delta
+                for delta in reader.deltas(output):
+                    sink.take(delta)
         finally:
             self._open -= 1
             if not result.finished:
@@ -83,14 +89,14 @@ class TrtllmEngine:
         """Yield what the library yields, with its errors as ours."""
         try:
             async for output in result:
-                self._heard = time.monotonic()
+                self._last_output = time.monotonic()
                 yield output
         except Exception as error:
             raise self._failure(error) from error
 
     def _begin(self) -> None:
         if not self._open:
-            self._heard = time.monotonic()
+            self._last_output = time.monotonic()
         self._open += 1
 
     def _submit(self, ids: list[int], request: GenerateRequest) -> Any:
@@ -109,27 +115,9 @@ class TrtllmEngine:
         except RuntimeError as error:
             raise self._failure(error) from error
 
-    async def _prompt(self, request: GenerateRequest) -> list[int]:
-        if request.images:
-            raise RequestError("is given, but this engine takes text only", field="image")
-        # The library would tokenise on the event loop.
-        ids = (
-            list(request.prompt)
-            if isinstance(request.prompt, tuple)
-            else list(await asyncio.to_thread(self._llm.tokenizer.encode, request.prompt))
-        )
-        if (keep := request.sampling.truncate_prompt_tokens) is not None:
-            ids = ids[-keep:]
-        longest = getattr(self._llm.args, "max_seq_len", None)
-        if not ids or (longest and len(ids) >= longest):
-            accepted = f"at least one, fewer than {longest}, to leave room for an answer"
-            raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
-        return ids
-
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:
-        """See `TemplateEngine`."""
         # The library wraps Hugging Face's tokenizer.
         tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
         return await asyncio.to_thread(chat_ids, tokenizer, messages, options)
@@ -144,19 +132,18 @@ class TrtllmEngine:
 
     def _know(self, name: str, folder: str) -> None:
         try:
-            self._adapters[name] = compat.LoRARequest(name, next(self._numbers), folder)
+            self._adapters[name] = compat.LoRARequest(name, next(self._lora_ids), folder)
         except ValueError as error:
             problem = f"cannot be loaded by TensorRT-LLM: {error}"
             raise RequestError(problem, field="adapter", value=name) from error
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `LoraEngine`; the library loads an adapter with its first request."""
+        # The library itself loads an adapter with the first request for it.
         if not self._config.arguments.get("enable_lora"):
             raise RequestError("needs option.enable_lora", field="adapter", value=name)
         self._know(name, folder)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `LoraEngine`."""
         self._adapters.pop(name, None)
 
     def _failure(self, error: Exception) -> LmiError:
@@ -167,21 +154,26 @@ class TrtllmEngine:
         return self._death
 
     def stats(self) -> EngineStats:
-        """See `Engine`."""
         running = min(self._open, self._config.arguments.get("max_batch_size", self._open))
         return EngineStats(running=running, waiting=self._open - running)
 
     async def check_health(self) -> None:
-        """See `Engine`."""
         if self._death is not None:
             raise self._death
-        if self._open and time.monotonic() - self._heard > _STALL_SECONDS:
+        if self._open and time.monotonic() - self._last_output > _STALL_SECONDS:
             message = f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s"
             raise EngineDeadError(message)
 
     async def close(self) -> None:
-        """See `Engine`."""
         llm, self._llm = self._llm, None
         if llm is not None and self._death is None:
             closing = asyncio.ensure_future(asyncio.to_thread(llm.shutdown))
             await asyncio.wait({closing}, timeout=_SHUTDOWN_SECONDS)
+
+
+class TrtllmFollower(Rank):
+    """A rank after the first: runs what rank 0's LLM sends it, the loading of the model too."""
+
+    async def start(self) -> Capabilities:
+        threading.Thread(target=compat.follow, name="lmi-follow", daemon=True).start()
+        return Capabilities("trtllm", compat.trtllm_version, 0)

@@ -33,7 +33,7 @@ class OutputReader:
         self._has_prompt = request.prompt_logprobs is None
 
     def deltas(self, output: Any) -> Iterator[Delta]:
-        """Return what an output adds, a delta for each answer that it changed."""
+        """Yield what an output adds, a delta for each answer that it changed."""
         for index, answer in enumerate(output.outputs[: self._request.n]):
             if self._ended[index]:
                 continue
@@ -71,24 +71,26 @@ class OutputReader:
         return (first, *self._tokens(ids[1:], answer.prompt_logprobs, wanted))
 
     def _tokens(
-        self, ids: Sequence[int], places: Sequence[Any], alternatives: int
+        self, ids: Sequence[int], logprobs: Sequence[Any], alternatives: int
     ) -> tuple[Token, ...]:
-        pairs = zip(ids, places, strict=False)
-        return tuple(self._token(number, place, alternatives) for number, place in pairs)
+        pairs = zip(ids, logprobs, strict=False)
+        return tuple(self._token(token_id, logprob, alternatives) for token_id, logprob in pairs)
 
-    def _token(self, number: int, place: Mapping[int, Any] | float, alternatives: int) -> Token:
-        if isinstance(place, float):
-            return Token(number, self._text(number), place)
-        own = place.get(number)
-        best = sorted(place.items(), key=lambda item: item[1].rank or 0)[:alternatives]
+    def _token(
+        self, token_id: int, logprobs: Mapping[int, Any] | float, alternatives: int
+    ) -> Token:
+        if isinstance(logprobs, float):
+            return Token(token_id, self._text(token_id), logprobs)
+        own = logprobs.get(token_id)
+        best = sorted(logprobs.items(), key=lambda item: item[1].rank or 0)[:alternatives]
         return Token(
-            number,
-            self._text(number),
+            token_id,
+            self._text(token_id),
             own.logprob if own else None,
             own.rank if own else None,
             top=tuple(Token(n, self._text(n), p.logprob, p.rank) for n, p in best),
         )
 
-    def _text(self, number: int) -> str:
-        text: str = self._tokenizer.decode([number])
+    def _text(self, token_id: int) -> str:
+        text: str = self._tokenizer.decode([token_id])
         return text

@@ -32,23 +32,23 @@ def sampling_params(request: GenerateRequest) -> Any:
     Raises:
         RequestError: the library refuses a value.
     """
-    asked = request.sampling
-    extra = dict(asked.extra)
+    sampling = request.sampling
+    extra = dict(sampling.extra)
     structure = extra.pop("structured_outputs", None)
     try:
         return compat.SamplingParams(
-            **{name: getattr(asked, name) for name in _SAME},
-            top_k=None if asked.top_k is None else max(0, asked.top_k),
+            **{name: getattr(sampling, name) for name in _SAME},
+            top_k=None if sampling.top_k is None else max(0, sampling.top_k),
             n=request.n,
             # Its own default is always the same seed.
-            seed=asked.seed if asked.seed is not None else secrets.randbits(63),
-            min_tokens=asked.min_tokens or None,
-            stop=list(asked.stop) or None,
-            stop_token_ids=list(asked.stop_token_ids) or None,
-            include_stop_str_in_output=asked.include_stop,
-            bad=list(asked.bad_words) or None,
-            logprobs=_places(request.logprobs),
-            prompt_logprobs=_places(request.prompt_logprobs),
+            seed=sampling.seed if sampling.seed is not None else secrets.randbits(63),
+            min_tokens=sampling.min_tokens or None,
+            stop=list(sampling.stop) or None,
+            stop_token_ids=list(sampling.stop_token_ids) or None,
+            include_stop_str_in_output=sampling.include_stop,
+            bad=list(sampling.bad_words) or None,
+            logprobs=_num_logprobs(request.logprobs),
+            prompt_logprobs=_num_logprobs(request.prompt_logprobs),
             guided_decoding=compat.GuidedDecodingParams(**structure) if structure else None,
             **extra,
         )
@@ -57,6 +57,6 @@ def sampling_params(request: GenerateRequest) -> Any:
         raise RequestError(problem, field="sampling parameters") from error
 
 
-def _places(alternatives: int | None) -> int | None:
-    """Return how many places the library is asked for: 0 would mean none, not the token alone."""
+def _num_logprobs(alternatives: int | None) -> int | None:
+    """Return the count that the library wants, for which 0 means none, not the token alone."""
     return None if alternatives is None else max(1, alternatives)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm import compat
-from lmi_backend.engines.vllm.group import group_arguments
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
 
 if TYPE_CHECKING:
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
 
 
 def engine_args(config: EngineConfig) -> Any:
@@ -28,7 +28,7 @@ def engine_args(config: EngineConfig) -> Any:
             hint = closest(name, dict.fromkeys(names))
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
-    typed = _read_texts(config.passthrough) | config.arguments | group_arguments()
+    typed = _read_texts(config.passthrough) | config.arguments | _rank_arguments()
     guard_media(typed.get("allowed_media_domains", ()))
     # The guard has the user's list; vLLM by itself shall fetch nothing.
     typed["allowed_media_domains"] = list(compat.NO_HOSTS)
@@ -43,6 +43,23 @@ def engine_args(config: EngineConfig) -> Any:
         raise ConfigurationError(message) from error
 
 
+def is_rank() -> bool:
+    """Tell whether mpirun started this process as one of a group of ranks."""
+    return "RANK" in os.environ
+
+
+def _rank_arguments() -> dict[str, Any]:
+    """Return vLLM's arguments of a rank, and set what it reads nowhere else; none outside a group.
+
+    vLLM must not have been used yet.
+    """
+    if not is_rank():
+        return {}
+    # Each rank has its core in this process.
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    return {"distributed_executor_backend": "external_launcher"}
+
+
 def _read_texts(passthrough: dict[str, str]) -> dict[str, Any]:
     if not passthrough:
         return {}
@@ -53,14 +70,14 @@ def _read_texts(passthrough: dict[str, str]) -> dict[str, Any]:
 
 def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
     try:
-        namespace = parser.parse_args(_words(action, text))
+        namespace = parser.parse_args(_argv(action, text))
     except (argparse.ArgumentError, SystemExit, ValueError) as error:
         raise _error(action.dest, text, f"is refused by vLLM: {error}") from error
     return getattr(namespace, action.dest)
 
 
-def _words(action: argparse.Action, text: str) -> list[str]:
-    """Write an option as command-line words, as LMI does."""
+def _argv(action: argparse.Action, text: str) -> list[str]:
+    """Write an option as command-line arguments, as LMI does."""
     if isinstance(action, argparse.BooleanOptionalAction):
         if text.lower() not in ("true", "false"):
             message = "accepted: true or false"

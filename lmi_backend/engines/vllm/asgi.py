@@ -19,13 +19,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-# Pieces the application may be ahead of who reads them.
+# Chunks the application may be ahead of who reads them.
 _AHEAD: Final = 16
-# Time it has to notice that nobody reads any more.
+# Time it has to notice that its client has gone.
 _LEAVE_SECONDS: Final = 1.0
 
 
-async def respond(application: Application, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+async def respond(
+    application: Application, request: HttpRequest
+) -> AsyncGenerator[HttpChunk, None]:
     """Yield the answer as it comes; the first chunk has status and headers.
 
     Closing the generator tells the application that its client has gone, and waits for its end.
@@ -51,7 +53,7 @@ async def respond(application: Application, call: HttpRequest) -> AsyncGenerator
         # be cancelled here would leave that open, and the engine would generate to the end. It
         # shall be cancelled where it waits for the engine.
 
-    task = asyncio.create_task(_run(application, call, send, has_gone))
+    task = asyncio.create_task(_run(application, request, send, has_gone))
     task.add_done_callback(lambda _: sent.put_nowait(None))
     head = HttpChunk()
     try:
@@ -68,7 +70,7 @@ async def respond(application: Application, call: HttpRequest) -> AsyncGenerator
                 return
         raise _why(task)
     finally:
-        # In this order: it leaves `send` before it hears that its client has gone.
+        # In this order: it leaves `send` before it receives that its client has gone.
         room.release()
         has_gone.set()
         await _end(task)
@@ -76,11 +78,11 @@ async def respond(application: Application, call: HttpRequest) -> AsyncGenerator
 
 async def _run(
     application: Application,
-    call: HttpRequest,
+    request: HttpRequest,
     send: Callable[[Message], Awaitable[None]],
     has_gone: asyncio.Event,
 ) -> None:
-    bodies = iter([call.body])
+    bodies = iter([request.body])
 
     async def receive() -> Message:
         for body in bodies:
@@ -88,7 +90,7 @@ async def _run(
         await has_gone.wait()
         return {"type": "http.disconnect"}
 
-    await application(_scope(call), receive, send)
+    await application(_scope(request), receive, send)
 
 
 def _why(task: asyncio.Task[None]) -> BaseException:
@@ -108,12 +110,12 @@ async def _end(task: asyncio.Task[None]) -> None:
         _log.debug("the application raised after its answer: %s", error)
 
 
-def _scope(call: HttpRequest) -> dict[str, Any]:
-    path, _, query = call.path.partition("?")
-    given = {name.lower(): value for name, value in call.headers.items()}
+def _scope(request: HttpRequest) -> dict[str, Any]:
+    path, _, query = request.path.partition("?")
+    given = {name.lower(): value for name, value in request.headers.items()}
     headers = {"content-type": "application/json"} | given
-    # HTTP/2's name for the method, which a gateway may hand on.
-    method = headers.pop(":method", "POST" if call.body else "GET")
+    # HTTP/2's name for the method, which a gateway may pass on.
+    method = headers.pop(":method", "POST" if request.body else "GET")
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

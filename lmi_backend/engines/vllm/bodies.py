@@ -38,7 +38,7 @@ _DECODER: Final = msgspec.json.Decoder(
 
 
 def check_body(body: bytes, bounds: StructureBounds) -> None:
-    """Check a body; one that is no JSON object is left to the server, which says what is wrong.
+    """Check a body; one that is not a JSON object is left to the server, which refuses it.
 
     Raises:
         RequestError: a name is too long, or a structured output too large.

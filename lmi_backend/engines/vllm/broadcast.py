@@ -1,4 +1,4 @@
-"""From rank 0 to all ranks: commands and what they are about, over a gloo group."""
+"""From rank 0 to all ranks: commands with their arguments, over a gloo group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LIMIT: Final = timedelta(days=1)
 _SMALL: Final = 1024
-"""Bytes that travel with the length, in one broadcast; most steps have nothing to say."""
+"""Bytes that travel with the length, in one broadcast; most steps have no command."""
 _LENGTH: Final = 8
 _TYPES: Final = {"add_request": "EngineCoreRequest", "add_lora": "LoRARequest"}
 """Commands with an argument that is one of vLLM's structs; the others have plain values."""
@@ -55,7 +55,8 @@ class Broadcast:
         return [(method, self._unpack(method, buffers)) for method, buffers in commands]
 
     def _move(self, data: bytearray) -> bytearray:
-        distributed.broadcast(torch.frombuffer(data, dtype=torch.uint8), 0, group=self._group)
+        tensor = torch.frombuffer(data, dtype=torch.uint8)  # [bytes]; shares their memory
+        distributed.broadcast(tensor, 0, group=self._group)
         return data
 
     def _pack(self, method: str, arguments: Sequence[Any]) -> list[bytes]:

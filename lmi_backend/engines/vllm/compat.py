@@ -183,7 +183,7 @@ def core_client(client: Any) -> Iterator[None]:
 
 
 def failed_outputs(request_id: str) -> Any:
-    """Return what a core says of a request that it could not take."""
+    """Return the output of a request that a core could not take."""
     reason = getattr(FinishReason, "ERROR", FinishReason.ABORT)
     output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
     return EngineCoreOutputs(outputs=[output])

@@ -1,25 +1,25 @@
-"""The vLLM adapter."""
+"""The engine implementation of vLLM."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import itertools
-from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
 
-from lmi_backend.engines.vllm import compat
-from lmi_backend.engines.vllm.adapters import Adapters
-from lmi_backend.engines.vllm.arguments import engine_args
-from lmi_backend.engines.vllm.direct import hand_on
-from lmi_backend.engines.vllm.group import is_rank
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.prompts import prompt_ids
+from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.vllm import compat, output_hook
+from lmi_backend.engines.vllm.arguments import engine_args, is_rank
+from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
 from lmi_backend.engines.vllm.http_app import HttpApp
+from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.outputs import OutputReader
-from lmi_backend.engines.vllm.placement import keep_cores_apart
-from lmi_backend.engines.vllm.prompts import image_prompt
 from lmi_backend.engines.vllm.sampling import sampling_params
 from lmi_backend.engines.vllm.stats import LastStats
 from lmi_backend.errors import (
@@ -29,36 +29,33 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from lmi_backend.engines.protocol import Sink
+    from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 
-# Characters above which a prompt is tokenised in a thread; below, the hop costs more.
-_LONG_PROMPT = 4096
 _POLL_SECONDS = 0.1
 
 
-class VllmEngine:
+class VllmEngine(Engine):
     """One AsyncLLM; it runs its core in processes of its own, or under MPI on every rank."""
 
     def __init__(self, config: EngineConfig) -> None:
-        self._config = config
+        super().__init__(config)
         self._engine: Any = None
         self._tokenizer: Any = None
-        self._http: Any = None
+        self._http: HttpApp
         self._max_model_len = self._vocabulary = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
         self._ids = itertools.count()
-        self._adapters = Adapters(config.adapters)
+        self._adapters = LoraAdapters(config.adapters)
 
     async def start(self) -> Capabilities:
-        """See `Engine`."""
         arguments = engine_args(self._config)
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
@@ -75,9 +72,7 @@ class VllmEngine:
         self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
-        return Capabilities(
-            "vllm", compat.vllm_version, self._max_model_len, calls=True, adapters=True
-        )
+        return Capabilities("vllm", compat.vllm_version, self._max_model_len)
 
     def _create(self, arguments: Any) -> Any:
         create = partial(
@@ -95,39 +90,23 @@ class VllmEngine:
         keep_cores_apart()
         return engine
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """See `HttpEngine`."""
-        async with aclosing(self._http.call(call)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+    def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        return self._http.respond(request)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
-        read = OutputReader(self._tokenizer, request)
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        reader = OutputReader(self._tokenizer, request)
         try:
-            asked = await self._ask(request)
-            async with aclosing(read.stream(self._engine.generate(**asked))) as deltas:
-                async for delta in deltas:
-                    yield delta
+            arguments = await self._request_arguments(request)
+            await output_hook.generate(self._engine, arguments, reader, sink)
         except Exception as error:
             raise _translate(error) from error
 
-    async def hand_on(self, request: GenerateRequest, sink: Sink) -> None:
-        """See `DirectEngine`."""
-        read = OutputReader(self._tokenizer, request)
-        try:
-            asked = await self._ask(request)
-            asked["params"] = asked.pop("sampling_params")
-            await hand_on(self._engine, asked, partial(read.hand_on, take=sink.take), sink)
-        except Exception as error:
-            raise _translate(error) from error
-
-    async def _ask(self, request: GenerateRequest) -> dict[str, Any]:
-        """Return the arguments of `AsyncLLM.generate`."""
+    async def _request_arguments(self, request: GenerateRequest) -> dict[str, Any]:
+        """Return the arguments of `AsyncLLM.add_request`."""
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         return {
-            "sampling_params": sampling_params(request, self._model_defaults),
+            "params": sampling_params(request, self._model_defaults),
             "prompt": await self._prompt(request),
             "request_id": str(next(self._ids)),
             "lora_request": self._adapters.find(request.adapter),
@@ -137,60 +116,70 @@ class VllmEngine:
 
     async def _prompt(self, request: GenerateRequest) -> Any:
         if request.images:
-            return image_prompt(request, self._engine.model_config)
-        ids = await self._tokenize(request.prompt)
-        if (keep := request.sampling.truncate_prompt_tokens) is not None:
-            ids = ids[-keep:]
-        if len(ids) >= self._max_model_len:
-            accepted = f"fewer than {self._max_model_len}, to leave room for an answer"
-            raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
-        return compat.tokens_input(list(ids))
-
-    async def _tokenize(self, prompt: str | tuple[int, ...]) -> Any:
-        if isinstance(prompt, tuple):
-            if unknown := [number for number in prompt if not 0 <= number < self._vocabulary]:
-                accepted = f"0 to {self._vocabulary - 1}"
-                problem = f"has token id {unknown[0]}"
-                raise RequestError(problem, field="prompt", accepted=accepted)
-            return prompt
-        if len(prompt) > _LONG_PROMPT:
-            return await asyncio.to_thread(self._tokenizer.encode, prompt)
-        return self._tokenizer.encode(prompt)
+            return _image_prompt(request, self._engine.model_config)
+        ids = await prompt_ids(
+            request,
+            self._tokenizer.encode,
+            max_model_len=self._max_model_len,
+            vocabulary=self._vocabulary,
+            min_tokens=0,
+        )
+        return compat.tokens_input(ids)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `LoraEngine`."""
         await self._adapters.load(self._engine, name, folder, preload=preload, pin=pin)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `LoraEngine`."""
         await self._adapters.unload(self._engine, name)
 
     def stats(self) -> EngineStats:
-        """See `Engine`."""
         # vLLM reports with each step; an idle engine makes none, so its last report is stale.
         unfinished = self._engine.output_processor.get_num_unfinished_requests()
         last = self._last_stats.value
         waiting = min(last.waiting, unfinished)
         return msgspec.structs.replace(
             last,
-            # With those that it has not heard of yet; if it never does, it hangs.
+            # With those that its core has not got yet; if it never does, it hangs.
             running=unfinished - waiting,
             waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
         )
 
     async def check_health(self) -> None:
-        """See `Engine`."""
         try:
             await self._engine.check_health()
         except compat.VllmEngineDeadError as error:
             raise _translate(error) from error
 
     async def close(self) -> None:
-        """See `Engine`."""
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
+
+
+def _image_prompt(request: GenerateRequest, model_config: Any) -> dict[str, Any]:
+    """Return vLLM's prompt of text and images.
+
+    Raises:
+        RequestError: the model takes no images, or a file is not an image.
+    """
+    if not model_config.is_multimodal_model:
+        raise RequestError("is given, but the model takes text only", field="image")
+    if not isinstance(request.prompt, str):
+        raise RequestError("cannot go with token ids", field="image")
+    images = [_image(index, file) for index, file in enumerate(request.images)]
+    return {"prompt": request.prompt, "multi_modal_data": {"image": images}}
+
+
+def _image(index: int, file: bytes) -> Any:
+    # Only multimodal models need it; vLLM brings it.
+    from PIL import Image  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+    try:
+        return Image.open(io.BytesIO(file)).convert("RGB")
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        problem = f"number {index} is no image that can be read"
+        raise RequestError(problem, field="image") from error
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:

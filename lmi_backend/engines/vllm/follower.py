@@ -8,17 +8,18 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
-from lmi_backend.engines.follower import Follower
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import Rank
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.arguments import engine_args
 from lmi_backend.engines.vllm.lockstep import follow
 from lmi_backend.errors import ConfigurationError, EngineDeadError
-from lmi_backend.ipc.engine import Capabilities, EngineConfig
+from lmi_backend.ipc.engine import Capabilities
 
 _log = logging.getLogger(__name__)
 
 
-class VllmFollower(Follower):
+class VllmFollower(Rank):
     """One engine core, in a thread."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -26,7 +27,6 @@ class VllmFollower(Follower):
         self._is_dead = False
 
     async def start(self) -> Capabilities:
-        """See `Rank`."""
         arguments = engine_args(self._config)
         ready: Future[None] = Future()
         thread = threading.Thread(
@@ -50,7 +50,6 @@ class VllmFollower(Follower):
             self._is_dead = True
 
     async def check_health(self) -> None:
-        """See `Rank`."""
         if self._is_dead:
             message = "this rank's engine core died"
             raise EngineDeadError(message)

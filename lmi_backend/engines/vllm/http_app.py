@@ -9,24 +9,23 @@ import contextvars
 import logging
 import os
 from contextlib import aclosing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import openai_error
+from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.structures import check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
-    from lmi_backend.engines.vllm.adapters import Adapters
-    from lmi_backend.generation import HttpRequest
-    from lmi_backend.ipc.engine import EngineConfig
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.engines.vllm.lora import LoraAdapters
+    from lmi_backend.generation import HttpChunk, HttpRequest
     from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
@@ -34,8 +33,6 @@ _log = logging.getLogger(__name__)
 _OWN_SIZE: Final = 4
 _OWN_DEPTH: Final = 16
 """Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
-DEFAULT_NAME: Final = "lmi"
-"""What LMI calls a model to its clients."""
 
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
@@ -44,7 +41,16 @@ Its key would guard some clients' way to the model and not the others'. The file
 is not named, is run when the server is built, and LMI's users keep a handler of LMI's there.
 """
 
-_counts: contextvars.ContextVar[list[int]] = contextvars.ContextVar("counts")
+
+@dataclass
+class _TokenCounts:
+    """What vLLM has counted for one HTTP request so far."""
+
+    prompt: int = 0
+    generated: int = 0
+
+
+_counts: contextvars.ContextVar[_TokenCounts] = contextvars.ContextVar("counts")
 
 
 class HttpApp:
@@ -55,7 +61,7 @@ class HttpApp:
 
     @classmethod
     async def create(
-        cls, engine: Any, engine_args: Any, adapters: Adapters, config: EngineConfig
+        cls, engine: Any, engine_args: Any, adapters: LoraAdapters, config: EngineConfig
     ) -> HttpApp:
         """Build the application.
 
@@ -80,25 +86,25 @@ class HttpApp:
         app.state.openai_serving_models.lora_requests = adapters.known
         return cls(app, engine, config.structure_bounds)
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer a body.
 
         Raises:
             EngineDeadError: the engine died under it.
         """
         try:
-            check_body(call.body, self._bounds)
+            check_body(request.body, self._bounds)
         except RequestError as error:
-            yield _refusal(error)
+            yield openai_error(400, str(error), error.field)
             return
-        counts = [0, 0]
+        counts = _TokenCounts()
         _counts.set(counts)
         generated = 0
         try:
-            async with aclosing(respond(self._app, call)) as chunks:
+            async with aclosing(respond(self._app, request)) as chunks:
                 async for chunk in chunks:
-                    chunk.num_tokens, generated = counts[1] - generated, counts[1]
-                    chunk.num_prompt_tokens = counts[0]
+                    chunk.num_tokens, generated = counts.generated - generated, counts.generated
+                    chunk.num_prompt_tokens = counts.prompt
                     self._check(chunk)
                     yield chunk
         except EngineDeadError:
@@ -109,7 +115,7 @@ class HttpApp:
             raise
 
     def _check(self, chunk: HttpChunk) -> None:
-        """Let the engine's death come in place of the end, whatever the application made of it."""
+        """Raise if the engine is dead, whatever last chunk the application made of that."""
         if chunk.is_last and self._engine.errored:
             raise self._death()
 
@@ -117,21 +123,14 @@ class HttpApp:
         return EngineDeadError(f"vLLM's engine core died: {self._engine.dead_error}")
 
 
-def _refusal(error: RequestError) -> HttpChunk:
-    """Return an error as vLLM's server would answer it."""
-    said = {"message": str(error), "type": "BadRequestError", "param": error.field, "code": 400}
-    data = msgspec.json.encode({"error": said})
-    return HttpChunk(data, is_last=True, status=400, headers={"content-type": "application/json"})
-
-
 class _NoServer:
-    """Takes the place of uvicorn's server; nothing reads what is set."""
+    """Stands in for uvicorn's server; nothing reads what is set."""
 
     should_exit = False
 
 
 class _CountingClient:
-    """The engine, whose generated tokens are counted for the call they belong to.
+    """The engine, whose generated tokens are counted for the HTTP request they belong to.
 
     All that vLLM's server asks of it comes through here, so what it compiles is looked at too.
     """
@@ -144,7 +143,7 @@ class _CountingClient:
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         _check(_params(args, kwargs), self._bounds)
-        counts = _counts.get([0, 0])
+        counts = _counts.get(_TokenCounts())
         seen: dict[int, int] = {}
         prompt_tokens = 0
         # Closed with this one: closing is the abort.
@@ -152,20 +151,20 @@ class _CountingClient:
             async for output in outputs:
                 if not prompt_tokens:
                     prompt_tokens = len(output.prompt_token_ids or ())
-                    counts[0] += prompt_tokens
+                    counts.prompt += prompt_tokens
                 for answer in output.outputs:
                     _count(counts, seen, answer, args, kwargs)
                 yield output
 
 
 def _count(
-    counts: list[int], seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
+    counts: _TokenCounts, seen: dict[int, int], answer: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> None:
     """Add an output's new tokens; vLLM gives all so far, or only what is new."""
     kind = getattr(_params(args, kwargs), "output_kind", None)
     given = len(answer.token_ids)
     is_cumulative = kind == compat.RequestOutputKind.CUMULATIVE
-    counts[1] += given - seen.get(answer.index, 0) if is_cumulative else given
+    counts.generated += given - seen.get(answer.index, 0) if is_cumulative else given
     seen[answer.index] = given
 
 
@@ -207,7 +206,7 @@ def _arguments(server: Any, engine_args: Any, options: Mapping[str, Any]) -> Any
             key = f"option.{name}"
             raise OptionError(problem, option=key, value=str(value), origin="vLLM")
         setattr(arguments, name, value)
-    names = arguments.served_model_name or [DEFAULT_NAME]
+    names = arguments.served_model_name or [DEFAULT_MODEL_NAME]
     arguments.served_model_name = [names] if isinstance(names, str) else list(names)
     if plugin := getattr(arguments, "tool_parser_plugin", ""):
         server.import_tool_parser(plugin)

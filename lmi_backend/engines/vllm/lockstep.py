@@ -37,7 +37,7 @@ class _Command(NamedTuple):
 
     method: str
     arguments: Sequence[Any]
-    answer: Future[Any]
+    result: Future[Any]
 
 
 class Core:
@@ -56,7 +56,7 @@ class Core:
         return bool(core.scheduler.has_requests() or core.batch_queue)
 
     def apply(self, method: str, arguments: Sequence[Any]) -> Any:
-        """Do what a command says."""
+        """Carry out a command."""
         return getattr(self._core, method)(*arguments)
 
     def step(self) -> Any:
@@ -65,7 +65,7 @@ class Core:
 
 
 class LockstepClient:
-    """Rank 0's core, as AsyncLLM speaks to one: each `x_async` is the core's `x`, on all ranks."""
+    """Rank 0's core, with the methods that AsyncLLM calls: `x_async` does `x` on all ranks."""
 
     engine_ranks_managed = (0,)
 
@@ -112,9 +112,9 @@ class LockstepClient:
     def __getattr__(self, name: str) -> Any:
         if not name.endswith("_async"):
             raise AttributeError(name)
-        return partial(self._ask, name.removesuffix("_async"))
+        return partial(self._call, name.removesuffix("_async"))
 
-    async def _ask(self, method: str, *arguments: Any) -> Any:
+    async def _call(self, method: str, *arguments: Any) -> Any:
         return await asyncio.wrap_future(self._put(method, *arguments))
 
     def _put(self, method: str, *arguments: Any) -> Future[Any]:
@@ -122,7 +122,7 @@ class LockstepClient:
             raise compat.VllmEngineDeadError
         command = _Command(method, arguments, Future())
         self._commands.put(command)
-        return command.answer
+        return command.result
 
     def _run(self, ready: Future[None]) -> None:
         try:
@@ -134,7 +134,7 @@ class LockstepClient:
         try:
             while (commands := self._take(is_idle=not core.has_work)) is not None:
                 self._turn(core, commands)
-        except Exception:  # noqa: BLE001  whatever it was, every request must hear of it
+        except Exception:  # noqa: BLE001  whatever it was, every request must fail
             _log.exception("the engine core of rank 0 died")
             self.resources.engine_dead = True
             self._deliver(compat.VllmEngineDeadError())
@@ -156,10 +156,10 @@ class LockstepClient:
         core.broadcast.send([(command.method, command.arguments) for command in commands])
         for command in commands:
             try:
-                command.answer.set_result(core.apply(command.method, command.arguments))
+                command.result.set_result(core.apply(command.method, command.arguments))
             except Exception as error:  # noqa: BLE001  one request must not end the others
                 _log.exception("%s failed", command.method)
-                command.answer.set_exception(error)
+                command.result.set_exception(error)
                 if command.method == "add_request":
                     self._deliver(compat.failed_outputs(command.arguments[0].request_id))
         if core.has_work:
@@ -185,7 +185,7 @@ def follow(vllm_config: Any, executor_class: Any, ready: Future[None]) -> None:
             try:
                 core.apply(method, arguments)
             except Exception:  # noqa: BLE001
-                # Rank 0 has the same failure, and answers for it.
+                # Rank 0 has the same failure, and reports it.
                 _log.exception("%s failed", method)
         if core.has_work:
             core.step()

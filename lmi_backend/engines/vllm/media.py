@@ -52,7 +52,7 @@ def guard_media(hosts: Collection[str]) -> None:
 
 
 class MediaConnection(compat.HTTPConnection):  # type: ignore[misc]
-    """In place of vLLM's connection; the number of tries and the size limit stay vLLM's.
+    """Replaces vLLM's connection; the number of tries and the size limit stay vLLM's.
 
     Each fetch has a session of its own: no cookie of one client's host is there for another.
     """
@@ -93,7 +93,7 @@ class MediaConnection(compat.HTTPConnection):  # type: ignore[misc]
         self, url: str, options: dict[str, Any], redirects: int
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
         refused: list[str] = []
-        # A proxy of the environment would resolve names where nobody looks; .netrc has passwords.
+        # A proxy of the environment would resolve names without our check; .netrc has passwords.
         session = aiohttp.ClientSession(connector=self._connector(refused), trust_env=False)
         async with session:
             ask = partial(_ask, session, options, refused)

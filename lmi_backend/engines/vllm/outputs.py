@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.generation import Delta, Token
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lmi_backend.generation import GenerateRequest
 
@@ -26,20 +25,8 @@ class OutputReader:
             else frozenset()
         )
 
-    async def stream(self, stream: AsyncGenerator[Any, None]) -> AsyncGenerator[Delta, None]:
-        """Yield the deltas of vLLM's outputs as they come."""
-        async with aclosing(stream) as outputs:
-            async for output in outputs:
-                for delta in self.deltas(output):
-                    yield delta
-
-    def hand_on(self, output: Any, take: Callable[[Delta], None]) -> None:
-        """Hand on the deltas of one output of vLLM."""
-        for delta in self.deltas(output):
-            take(delta)
-
     def deltas(self, output: Any) -> Iterator[Delta]:
-        """Return what one output of vLLM adds, a delta for each answer in it."""
+        """Yield what one output of vLLM adds, a delta for each answer in it."""
         num_prompt_tokens = len(output.prompt_token_ids or ())
         for answer in output.outputs:
             reason = answer.finish_reason
@@ -60,8 +47,8 @@ class OutputReader:
 
     def _add_tokens(self, delta: Delta, answer: Any) -> None:
         delta.tokens = tuple(
-            self._token(number, places, self._alternatives)
-            for number, places in zip(answer.token_ids, answer.logprobs or (), strict=False)
+            self._token(token_id, logprobs, self._alternatives)
+            for token_id, logprobs in zip(answer.token_ids, answer.logprobs or (), strict=False)
         )
         delta.cumulative_logprob = answer.cumulative_logprob
 
@@ -69,28 +56,28 @@ class OutputReader:
         ids: Sequence[int] = output.prompt_token_ids
         alternatives = self._prompt_alternatives or 0
         return tuple(
-            self._token(number, places or {}, alternatives)
-            for number, places in zip(ids, output.prompt_logprobs, strict=False)
+            self._token(token_id, logprobs or {}, alternatives)
+            for token_id, logprobs in zip(ids, output.prompt_logprobs, strict=False)
         )
 
-    def _token(self, number: int, places: Mapping[int, Any], alternatives: int) -> Token:
-        """Read one place: vLLM gives its likeliest tokens and, last or among them, the chosen."""
-        chosen = places.get(number)
-        best = sorted(places.items(), key=lambda item: item[1].rank or 0)[:alternatives]
+    def _token(self, token_id: int, logprobs: Mapping[int, Any], alternatives: int) -> Token:
+        """Return the token at a position, for which vLLM gives the likeliest and the chosen one."""
+        chosen = logprobs.get(token_id)
+        best = sorted(logprobs.items(), key=lambda item: item[1].rank or 0)[:alternatives]
         return Token(
-            number,
+            token_id,
             (chosen.decoded_token or "") if chosen else "",
             chosen.logprob if chosen else None,
             chosen.rank if chosen else None,
-            is_special=number in self._special,
+            is_special=token_id in self._special,
             top=tuple(
                 Token(
                     other,
-                    place.decoded_token or "",
-                    place.logprob,
-                    place.rank,
+                    logprob.decoded_token or "",
+                    logprob.logprob,
+                    logprob.rank,
                     is_special=other in self._special,
                 )
-                for other, place in best
+                for other, logprob in best
             ),
         )

@@ -10,7 +10,7 @@ from lmi_backend.errors import RequestError
 if TYPE_CHECKING:
     from lmi_backend.generation import GenerateRequest
 
-# Fields where None means "not said": the model's generation_config.json speaks, then vLLM.
+# Where one of these is None, the model's generation_config.json decides, then vLLM.
 _OPTIONAL = (
     "temperature",
     "top_p",
@@ -29,30 +29,30 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
     Raises:
         RequestError: vLLM refuses a value.
     """
-    asked = request.sampling
-    said = {name: value for name in _OPTIONAL if (value := getattr(asked, name)) is not None}
-    unsaid = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
+    sampling = request.sampling
+    given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
+    defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
     kind = compat.RequestOutputKind
     try:
         return compat.SamplingParams(
-            **unsaid
-            | said
+            **defaults
+            | given
             | {
                 "n": request.n,
                 "logprobs": request.logprobs,
                 "prompt_logprobs": request.prompt_logprobs,
-                "max_tokens": asked.max_tokens,
-                "min_tokens": asked.min_tokens,
-                "stop": list(asked.stop),
-                "stop_token_ids": list(asked.stop_token_ids),
-                "include_stop_str_in_output": asked.include_stop,
-                "ignore_eos": asked.ignore_eos,
-                "skip_special_tokens": asked.skip_special_tokens,
-                "spaces_between_special_tokens": asked.spaces_between_special_tokens,
-                "bad_words": list(asked.bad_words) or None,
+                "max_tokens": sampling.max_tokens,
+                "min_tokens": sampling.min_tokens,
+                "stop": list(sampling.stop),
+                "stop_token_ids": list(sampling.stop_token_ids),
+                "include_stop_str_in_output": sampling.include_stop,
+                "ignore_eos": sampling.ignore_eos,
+                "skip_special_tokens": sampling.skip_special_tokens,
+                "spaces_between_special_tokens": sampling.spaces_between_special_tokens,
+                "bad_words": list(sampling.bad_words) or None,
                 "output_kind": kind.DELTA if request.stream else kind.FINAL_ONLY,
             }
-            | _extra(asked.extra)
+            | _extra(sampling.extra)
         )
     except (TypeError, ValueError, compat.VLLMClientError) as error:
         problem = f"are refused by vLLM: {error}"
@@ -60,7 +60,7 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:
-    """Build what vLLM wants as an object of its own."""
+    """Return the engine's own parameters, with structured outputs as vLLM's object."""
     structure = extra.get("structured_outputs")
     if structure is None:
         return extra

@@ -1,4 +1,4 @@
-"""Keep what vLLM reports about itself: the last load, and sums since the start."""
+"""Keep vLLM's stats: the last load, and sums since the start."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Logger(compat.StatLoggerBase):  # type: ignore[misc]  # vLLM is not insta
         )
 
     def log_engine_initialized(self) -> None:
-        """Say nothing; the worker says it is ready."""
+        """Log nothing; the worker logs that it is ready."""
 
     def log(self) -> None:
-        """Say nothing; the figures go to Triton's metrics."""
+        """Log nothing; the stats go to Triton's metrics."""

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+import pkgutil
 
-from lmi_backend.options.option import Option
-from lmi_backend.options.table import (
-    chat,
-    common,
-    ended,
-    lmi_dist,
-    retired,
-    server,
-    speculative,
-    transformers,
-    trtllm,
-    vllm,
-)
+from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.option import AnyOption, rows_in
+from lmi_backend.options.table import common, ended, server
 from lmi_backend.options.table.variables import VARIABLES
 
-_MODULES = (common, server, vllm, chat, speculative, lmi_dist, trtllm, transformers)
+_MODULES = [
+    importlib.import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)
+]
+# A module that says what an engine is makes it one.
+_ENGINES = sorted(
+    (module for module in _MODULES if hasattr(module, "SPEC")), key=lambda module: module.SPEC.order
+)
+SPECS.update((module.SPEC.name, module.SPEC) for module in _ENGINES)
 
-OPTIONS: tuple[Option[Any], ...] = (
-    *(value for module in _MODULES for value in vars(module).values() if isinstance(value, Option)),
-    *trtllm.BUILD_ROWS,
-    *retired.ROWS,
+ENGINES = tuple(SPECS)
+"""What LMI's documents call backends, each with options of its own, and our echo."""
+
+OPTIONS: tuple[AnyOption, ...] = (
+    *(row for module in (common, server, *_ENGINES) for row in rows_in(module)),
     *ended.rows(),
 )
 """Every option, by declaration; a key has a row for each meaning it has."""
@@ -42,8 +41,8 @@ CHOICE = frozenset(
 """Keys that choose the engine, and so the meaning of all others."""
 
 
-def _rows() -> dict[str, list[Option[Any]]]:
-    rows: dict[str, list[Option[Any]]] = {}
+def _rows() -> dict[str, list[AnyOption]]:
+    rows: dict[str, list[AnyOption]] = {}
     # The row for fewest engines first: it knows best.
     for option in sorted(OPTIONS, key=lambda option: len(option.engines)):
         for key in (option.name, *option.aliases):
@@ -51,13 +50,13 @@ def _rows() -> dict[str, list[Option[Any]]]:
     return rows
 
 
-KEYS: dict[str, list[Option[Any]]] = _rows()
+KEYS: dict[str, list[AnyOption]] = _rows()
 """Every key a properties file may hold, aliases included, with its rows."""
 
 
-def find_option(key: str, engine: str) -> Option[Any] | None:
+def find_option(key: str, engine: str) -> AnyOption | None:
     """Return the row of a key that speaks of an engine."""
     return next((option for option in KEYS.get(key, ()) if engine in option.engines), None)
 
 
-__all__ = ["CHOICE", "KEYS", "OPTIONS", "VARIABLES", "find_option"]
+__all__ = ["CHOICE", "ENGINES", "KEYS", "OPTIONS", "VARIABLES", "find_option"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.kinds import (
     BOOL,
     PAIRS,
@@ -12,13 +13,16 @@ from lmi_backend.options.kinds import (
     choice,
     degree,
     float_type,
+    one_of,
     whole,
 )
 from lmi_backend.options.option import NOTHING, Option
 from lmi_backend.structures import DEFAULT_BOUNDS
 
-_ONE_PROCESS = {"neuronx": "one process drives all Neuron cores"}
-_UNBUDGETED = "this engine has no token budget of a step"
+
+def _rolling_batches() -> tuple[str, ...]:
+    return ("auto", "disable", *(spec.rolling_batch for spec in SPECS.values()))
+
 
 ENGINE: Final = Option(
     name="engine",
@@ -26,7 +30,6 @@ ENGINE: Final = Option(
     kind=choice("Python", "MPI", "DeepSpeed"),
     default="Python",
     plan_field="mode",
-    unused_by=_ONE_PROCESS,
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
 )
 MPI_MODE: Final = Option(
@@ -34,7 +37,6 @@ MPI_MODE: Final = Option(
     kind=BOOL,
     default=False,
     plan_field="mode",
-    unused_by=_ONE_PROCESS,
     help="Start each worker as MPI ranks.",
 )
 MPI_HOSTFILE: Final = Option(
@@ -42,7 +44,6 @@ MPI_HOSTFILE: Final = Option(
     kind=TEXT,
     default="",
     plan_field="hosts",
-    unused_by=_ONE_PROCESS,
     help="Open MPI's hostfile: a line for each machine that shares the model, this one first.",
 )
 MPI_OPTIONS: Final = Option(
@@ -50,7 +51,6 @@ MPI_OPTIONS: Final = Option(
     kind=TEXT,
     default="",
     plan_field="mpi_options",
-    unused_by=_ONE_PROCESS,
     help="Further words for mpirun, as in a shell.",
 )
 ASYNC_MODE: Final = Option(
@@ -62,9 +62,7 @@ ASYNC_MODE: Final = Option(
 )
 ROLLING_BATCH: Final = Option(
     name="option.rolling_batch",
-    kind=choice(
-        "auto", "vllm", "trtllm", "lmi-dist", "scheduler", "tnx", "deepspeed", "disable", "echo"
-    ),
+    kind=one_of(_rolling_batches),
     default="auto",
     plan_field="engine",
     help="Continuous batching engine. echo is ours: it repeats the prompt, for dry runs.",
@@ -108,7 +106,6 @@ MODEL_ID: Final = Option(
     aliases=("option.s3url",),
     env=("HF_MODEL_ID",),
     plan_field="model",
-    unused_by={"echo": "it needs no model"},
     help="Hub id, local folder or s3:// prefix. Default: the folder of serving.properties.",
 )
 REVISION: Final = Option(
@@ -116,7 +113,6 @@ REVISION: Final = Option(
     kind=TEXT,
     default="",
     env=("HF_REVISION", "HF_MODEL_REVISION"),
-    engine_args={"vllm": "revision", "trtllm": "revision", "transformers": "revision"},
     help="Branch, tag or commit of a hub model.",
 )
 TRUST_REMOTE_CODE: Final = Option(
@@ -124,12 +120,6 @@ TRUST_REMOTE_CODE: Final = Option(
     kind=BOOL,
     default=False,
     env=("HF_MODEL_TRUST_REMOTE_CODE",),
-    engine_args={
-        "vllm": "trust_remote_code",
-        "trtllm": "trust_remote_code",
-        "transformers": "trust_remote_code",
-        "neuronx": "trust_remote_code",
-    },
     help="Run Python code that comes with the model.",
 )
 DTYPE: Final = Option(
@@ -137,7 +127,6 @@ DTYPE: Final = Option(
     kind=float_type("int8"),
     default="auto",
     aliases=("option.data_type",),
-    engine_args=dict.fromkeys(("vllm", "trtllm", "transformers", "neuronx"), "dtype"),
     help="Type of weights and activations.",
 )
 TASK: Final = Option(
@@ -148,7 +137,6 @@ TASK: Final = Option(
     default="auto",
     env=("HF_TASK",),
     plan_field="is_embedding",
-    engine_args={"vllm": "runner"},
     convert=lambda task: NOTHING if task in ("auto", "generate", "text-generation") else "pooling",
     help="What the model is used for: text-embedding and feature-extraction make vectors.",
 )
@@ -186,8 +174,7 @@ MAX_PREFILL_TOKENS: Final = Option(
     default=0,
     aliases=("option.max_num_batched_tokens",),
     env=("MAX_BATCH_PREFILL_TOKENS",),
-    engine_args={"vllm": "max_num_batched_tokens", "trtllm": "max_num_tokens"},
-    unused_by=dict.fromkeys(("transformers", "deepspeed", "neuronx", "echo"), _UNBUDGETED),
+    unused="this engine has no token budget of a step",
     help="Tokens one engine step may process.",
 )
 OUTPUT_FORMATTER: Final = Option(
@@ -294,7 +281,6 @@ STREAM_INTERVAL: Final = Option(
     kind=whole(1),
     default=1,
     plan_field="stream_interval",
-    engine_args={"vllm": "stream_interval", "trtllm": "stream_interval"},
     help="Tokens a streamed response has at least, but for the first and last of an answer.",
 )
 STREAM_FLUSH: Final = Option(

@@ -5,10 +5,10 @@ Ignored: leaving it out changes no answer. Refused: the user would get something
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
-from lmi_backend.options.option import PREFIX, Option, Scope
+from lmi_backend.options.option import PREFIX, AnyOption, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _CONFIG_JSON = "the model's config.json says it"
 _CONVERSION = "it concerns conversion by LMI's own toolkit"
 _NEURON = "Transformers-NeuronX is retired, and optimum-neuron decides it itself"
 
-_IGNORED: dict[Scope, dict[str, str]] = {
+_IGNORED: dict[str, dict[str, str]] = {
     "common": {
         "modelName": "the Triton model's folder names the model",
         "model_dir": "it is the folder of serving.properties",
@@ -210,7 +210,7 @@ _IMAGES = "images are not generated here"
 _EMBEDDINGS = "embeddings are not served yet"
 _FORK = "it needs AWS's own fork of DeepSpeed"
 
-_REFUSED: dict[Scope, dict[str, str]] = {
+_REFUSED: dict[str, dict[str, str]] = {
     "common": {"bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
         "translatorFactory": _NO_JAVA,
@@ -278,14 +278,14 @@ _SWITCHES = frozenset(
 """Refused options that are truth values: false asks for nothing."""
 
 
-def rows() -> tuple[Option[Any], ...]:
+def rows() -> tuple[AnyOption, ...]:
     """Return a row for each ended option."""
     return (*_rows("ignored", _IGNORED), *_rows("refused", _REFUSED))
 
 
 def _rows(
-    status: Literal["ignored", "refused"], scopes: dict[Scope, dict[str, str]]
-) -> Iterator[Option[Any]]:
+    status: Literal["ignored", "refused"], scopes: dict[str, dict[str, str]]
+) -> Iterator[AnyOption]:
     for scope, names in scopes.items():
         for name, reason in names.items():
             is_switch = name in _SWITCHES

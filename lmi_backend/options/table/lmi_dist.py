@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
+from lmi_backend.options.engine_spec import EngineSpec
 from lmi_backend.options.kinds import BOOL, number
 from lmi_backend.options.option import Option
+from lmi_backend.options.table import vllm
+
+SPEC: Final = EngineSpec(
+    name="lmi-dist",
+    title="LMI-Dist",
+    order=1,
+    implementation=vllm.SPEC.implementation,
+    why_implementation="LMI-Dist was vLLM started by MPI",
+    rolling_batch="lmi-dist",
+    mpi_if_named=True,
+    scopes=("vllm", *vllm.SPEC.scopes),
+    utilization_option="option.gpu_memory_utilization",
+)
 
 GPU_MEMORY_UTILIZATION: Final = Option(
     name="option.gpu_memory_utilization",

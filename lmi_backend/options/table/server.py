@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import TEXT, WEIGHTS, whole
-from lmi_backend.options.option import ENGINES, Option
+from lmi_backend.options.option import Option
 
 JOB_QUEUE_SIZE: Final = Option(
     name="job_queue_size",
@@ -54,14 +54,6 @@ RETRY_THRESHOLD: Final = Option(
 )
 
 
-_OFF_NEURON = dict.fromkeys(set(ENGINES) - {"neuronx"}, "only the neuronx engine runs on them")
-_UNUSED = {
-    "nc": _OFF_NEURON,
-    "gpu": {"neuronx": "it runs on Neuron cores; use the nc. form"},
-    "cpu": {"neuronx": "it runs on Neuron cores; use the nc. form"},
-}
-
-
 def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
     """Return a bound of the number of workers, for all kinds of device or one."""
     is_first = not device
@@ -73,7 +65,7 @@ def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
         prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",
         overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",) if is_first else (),
         plan_field="device_groups",
-        unused_by=_UNUSED.get(device, {}),
+        device="nc" if device == "nc" else None,
         help=meaning if is_first else f"{name} where the devices are {device}; it wins there.",
     )
 

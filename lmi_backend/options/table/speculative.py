@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lmi_backend.options.kinds import BOOL, JSON, TEXT, Kind, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import AnyOption, Option
 
 SPECULATIVE_CONFIG: Final = Option(
     name="option.speculative_config",
@@ -20,7 +20,7 @@ SPECULATIVE_CONFIG: Final = Option(
 )
 
 
-def _key(name: str, kind: Kind[Any], key: str, meaning: str, *aliases: str) -> Option[Any]:
+def _key(name: str, kind: Kind[Any], key: str, meaning: str, *aliases: str) -> AnyOption:
     return Option(
         name=f"option.{name}",
         kind=kind,

@@ -7,8 +7,35 @@ from __future__ import annotations
 
 from typing import Final
 
+from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice
 from lmi_backend.options.option import NOTHING, Option
+
+SPEC: Final = EngineSpec(
+    name="transformers",
+    title="Transformers",
+    order=3,
+    implementation=Implementation(
+        name="transformers",
+        title="Transformers",
+        engine="lmi_backend.engines.transformers.engine:TransformersEngine",
+        follower="lmi_backend.engines.transformers.engine:TransformersFollower",
+        library="transformers",
+        sizes=Sizes("max_batch_size"),
+        arguments={
+            "option.revision": "revision",
+            "option.trust_remote_code": "trust_remote_code",
+            "option.dtype": "dtype",
+        },
+        # The library would take most of the host's memory.
+        cpu_cache=("page_size", "num_blocks"),
+        # Ranks split layers only.
+        pipeline_modes=frozenset({"python"}),
+    ),
+    rolling_batch="scheduler",
+    unbatched="Hugging Face Accelerate in LMI",
+    scopes=("adapters",),
+)
 
 DEVICE_MAP: Final = Option(
     name="option.device_map",

@@ -7,13 +7,83 @@ Source: LMI's TensorRT-LLM user guide, and TensorRT-LLM 1.2.1's llm_args.
 from __future__ import annotations
 
 from operator import not_
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.errors import OptionError
+from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, number, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import AnyOption, Option
+
+if TYPE_CHECKING:
+    from lmi_backend.options.resolve import LmiOptions
 
 
-def _argument(name: str, kind: Kind[Any], argument: str, meaning: str, **more: Any) -> Option[Any]:
+def _finish(
+    options: LmiOptions, arguments: dict[str, Any], _reasons: list[str], notes: list[str]
+) -> None:
+    per_channel, per_token = options[PER_CHANNEL], options[PER_TOKEN]
+    if options.values.get(QUANTIZE.name) != "smoothquant":
+        if per_channel or per_token:
+            notes.append("smoothquant_per_… is ignored: option.quantize is not smoothquant")
+    elif per_channel or per_token:
+        word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
+        word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"
+        arguments["quant_config"]["quant_algo"] = f"W8A8_SQ_{word}_PLUGIN"
+    backend = options.passthrough.get("backend")
+    if backend is None or backend.value != "tensorrt":
+        _refuse_building(options)
+
+
+def _refuse_building(options: LmiOptions) -> None:
+    """Refuse what is only read while an engine is built: PyTorch's LLM takes no such argument."""
+    names = {row.name for row in (QUANTIZE, QUANT_FORMAT, PER_TOKEN, PER_CHANNEL, *BUILD_ROWS)}
+    for name, setting in options.settings.items():
+        if name in names:
+            problem = (
+                "is read only while a TensorRT engine is built; set option.backend=tensorrt, or "
+                "leave it out and use a checkpoint that is quantised already"
+            )
+            raise OptionError(
+                problem, option=setting.name, value=setting.shown, origin=setting.origin
+            )
+
+
+SPEC: Final = EngineSpec(
+    name="trtllm",
+    title="TensorRT-LLM",
+    order=2,
+    implementation=Implementation(
+        name="trtllm",
+        title="TensorRT-LLM",
+        engine="lmi_backend.engines.trtllm.engine:TrtllmEngine",
+        follower="lmi_backend.engines.trtllm.engine:TrtllmFollower",
+        library="tensorrt_llm",
+        source=ArgumentSource(
+            "tensorrt_llm", "llmapi/llm_args.py", ("TorchLlmArgs", "TrtLlmArgs"), "version.py"
+        ),
+        sizes=Sizes("max_batch_size"),
+        arguments={
+            "option.revision": "revision",
+            "option.trust_remote_code": "trust_remote_code",
+            "option.dtype": "dtype",
+            "option.max_rolling_batch_prefill_tokens": "max_num_tokens",
+            "option.stream_interval": "stream_interval",
+        },
+        finish=_finish,
+    ),
+    rolling_batch="trtllm",
+    entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),
+    feature="trtllm",
+    mpi_if_named=True,
+    scopes=("adapters",),
+    utilization_option="option.kv_cache_free_gpu_mem_fraction",
+    length_option="option.max_seq_len",
+    block_option="option.tokens_per_block",
+    why_all_devices="max is the default of LMI's guide for TensorRT-LLM",
+)
+
+
+def _argument(name: str, kind: Kind[Any], argument: str, meaning: str, **more: Any) -> AnyOption:
     return Option(
         name=f"option.{name}",
         kind=kind,

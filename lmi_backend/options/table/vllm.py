@@ -6,8 +6,10 @@ Every other argument of vLLM is an option under its own name, read by vLLM's own
 from __future__ import annotations
 
 from operator import not_
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.names import DEFAULT_MODEL_NAME
+from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import (
     BOOL,
     ITEMS,
@@ -21,7 +23,75 @@ from lmi_backend.options.kinds import (
     whole,
 )
 from lmi_backend.options.media_hosts import MEDIA_HOSTS
-from lmi_backend.options.option import NOTHING, Option
+from lmi_backend.options.option import NOTHING, Option, rows_in
+from lmi_backend.options.table import chat, common, lora, speculative
+
+if TYPE_CHECKING:
+    from lmi_backend.options.resolve import LmiOptions
+
+_ACCEPTANCE: Final = "per_request_spec_decode_metrics"
+"""vLLM refuses it where nothing is drafted."""
+_DRAFTED_TOKENS: Final = 5
+"""Tokens to draft where nobody says: what LMI's guide documents."""
+
+
+def _finish(
+    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], notes: list[str]
+) -> None:
+    if options[common.TASK] in ("generate", "text-generation"):
+        arguments["runner"] = "generate"
+    if options[lora.ENABLE_LORA]:
+        arguments.setdefault("max_loras", lora.MAX_LORAS.default)
+    draft = arguments.get("speculative_config")
+    if not draft:
+        if arguments.pop(_ACCEPTANCE, None) is not None:
+            notes.append("record_acceptance_rate is ignored: there is no speculative decoding")
+        return
+    if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
+        draft.setdefault("method", "ngram")
+        draft.pop("model", None)
+    if "num_speculative_tokens" not in draft and not options.is_set(speculative.SPECULATIVE_CONFIG):
+        draft["num_speculative_tokens"] = _DRAFTED_TOKENS
+        reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
+
+
+SPEC: Final = EngineSpec(
+    name="vllm",
+    title="vLLM",
+    order=0,
+    implementation=Implementation(
+        name="vllm",
+        title="vLLM",
+        engine="lmi_backend.engines.vllm.engine:VllmEngine",
+        follower="lmi_backend.engines.vllm.follower:VllmFollower",
+        library="vllm",
+        source=ArgumentSource("vllm", "engine/arg_utils.py", ("AsyncEngineArgs",), "_version.py"),
+        sizes=Sizes("max_num_seqs"),
+        arguments={
+            "option.revision": "revision",
+            "option.trust_remote_code": "trust_remote_code",
+            "option.dtype": "dtype",
+            "option.task": "runner",
+            "option.max_rolling_batch_prefill_tokens": "max_num_batched_tokens",
+            "option.stream_interval": "stream_interval",
+        },
+        finish=_finish,
+        pools=True,
+        # LMI-Dist served these; vLLM itself never has.
+        refused_architectures=frozenset(
+            f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
+        ),
+        ray_argument="distributed_executor_backend",
+        cpu_pipeline="vLLM 0.32 dies with the first request",
+    ),
+    rolling_batch="vllm",
+    entry_points=("djl_python.lmi_vllm.vllm_async_service",),
+    feature="vllm",
+    scopes=("adapters", "speculative", "chat", "embedding", "lmcache"),
+    # vLLM 0.32's default.
+    utilization=0.92,
+    utilization_option="option.gpu_memory_utilization",
+)
 
 QUANTIZE: Final = Option(
     name="option.quantize",
@@ -129,7 +199,7 @@ ENFORCE_EAGER: Final = Option(
 SERVED_MODEL_NAME: Final = Option(
     name="option.served_model_name",
     kind=ITEMS,
-    default=["lmi"],
+    default=[DEFAULT_MODEL_NAME],
     scope="vllm",
     engine_args={"vllm": "served_model_name"},
     help="Names of the model in OpenAI bodies.",
@@ -219,69 +289,5 @@ LMCACHE_FILE: Final = Option(
     plan_field="environment LMCACHE_CONFIG_FILE",
     help="LMCache's own configuration, relative to the model.",
 )
-LORA_DTYPE: Final = Option(
-    name="option.lora_dtype",
-    kind=float_type(),
-    default="auto",
-    scope="adapters",
-    engine_args={"vllm": "lora_dtype"},
-    help="Type of LoRA weights.",
-)
-ENABLE_LORA: Final = Option(
-    name="option.enable_lora",
-    kind=BOOL,
-    default=False,
-    scope="adapters",
-    engine_args={"vllm": "enable_lora", "trtllm": "enable_lora"},
-    plan_field="adapters",
-    help="Serve LoRA adapters from the model's adapters/ folder.",
-)
-MAX_LORAS: Final = Option(
-    name="option.max_loras",
-    kind=whole(1),
-    default=4,
-    scope="adapters",
-    engine_args={"vllm": "max_loras", "trtllm": "lora_config.max_loras"},
-    help="Adapters one engine step may mix.",
-)
-MAX_LORA_RANK: Final = Option(
-    name="option.max_lora_rank",
-    kind=whole(1),
-    default=16,
-    scope="adapters",
-    engine_args={"vllm": "max_lora_rank", "trtllm": "lora_config.max_lora_rank"},
-    help="Largest rank of an adapter.",
-)
-MAX_CPU_LORAS: Final = Option(
-    name="option.max_cpu_loras",
-    kind=whole(1),
-    default=0,
-    scope="adapters",
-    engine_args={"vllm": "max_cpu_loras", "trtllm": "lora_config.max_cpu_loras"},
-    help="Adapters cached on the host.",
-)
-FULLY_SHARDED_LORAS: Final = Option(
-    name="option.fully_sharded_loras",
-    kind=BOOL,
-    default=False,
-    scope="adapters",
-    engine_args={"vllm": "fully_sharded_loras"},
-    help="Split all LoRA arithmetic over the tensor parallel devices.",
-)
-ADAPTER_ROOTS: Final = Option(
-    name="option.adapter_roots",
-    kind=TEXT,
-    default="",
-    scope="adapters",
-    plan_field="adapter_roots",
-    help="Folders, separated by commas, from which adapters may be loaded while serving, beside "
-    "the model's own.",
-)
-ADAPTERS: Final = Option(
-    name="option.adapters",
-    kind=TEXT,
-    default="adapters",
-    scope="adapters",
-    plan_field="adapters",
-    help="Folder, relative to the model, whose sub-folders are adapters.",
-)
+
+FURTHER: Final = (*rows_in(lora), *rows_in(chat), *rows_in(speculative))

@@ -1,15 +1,21 @@
-"""Gather the answers to a body, and write them as one object each."""
+"""Gather the answers to a body, and write their tokens, their ends, and whole answers as JSON."""
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
-from lmi_backend.schema.formats.chunks import Json, finish_word, token_object, token_texts
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Delta, Token
-    from lmi_backend.schema.formats.asked import Asked
+    from lmi_backend.schema.formats.requested import RequestedAnswer
+
+Json = dict[str, Any]
+
+_LEGACY: Final = {"stop": "eos_token"}
+# JSON has no infinity; vLLM's own server writes this number for a token that cannot be.
+_NEVER: Final = -9999.0
 
 
 @dataclass
@@ -35,9 +41,9 @@ class Answer:
 class Answers:
     """The answers to one body."""
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._answers = [Answer(index) for index in range(asked.answers)]
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = [Answer(index) for index in range(requested.answers)]
 
     def __getitem__(self, index: int) -> Answer:
         return self._answers[index]
@@ -49,49 +55,100 @@ class Answers:
 
     def whole(self) -> list[Json]:
         """Return an object for each prompt; its further answers are in the details."""
-        n = self._asked.n
+        n = self._requested.n
         return [self._object(index) for index in range(0, len(self._answers), n)]
 
     def text(self, index: int) -> str:
         """Return an answer's whole text."""
-        return self._asked.prefix(index) + "".join(self._answers[index].texts)
+        return self._requested.prefix(index) + "".join(self._answers[index].texts)
 
     def details(self, index: int, *, with_tokens: bool = True) -> Json:
         """Return the details of one answer."""
-        asked, answer = self._asked, self._answers[index]
+        requested, answer = self._requested, self._answers[index]
         if answer.last is None:
             return {}
         details: Json = {
-            "finish_reason": finish_word(answer.last, asked),
+            "finish_reason": finish_word(answer.last, requested),
             "generated_tokens": answer.num_tokens,
         }
-        if asked.dialect == "async":
-            details["seed"] = asked.seed
+        if requested.dialect == "async":
+            details["seed"] = requested.seed
         else:
-            details["inputs"] = asked.prompts[index // asked.n]
-        if asked.decoder_input_details or (asked.dialect == "async" and with_tokens):
+            details["inputs"] = requested.prompts[index // requested.n]
+        if requested.decoder_input_details or (requested.dialect == "async" and with_tokens):
             details["prefill"] = [
-                token_object(token, token.text, asked) for token in answer.prompt_tokens
+                token_object(token, token.text, requested) for token in answer.prompt_tokens
             ]
         if with_tokens:
-            details["tokens"] = [token_object(token, text, asked) for token, text in answer.tokens]
-            if asked.top_n_tokens:
+            details["tokens"] = [
+                token_object(token, text, requested) for token, text in answer.tokens
+            ]
+            if requested.top_n_tokens:
                 details["top_tokens"] = [
-                    [token_object(other, other.text, asked) for other in token.top]
+                    [token_object(other, other.text, requested) for other in token.top]
                     for token, _ in answer.tokens
                 ]
-        elif asked.dialect == "async":
+        elif requested.dialect == "async":
             details["input_length"] = answer.last.num_prompt_tokens
         return details
 
     def _object(self, index: int) -> Json:
         answer: Json = {"generated_text": self.text(index)}
-        if self._asked.details or self._asked.n > 1:
+        if self._requested.details or self._requested.n > 1:
             details = self.details(index)
-            if self._asked.n > 1:
+            if self._requested.n > 1:
                 details["best_of_sequences"] = [
                     {"generated_text": self.text(other)} | self.details(other)
-                    for other in range(index + 1, index + self._asked.n)
+                    for other in range(index + 1, index + self._requested.n)
                 ]
             answer["details"] = details
         return answer
+
+
+def dump(value: object) -> str:
+    """Return JSON that can be sent."""
+    return sendable(json.dumps(value, ensure_ascii=False))
+
+
+def sendable(text: str) -> str:
+    """Return a text as UTF-8 has it: half a character, which an engine may cut, becomes "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
+    """Return how an answer ended, as LMI calls it.
+
+    The async handlers of LMI say the stop string or id itself, and nothing at an end of text or at
+    the limit; that is a slip, so those ends have the words of the older handlers here.
+    """
+    if delta.finish_reason == "stop" and delta.stop_reason is not None:
+        return delta.stop_reason if requested.dialect == "async" else "stop_sequence"
+    return _LEGACY.get(delta.finish_reason or "", delta.finish_reason)
+
+
+def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
+    """Return a token as LMI writes it."""
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
+    members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
+    if token.is_special:
+        members["special" if requested.tgi_compat else "special_token"] = True
+    return members
+
+
+def log(token: Token) -> float | None:
+    """Return a token's log probability as a number JSON has."""
+    if token.logprob is None or math.isfinite(token.logprob):
+        return token.logprob
+    return _NEVER
+
+
+def token_texts(delta: Delta) -> list[str]:
+    """Return the text of each token, which together are exactly the delta's text.
+
+    A token's own text may differ from what it adds: a character may take two tokens, and text may
+    be held back because a stop string could begin with it.
+    """
+    texts = [token.text for token in delta.tokens]
+    if len(texts) > 1 and "".join(texts) == delta.text:
+        return texts
+    return [""] * (len(texts) - 1) + [delta.text]

@@ -1,11 +1,12 @@
-"""One object at the end, a line for each token, or an event for each token."""
+"""LMI's output formats: one object at the end, a line or an event for each token, or raw text."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lmi_backend.schema.formats.answers import Answers
-from lmi_backend.schema.formats.chunks import (
+from lmi_backend.errors import LMI_ERROR, RequestError
+from lmi_backend.schema.formats.answers import (
+    Answers,
     Json,
     dump,
     sendable,
@@ -14,11 +15,11 @@ from lmi_backend.schema.formats.chunks import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Delta
-    from lmi_backend.schema.formats.asked import Asked
+    from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 
 
 class WholeJson:
@@ -26,23 +27,21 @@ class WholeJson:
 
     content_type = "application/json"
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._answers = Answers(asked)
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = Answers(requested)
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         for delta in deltas:
             self._answers[delta.index].add(delta)
         if not self._answers.are_complete:
             return ""
         objects = self._answers.whole()
-        is_list = self._asked.is_list or self._asked.tgi_compat
+        is_list = self._requested.is_list or self._requested.tgi_compat
         return dump(objects if is_list else objects[0])
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
-        return dump(error_object(error, self._asked))
+        return dump(error_object(error, self._requested))
 
 
 class Lines:
@@ -50,17 +49,15 @@ class Lines:
 
     content_type = "application/jsonlines"
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
-        self._answers = Answers(asked)
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = Answers(requested)
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         return "".join(self._frame(item) for delta in deltas for item in self._objects(delta))
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
-        return self._frame(error_object(error, self._asked))
+        return self._frame(error_object(error, self._requested))
 
     def _frame(self, item: Json) -> str:
         return dump(item) + "\n"
@@ -69,30 +66,30 @@ class Lines:
         """Return an object for each token, and one for a text or an end without any."""
         self._answers[delta.index].add(delta)
         tokens = [
-            token_object(token, text, self._asked)
+            token_object(token, text, self._requested)
             for token, text in zip(delta.tokens, token_texts(delta), strict=False)
         ]
         if not tokens and (delta.text or delta.is_last):
             name = "logprob" if self._is_tgi else "log_prob"
             tokens = [{"id": None, "text": delta.text, name: None}]
-        for place, token in enumerate(tokens, start=1):
-            yield self._object(delta, token, is_last=delta.is_last and place == len(tokens))
+        for position, token in enumerate(tokens, start=1):
+            yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
 
     @property
     def _is_tgi(self) -> bool:
-        return self._asked.tgi_compat or self._asked.dialect == "async"
+        return self._requested.tgi_compat or self._requested.dialect == "async"
 
     def _object(self, delta: Delta, token: Json, *, is_last: bool) -> Json:
-        asked = self._asked
+        requested = self._requested
         item: Json = {}
-        if asked.dialect == "async" or asked.answers > 1:
+        if requested.dialect == "async" or requested.answers > 1:
             item["index"] = delta.index
         item["token"] = token
         if is_last:
             item["generated_text"] = self._answers.text(delta.index)
-            if asked.details:
+            if requested.details:
                 item["details"] = self._answers.details(delta.index, with_tokens=False)
-        if asked.dialect == "async":
+        if requested.dialect == "async":
             item = {"generated_text": None, "details": None} | item
             item = {name: item[name] for name in ("index", "token", "generated_text", "details")}
         return item
@@ -112,27 +109,53 @@ class RawText:
 
     content_type = "text/plain"
 
-    def __init__(self, asked: Asked) -> None:
-        self._asked = asked
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
         self._begun: set[int] = set()
 
     def write(self, deltas: Sequence[Delta]) -> str:
-        """See `Format`."""
         texts = []
         for delta in deltas:
             if delta.index not in self._begun:
                 self._begun.add(delta.index)
-                texts.append(self._asked.prefix(delta.index))
+                texts.append(self._requested.prefix(delta.index))
             texts.append(delta.text)
         return sendable("".join(texts))
 
     def fail(self, error: LmiError) -> str:
-        """See `Format`."""
         return ""
 
 
-def error_object(error: LmiError, asked: Asked) -> Json:
+def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
     """Return what LMI writes where an answer fails after it has begun."""
-    if asked.dialect == "async":
-        return {"error": {"message": str(error), "code": 424}}
-    return {"error": str(error), "code": 424}
+    if requested.dialect == "async":
+        return {"error": {"message": str(error), "code": LMI_ERROR}}
+    return {"error": str(error), "code": LMI_ERROR}
+
+
+_FORMS: Final[dict[str, Callable[[RequestedAnswer], Format]]] = {
+    "json": WholeJson,
+    "jsonlines": Lines,
+    "sse": Events,
+    "none": RawText,
+}
+NAMES: Final = tuple(_FORMS)
+"""Accepted values of `output_formatter`."""
+
+
+def make_format(name: str, requested: RequestedAnswer) -> Format:
+    """Return the format of a name; empty chooses by whether the answer streams.
+
+    Raises:
+        RequestError: there is none of that name.
+    """
+    if not name:
+        streamed = "sse" if requested.tgi_compat else "jsonlines"
+        name = streamed if requested.stream else "json"
+    # LMI's names for chat; chat bodies have OpenAI's form, and others the same as without.
+    name = name.removesuffix("_chat")
+    if name not in _FORMS:
+        accepted = ", ".join(NAMES)
+        field = "output_formatter"
+        raise RequestError("is not a formatter", field=field, value=name, accepted=accepted)
+    return _FORMS[name](requested)

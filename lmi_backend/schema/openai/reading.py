@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.names import check_name
+from lmi_backend.names import DEFAULT_MODEL_NAME, check_name
 from lmi_backend.printable import listed
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
-from lmi_backend.schema.parameters import Asked, answers_wanted, make_sampling, read_parameters
+from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
+from lmi_backend.schema.values import Prompt
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 _DROPPED: Final = DroppedParameters()
 """Of this worker's one model."""
-DEFAULT_NAME: Final = "lmi"
-"""What LMI calls a model to its clients."""
 _COMPLETION_TOKENS: Final = 16
 """OpenAI's default of /v1/completions."""
 _OURS: Final = frozenset(
@@ -38,7 +37,7 @@ _REFUSED: Final = ("tools", "functions", "suffix")
 class Body:
     """What a body asks for."""
 
-    prompts: tuple[str | tuple[int, ...], ...]
+    prompts: tuple[Prompt, ...]
     """Of a completion."""
     messages: list[dict[str, Any]]
     """Of a chat."""
@@ -51,7 +50,7 @@ class Body:
     """Empty for the only one."""
     stream: bool
     include_usage: bool
-    """Whether a stream ends with the numbers of tokens."""
+    """Whether a stream ends with the counts of tokens."""
     echo: bool
     logprobs: int | None
     """Alternatives wanted for each token; None for no tokens."""
@@ -100,19 +99,19 @@ def adapter_of(body: Body, adapters: Mapping[str, str]) -> str:
         HttpError: there is neither a model nor an adapter of that name.
         RequestError: no adapter can have that name.
     """
-    if body.model in ("", DEFAULT_NAME):
+    if body.model in ("", DEFAULT_MODEL_NAME):
         return ""
     check_name("model", body.model)
     if body.model not in adapters:
-        known = listed([DEFAULT_NAME, *adapters])
+        known = listed([DEFAULT_MODEL_NAME, *adapters])
         raise HttpError(404, f"The model {body.model!r} does not exist; there are: {known}")
     return body.model
 
 
 def _read(
-    body: Mapping[str, Any],
+    body: Mapping[str, object],
     *,
-    prompts: tuple[str | tuple[int, ...], ...] = (),
+    prompts: tuple[Prompt, ...] = (),
     messages: list[dict[str, Any]] | None = None,
     template_options: dict[str, Any] | None = None,
     logprobs: int | None,
@@ -123,19 +122,19 @@ def _read(
             raise RequestError("is served by vLLM only", field=name)
     dropped: list[str] = []
     named = {name: value for name, value in given.items() if name not in _OURS}
-    asked: Asked = read_parameters(named, dropped=dropped)
+    requested: Requested = read_parameters(named, dropped=dropped)
     _DROPPED.note(dropped)
-    has_limit = "max_tokens" in asked
+    has_limit = "max_tokens" in requested
     # OpenAI samples unless it is told not to.
-    asked = {"temperature": 1.0, "max_tokens": 1 << 30} | asked
+    requested = {"temperature": 1.0, "max_tokens": 1 << 30} | requested
     stream_options = _optional(values.OBJECT, "stream_options", body) or {}
     return Body(
         prompts=prompts,
         messages=messages or [],
         template_options=template_options or {},
-        sampling=make_sampling(asked),
+        sampling=make_sampling(requested),
         has_limit=has_limit,
-        n=answers_wanted(asked),
+        n=answers_wanted(requested),
         model=_optional(values.STRING, "model", body) or "",
         stream=_flag("stream", body),
         include_usage=bool(stream_options.get("include_usage")),
@@ -144,21 +143,21 @@ def _read(
     )
 
 
-def _given(body: Mapping[str, Any]) -> dict[str, Any]:
+def _given(body: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _optional(kind: values.Value, name: str, body: Mapping[str, Any]) -> Any:
+def _optional(kind: values.Value, name: str, body: Mapping[str, object]) -> Any:
     value = body.get(name)
     return None if value is None else values.read_value(kind, name, value)
 
 
-def _flag(name: str, body: Mapping[str, Any], default: bool = False) -> bool:
+def _flag(name: str, body: Mapping[str, object], default: bool = False) -> bool:
     value = _optional(values.BOOLEAN, name, body)
     return default if value is None else bool(value)
 
 
-def _message(message: Any) -> dict[str, Any]:
+def _message(message: object) -> dict[str, Any]:
     """Return a message whose content is text: its parts are joined."""
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise RequestError("has a message without a role", field="messages", value=message)
@@ -174,7 +173,7 @@ def _message(message: Any) -> dict[str, Any]:
     return message | {"content": content or ""}
 
 
-def _prompts(prompt: Any) -> tuple[str | tuple[int, ...], ...]:
+def _prompts(prompt: Any) -> tuple[Prompt, ...]:
     """Return the prompts of a body: a text, token ids, or a list of either."""
     match prompt:
         case str():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from lmi_backend.generation import Delta, Token
 
@@ -40,19 +40,19 @@ class Writer:
         return b"data: " + self._encode(self.STREAM_KIND, choices) + b"\n\n"
 
     def usage_event(self, usage: dict[str, int]) -> bytes:
-        """Return the event of the numbers of tokens."""
+        """Return the event with the counts of tokens."""
         return b"data: " + self._encode(self.STREAM_KIND, [], usage) + b"\n\n"
 
     def _encode(
-        self, kind: str, choices: list[dict[str, Any]], usage: dict[str, int] | None = None
+        self, kind: str, choices: list[dict[str, object]], usage: dict[str, int] | None = None
     ) -> bytes:
         body = self._top | {"object": kind, "model": self._model, "choices": choices}
         return msgspec.json.encode(body if usage is None else body | {"usage": usage})
 
-    def _choice(self, answer: Delta) -> dict[str, Any]:
+    def _choice(self, answer: Delta) -> dict[str, object]:
         raise NotImplementedError
 
-    def _part(self, delta: Delta) -> dict[str, Any]:
+    def _part(self, delta: Delta) -> dict[str, object]:
         raise NotImplementedError
 
     def _is_first(self, delta: Delta) -> bool:
@@ -68,15 +68,15 @@ class ChatWriter(Writer):
     STREAM_KIND = "chat.completion.chunk"
     PREFIX = "chatcmpl"
 
-    def _choice(self, answer: Delta) -> dict[str, Any]:
+    def _choice(self, answer: Delta) -> dict[str, object]:
         message = {"role": "assistant", "content": answer.text}
         return self._around("message", message, answer)
 
-    def _part(self, delta: Delta) -> dict[str, Any]:
+    def _part(self, delta: Delta) -> dict[str, object]:
         role = {"role": "assistant"} if self._is_first(delta) else {}
         return self._around("delta", role | {"content": delta.text}, delta)
 
-    def _around(self, name: str, content: dict[str, Any], delta: Delta) -> dict[str, Any]:
+    def _around(self, name: str, content: Mapping[str, object], delta: Delta) -> dict[str, object]:
         tokens = [self._token(each) for each in delta.tokens]
         return {
             "index": delta.index,
@@ -86,7 +86,7 @@ class ChatWriter(Writer):
             "stop_reason": delta.stop_reason,
         }
 
-    def _token(self, token: Token) -> dict[str, Any]:
+    def _token(self, token: Token) -> dict[str, object]:
         return _token(token) | {"top_logprobs": [_token(each) for each in token.top]}
 
 
@@ -96,10 +96,10 @@ class CompletionWriter(Writer):
     KIND = STREAM_KIND = "text_completion"
     PREFIX = "cmpl"
 
-    def _choice(self, answer: Delta) -> dict[str, Any]:
+    def _choice(self, answer: Delta) -> dict[str, object]:
         return self._part(answer)
 
-    def _part(self, delta: Delta) -> dict[str, Any]:
+    def _part(self, delta: Delta) -> dict[str, object]:
         before = self._echo[delta.index] if self._echo and self._is_first(delta) else ""
         return {
             "index": delta.index,
@@ -111,7 +111,7 @@ class CompletionWriter(Writer):
 
 
 def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
-    """Return OpenAI's numbers of tokens."""
+    """Return OpenAI's counts of tokens."""
     return {
         "prompt_tokens": prompt_tokens,
         "completion_tokens": completion_tokens,
@@ -119,7 +119,7 @@ def usage_of(prompt_tokens: int, completion_tokens: int) -> dict[str, int]:
     }
 
 
-def _token(token: Token) -> dict[str, Any]:
+def _token(token: Token) -> dict[str, object]:
     return {
         "token": token.text,
         "logprob": token.logprob,
@@ -127,7 +127,7 @@ def _token(token: Token) -> dict[str, Any]:
     }
 
 
-def _lists(tokens: Sequence[Token]) -> dict[str, Any]:
+def _lists(tokens: Sequence[Token]) -> dict[str, object]:
     return {
         "tokens": [token.text for token in tokens],
         "token_logprobs": [token.logprob for token in tokens],

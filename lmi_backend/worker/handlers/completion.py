@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.generation import HttpRequest
+from lmi_backend.schema.lmi import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,16 +18,15 @@ _NAMES: Final = {
     "truncate": "truncate_prompt_tokens",
 }
 _OURS: Final = frozenset({"do_sample", "details", "return_full_text", "decoder_input_details"})
-_MAX_TOKENS: Final = 30
 
 
-def completion_call(body: Mapping[str, Any]) -> HttpRequest:
+def completion_request(body: Mapping[str, Any]) -> HttpRequest:
     """Return the completion request of an LMI body."""
     parameters = body.get("parameters") or {}
-    asked = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
+    renamed = {_NAMES.get(name, name): parameters[name] for name in parameters.keys() - _OURS}
     if parameters.get("do_sample") is False:
-        asked["temperature"] = 0.0
-    completion = {"max_tokens": _MAX_TOKENS} | asked | {"prompt": body["inputs"]}
+        renamed["temperature"] = 0.0
+    completion = {"max_tokens": MAX_TOKENS} | renamed | {"prompt": body["inputs"]}
     if body.get("stream"):
         completion["stream"] = True
     if isinstance(body.get("adapters"), str) and body["adapters"]:

@@ -83,8 +83,8 @@ def _import(file: Path) -> ModuleType:
             for frame in traceback.extract_tb(error.__traceback__)
             if frame.filename == str(file)
         ]
-        place = f"{file}:{lines[-1]}" if lines else str(file)
-        message = f"{place}: cannot be imported: {type(error).__name__}: {error}"
+        where = f"{file}:{lines[-1]}" if lines else str(file)
+        message = f"{where}: cannot be imported: {type(error).__name__}: {error}"
         raise ConfigurationError(message) from error
     return module
 

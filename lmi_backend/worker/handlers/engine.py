@@ -7,29 +7,32 @@ import logging
 import subprocess
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lmi_backend import __version__
-from lmi_backend.engines.registry import adapts, calls
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.schema.body import read_body
 from lmi_backend.schema.context import Context
 from lmi_backend.worker.handlers import formatters
-from lmi_backend.worker.handlers.completion import Response, completion_call
+from lmi_backend.worker.handlers.completion import Response, completion_request
 from lmi_backend.worker.handlers.custom_code import CustomCode, load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from lmi_backend.engines.protocol import Engine
+    from lmi_backend.engines.protocol import Sink
     from lmi_backend.generation import GenerateRequest
-    from lmi_backend.ipc.engine import EngineConfig
     from lmi_backend.schema.reply import ParsedRequest
     from lmi_backend.worker.handlers.custom_code import Function
 
@@ -38,64 +41,54 @@ _log = logging.getLogger(__name__)
 _INVOCATIONS: Final = "/invocations"
 
 
-class CustomEngine:
-    """See `Engine` and `HttpEngine`.
+class CustomEngine(Engine):
+    """Lets the user's handler and formatters work around an engine.
 
     Args:
         inner: what generates, unless the handler does; None where a handler replaces everything.
     """
 
     def __init__(self, config: EngineConfig, inner: Engine | None) -> None:
-        self._config, self._inner = config, inner
+        super().__init__(config)
+        self._inner = inner
         self._code = CustomCode()
-        self._of_adapters: dict[str, CustomCode] = {}
+        self._adapter_code: dict[str, CustomCode] = {}
         self._runner: HandlerRunner | None = None
-        self._context = Context(
-            dialect=config.dialect,
-            output_formatter=config.output_formatter,
-            tgi_compat=config.tgi_compat,
-            adapters=config.adapters.keys(),
-        )
+        # What formatters leave to the engine is read as a request for text.
+        clients = replace(config.clients, is_embedding=False)
+        self._context = Context(clients, config.adapters.keys())
 
     async def start(self) -> Capabilities:
-        """See `Engine`. The user's code comes first: its mistakes show at once."""
+        # The user's code comes first: its mistakes show at once.
         file = Path(self._config.custom_file)
         _install(file.parent / "requirements.txt")
         self._code = load_custom_code(file, self._config.custom_handler)
         for name, folder in self._config.adapters.items():
             if (own := Path(folder) / "model.py").is_file():
-                self._of_adapters[name] = load_custom_code(own)
-        capabilities = Capabilities("custom", __version__, 0)
+                self._adapter_code[name] = load_custom_code(own)
+        capabilities = Capabilities(CUSTOM, __version__, 0)
         if self._inner is not None:
             capabilities = await self._inner.start()
         if self._code.handler is not None:
             self._runner = HandlerRunner(self._code.handler, self._config.properties)
             await self._runner.start()
-        return Capabilities(
-            capabilities.engine,
-            capabilities.version,
-            capabilities.max_model_len,
-            calls=True,
-            adapters=capabilities.adapters,
-        )
+        return capabilities
 
-    def generate(self, request: GenerateRequest) -> AsyncGenerator[Delta, None]:
-        """See `Engine`."""
-        return self._generator().generate(request)
+    async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        await self._generator().generate(request, sink)
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """See `HttpEngine`."""
-        if call.path != _INVOCATIONS:
-            answer = calls(self._generator()).call(call)
+    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+        if request.path != _INVOCATIONS:
+            answer = self._generator().respond(request)
         else:
-            answer = self._invoke(call)
+            answer = self._invoke(request)
         async with aclosing(answer) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _invoke(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def _invoke(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         is_left = False
-        async with aclosing(self._runner.call(call) if self._runner else _leave()) as chunks:
+        async with aclosing(self._runner.run(request) if self._runner else _leave()) as chunks:
             async for chunk in chunks:
                 is_left = chunk is None
                 if chunk is not None:
@@ -103,90 +96,89 @@ class CustomEngine:
         if not is_left:
             return
         try:
-            async with aclosing(self._built_in(call)) as answers:
+            async with aclosing(self._built_in(request)) as answers:
                 async for answer in answers:
                     yield answer
         except HttpError as error:
             yield HttpChunk(str(error).encode(), is_last=True, status=error.status)
 
-    async def _built_in(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def _built_in(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         """Let the engine answer, and the user's formatters read and write."""
-        body, code = self._read(call)
-        taken = read_body({"request": [json.dumps(body)]}, self._context)
+        body, code = self._read(request)
+        parsed = read_body({"request": [json.dumps(body)]}, self._context)
         write = code.output_formatter
         if write is None:
-            answer = self._answer(taken)
-        elif isinstance(taken.work, HttpRequest):
-            answer = self._format(taken.work, write)
+            answer = self._answer(parsed)
+        elif isinstance(parsed.work, HttpRequest):
+            answer = self._format(parsed.work, write)
         elif formatters.is_older(write):
-            answer = self._format_steps(taken, body, write)
+            answer = self._format_steps(parsed, body, write)
         else:
-            answer = self._format(completion_call(body), write)
+            answer = self._format(completion_request(body), write)
         async with aclosing(answer) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    def _read(self, call: HttpRequest) -> tuple[dict[str, Any], CustomCode]:
+    def _read(self, request: HttpRequest) -> tuple[dict[str, Any], CustomCode]:
         from djl_python.encode_decode import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
             decode,
         )
 
-        inputs = make_inputs(call)
+        inputs = make_inputs(request)
         try:
             body = decode(inputs)
         except (ValueError, KeyError) as error:
             raise formatters.failed("Input parsing", error) from error
         name = body.get("adapters") if isinstance(body, dict) else None
-        own = self._of_adapters.get(name) if isinstance(name, str) else None
+        own = self._adapter_code.get(name) if isinstance(name, str) else None
         read = (own and own.input_formatter) or self._code.input_formatter
         if read is not None:
             body = formatters.read_body(read, body, inputs, properties=self._config.properties)
         write = (own and own.output_formatter) or self._code.output_formatter
         return body, CustomCode(output_formatter=write)
 
-    async def _answer(self, taken: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer in LMI's own form."""
-        if isinstance(taken.work, HttpRequest):
-            async with aclosing(calls(self._generator()).call(taken.work)) as chunks:
+        if isinstance(parsed.work, HttpRequest):
+            async with aclosing(self._generator().respond(parsed.work)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
-        left = sum(request.n for request in taken.work) if isinstance(taken.work, tuple) else 0
-        async for delta in self._deltas(taken):
+        left = sum(request.n for request in parsed.work) if isinstance(parsed.work, tuple) else 0
+        async for delta in self._deltas(parsed):
             left -= delta.is_last
-            for response in taken.reply.responses([delta], is_last=left == 0):
+            for response in parsed.reply.responses([delta], is_last=left == 0):
                 text = str(response["response"])
                 yield HttpChunk(text.encode(), is_last=left == 0, num_tokens=delta.num_tokens)
 
     async def _format_steps(
-        self, taken: ParsedRequest, body: Mapping[str, Any], write: Function
+        self, parsed: ParsedRequest, body: Mapping[str, Any], write: Function
     ) -> AsyncGenerator[HttpChunk, None]:
         """Let a formatter of the older form write each step."""
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
-        async for delta in self._deltas(taken):
+        async for delta in self._deltas(parsed):
             text = older.write([delta])
             yield HttpChunk(text.encode(), is_last=delta.is_last, num_tokens=delta.num_tokens)
 
-    async def _deltas(self, taken: ParsedRequest) -> AsyncGenerator[Delta, None]:
-        if not isinstance(taken.work, tuple):
+    async def _deltas(self, parsed: ParsedRequest) -> AsyncGenerator[Delta, None]:
+        if not isinstance(parsed.work, tuple):
             problem = "is no request for text"
             raise RequestError(problem, field="the request")
-        place = 0
-        for request in taken.work:
-            async with aclosing(
-                self._generator().generate(
-                    msgspec.structs.replace(request, logprobs=request.logprobs or 0)
-                )
-            ) as deltas:
+        first_index = 0
+        for request in parsed.work:
+            logged = msgspec.structs.replace(request, logprobs=request.logprobs or 0)
+            async with aclosing(stream(self._generator(), [logged])) as deltas:
                 async for delta in deltas:
-                    delta.index += place
+                    delta.index += first_index
                     yield delta
-            place += request.n
+            first_index += request.n
 
-    async def _format(self, call: HttpRequest, write: Function) -> AsyncGenerator[HttpChunk, None]:
+    async def _format(
+        self, request: HttpRequest, write: Function
+    ) -> AsyncGenerator[HttpChunk, None]:
         """Let a formatter of the current form write a response, or each chunk of it."""
         held: list[bytes] = []
-        async with aclosing(calls(self._generator()).call(call)) as chunks:
+        async with aclosing(self._generator().respond(request)) as chunks:
             async for chunk in chunks:
                 if chunk.headers.get("content-type", "").startswith("text/event-stream"):
                     events = chunk.data.decode().split("\n\n")
@@ -208,28 +200,22 @@ class CustomEngine:
         return self._inner
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
-        """See `LoraEngine`."""
-        engine = adapts(self._generator())
-        await engine.load_adapter(name, folder, preload=preload, pin=pin)
+        await self._generator().load_adapter(name, folder, preload=preload, pin=pin)
         if (own := Path(folder) / "model.py").is_file():
-            self._of_adapters[name] = load_custom_code(own)
+            self._adapter_code[name] = load_custom_code(own)
 
     async def unload_adapter(self, name: str) -> None:
-        """See `LoraEngine`."""
-        await adapts(self._generator()).unload_adapter(name)
-        self._of_adapters.pop(name, None)
+        await self._generator().unload_adapter(name)
+        self._adapter_code.pop(name, None)
 
     def stats(self) -> EngineStats:
-        """See `Engine`."""
         return self._inner.stats() if self._inner is not None else EngineStats()
 
     async def check_health(self) -> None:
-        """See `Engine`."""
         if self._inner is not None:
             await self._inner.check_health()
 
     async def close(self) -> None:
-        """See `Engine`."""
         if self._inner is not None:
             await self._inner.close()
 
@@ -240,7 +226,7 @@ async def _leave() -> AsyncGenerator[HttpChunk | None, None]:
 
 
 def _install(requirements: Path) -> None:
-    """Install what the user's code needs; as in LMI a failure is only said."""
+    """Install what the user's code needs; as in LMI a failure is only logged."""
     if not requirements.is_file():
         return
     command = [sys.executable, "-m", "pip", "install", "--quiet", "-r", str(requirements)]

@@ -85,8 +85,8 @@ class OlderFormatter:
 
         self._formatter, self._token_class = formatter, Token
         self._sequence = Sequence()
-        asked = TextInput(input_text=text, parameters=dict(parameters))
-        self._output = TextGenerationOutput(input=asked, sequences={0: self._sequence})
+        text_input = TextInput(input_text=text, parameters=dict(parameters))
+        self._output = TextGenerationOutput(input=text_input, sequences={0: self._sequence})
         self._texts: list[str] = []
 
     def write(self, deltas: Sequence[Delta]) -> str:
@@ -116,8 +116,8 @@ class OlderFormatter:
             for token, text in zip(delta.tokens, texts, strict=True)
         ]
         if delta.finish_reason:
-            word = _FINISH.get(delta.finish_reason, delta.finish_reason)
-            self._sequence.finish_reason = word
+            reason = _FINISH.get(delta.finish_reason, delta.finish_reason)
+            self._sequence.finish_reason = reason
             self._sequence.stop_reason = delta.stop_reason
             self._output.finished = True
         if delta.cumulative_logprob is not None:
@@ -143,7 +143,7 @@ def _takes_tokens(formatter: Function) -> bool:
 
 
 def _annotation(formatter: Function) -> str:
-    """Return the name of the first parameter's type; empty where it says none."""
+    """Return the name of the first parameter's type; empty if it has none."""
     parameters = list(inspect.signature(formatter).parameters.values())
     if not parameters or parameters[0].annotation is inspect.Parameter.empty:
         return ""

@@ -1,4 +1,4 @@
-"""Run a user's handler: a call in, chunks of its answer out."""
+"""Run a user's handler: an HTTP request in, chunks of its answer out."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class HandlerRunner:
             message = f"the handler failed to load its model: {type(error).__name__}: {error}"
             raise ConfigurationError(message) from error
 
-    async def call(self, call: HttpRequest) -> AsyncGenerator[HttpChunk | None, None]:
+    async def run(self, request: HttpRequest) -> AsyncGenerator[HttpChunk | None, None]:
         """Answer; a single None means that the handler leaves the request to the engine."""
         has_answered = False
         output: Any = None
         try:
-            async for output in self._outputs(make_inputs(call)):
+            async for output in self._outputs(make_inputs(request)):
                 if output is None:
                     continue
                 async for chunk in self._chunks(output):
@@ -122,14 +122,14 @@ class HandlerRunner:
         return await loop.run_in_executor(self._thread, function, *arguments)
 
 
-def make_inputs(call: HttpRequest) -> Any:
-    """Return LMI's `Input` of a call."""
+def make_inputs(request: HttpRequest) -> Any:
+    """Return LMI's `Input` of a request."""
     from djl_python.inputs import Input  # noqa: PLC0415
 
     inputs = Input()
     inputs.function_name = "handle"
-    inputs.properties.update({"Content-Type": "application/json"} | call.headers)
-    inputs.content["data"] = call.body
+    inputs.properties.update({"Content-Type": "application/json"} | request.headers)
+    inputs.content["data"] = request.body
     return inputs
 
 

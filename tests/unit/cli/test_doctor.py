@@ -22,7 +22,7 @@ def _ports(count: int = 3) -> list[int]:
 
 
 def _doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
-    """Return the exit status, and each finding by what was looked at."""
+    """Return the exit status, and each result by what was looked at."""
     ports = dict(zip(("--http-port", "--grpc-port", "--metrics-port"), _ports(), strict=True))
     options = [str(word) for pair in ports.items() for word in pair]
     status = main(["doctor", "--json", *options, *words])
@@ -84,7 +84,7 @@ def test_a_model_that_cannot_be_planned_is_an_error(
 
 
 def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor_machine, "_SHARED_MEMORY", tmp_path / "none")
+    monkeypatch.setattr(doctor_machine, "SHARED_MEMORY", tmp_path / "none")
     (tmp_path / "wmem_default").write_text("212992\n")
     monkeypatch.setattr(doctor_machine, "_SOCKET_BUFFER", tmp_path / "wmem_default")
     monkeypatch.setenv("LMI_BACKEND_RUN_DIR", f"{tmp_path}/{'long' * 20}")
@@ -97,6 +97,6 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
         (doctor_machine._mpirun, "Open MPI"),
         (doctor_machine._gpus, "driver"),
     ):
-        finding = check()
-        assert finding.status != "ok"
-        assert word in finding.advice
+        result = check()
+        assert result.status != "ok"
+        assert word in result.advice

@@ -3,16 +3,24 @@ from dataclasses import replace
 
 import pytest
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
-from lmi_backend.engines.registry import ENGINES, FOLLOWERS, create_engine, refuse_unserved
+from lmi_backend.engines.registry import create_engine
 from lmi_backend.errors import ConfigurationError, OptionError
-from lmi_backend.ipc.engine import EngineConfig
-from lmi_backend.plan import EnginePlan
+from lmi_backend.options.engine_spec import SPECS, implementations
 
 CONFIG = EngineConfig(model="")
 
 
-@pytest.mark.parametrize("target", {*ENGINES.values(), *FOLLOWERS.values()})
+TARGETS = {
+    target
+    for each in implementations().values()
+    for target in (each.engine, each.follower)
+    if target
+}
+
+
+@pytest.mark.parametrize("target", sorted(TARGETS))
 def test_every_name_leads_to_a_module(target: str) -> None:
     module, _, name = target.partition(":")
     spec = importlib.util.find_spec(module)
@@ -34,7 +42,10 @@ def test_an_unknown_engine_is_refused_with_those_that_are_known() -> None:
 def test_an_engine_that_is_not_installed_names_the_way_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(ENGINES, "absent", "no_such_library.engine:Engine")
+    absent = replace(
+        SPECS["echo"].implementation, name="absent", engine="no_such_library.engine:Engine"
+    )
+    monkeypatch.setitem(SPECS, "absent", replace(SPECS["echo"], implementation=absent))
     with pytest.raises(ConfigurationError, match=r"no_such_library.*option\.pythonExecutable"):
         create_engine("absent", CONFIG)
 
@@ -47,17 +58,3 @@ def test_echo_refuses_what_it_cannot_read(name: str, text: str) -> None:
         create_engine("echo", EngineConfig(model="", passthrough={name: text}))
     assert refusal.value.option == f"option.{name}"
     assert "accepted: token_seconds, start_seconds, max_model_len" in str(refusal.value)
-
-
-def test_mpi_mode_without_mpirun_is_planned_but_not_started() -> None:
-    plan = EnginePlan(engine="vllm", model="m", python="/p", mode="mpi")
-    with pytest.raises(ConfigurationError, match="openmpi-bin"):
-        refuse_unserved(plan)
-    refuse_unserved(replace(plan, mpirun="/usr/bin/mpirun"))
-
-
-def test_several_nodes_need_mpi_or_vllm() -> None:
-    plan = EnginePlan(engine="transformers", model="m", python="/p", nodes=2)
-    with pytest.raises(ConfigurationError, match="engine=MPI"):
-        refuse_unserved(plan)
-    refuse_unserved(replace(plan, engine="vllm"))

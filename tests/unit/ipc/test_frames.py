@@ -5,16 +5,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmi_backend.engine_config import ClientSettings, EngineConfig
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities, EngineConfig, EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.structures import StructureBounds
 
+CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)
 TO_WORKER: list[msg.ToWorker] = [
     msg.Challenge(b"nonce"),
     msg.Accepted(b"proof"),
     msg.Start("echo", EngineConfig(model="m", arguments={"a": 1}, passthrough={"b": "c"})),
+    msg.Start("echo", EngineConfig(model="", clients=CLIENTS, structure_bounds=StructureBounds(1))),
     msg.Submit(7, (GenerateRequest("p é", Sampling(stop=("x",), extra={"k": [1]}), stream=False),)),
     msg.Submit(8, (GenerateRequest((1, 2), logprobs=0), GenerateRequest("q"))),
     msg.SubmitHttp(9, HttpRequest("/v1/models", b"\xff")),
@@ -29,6 +33,7 @@ FROM_WORKER: list[msg.FromWorker] = [
     msg.Failure(7, "request", "is bad", "prompt"),
     msg.Heartbeat(EngineStats(1, 2, 0.5)),
 ]
+TO_CLIENT: list[msg.ToClient] = [msg.Welcome(CLIENTS, True, ["a"]), msg.Health(is_ready=True)]
 
 
 def decoder(kind: object = msg.FromWorker, limit: int = 1 << 20) -> FrameDecoder[object]:
@@ -38,6 +43,7 @@ def decoder(kind: object = msg.FromWorker, limit: int = 1 << 20) -> FrameDecoder
 def test_every_message_survives() -> None:
     assert decoder(msg.ToWorker).feed(encode(TO_WORKER)) == TO_WORKER
     assert decoder().feed(encode(FROM_WORKER)) == FROM_WORKER
+    assert decoder(msg.ToClient).feed(encode(TO_CLIENT)) == TO_CLIENT
 
 
 def test_a_stream_may_be_cut_anywhere() -> None:

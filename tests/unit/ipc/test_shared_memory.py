@@ -8,7 +8,7 @@ from lmi_backend.ipc import shared_memory
 def test_what_a_group_left_is_removed_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_memory, "_FOLDER", tmp_path)
+    monkeypatch.setattr(shared_memory, "SHARED_MEMORY", tmp_path)
     for name in ("lmi-a-0-vm-tp", "lmi-a-0-vm-pp", "lmi-a-1-vm-tp", "psm_1", "lmi-b-0-x"):
         (tmp_path / name).touch()
     shared_memory.remove_shared_memory("lmi-a-0")

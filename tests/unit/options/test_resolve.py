@@ -38,8 +38,8 @@ def test_precedence(text: str, environment: Mapping[str, str], value: int) -> No
 
 def test_what_overrides_the_file_is_noted() -> None:
     environment = {"SAGEMAKER_STARTUP_TIMEOUT": "5"}
-    _, finding = resolve("option.model_loading_timeout=9", environment).findings
-    assert str(finding) == (
+    _, found = resolve("option.model_loading_timeout=9", environment).classifications
+    assert str(found) == (
         "serving.properties:1: option.model_loading_timeout=9 is ignored: "
         "SAGEMAKER_STARTUP_TIMEOUT (environment) wins"
     )
@@ -130,14 +130,14 @@ def test_the_last_of_a_repeated_key_counts() -> None:
 
 
 def test_ignored_options_are_noted_with_the_reason() -> None:
-    (finding,) = resolve("option.swap_space=4").findings
-    assert str(finding).startswith("serving.properties:1: option.swap_space=4 is ignored: ")
+    (found,) = resolve("option.swap_space=4").classifications
+    assert str(found).startswith("serving.properties:1: option.swap_space=4 is ignored: ")
 
 
 def test_the_last_of_a_repeated_key_wins_and_it_is_said() -> None:
     options = resolve("option.dtype=fp16\noption.dtype=bf16")
     assert options[common.DTYPE] == "bfloat16"
-    assert str(options.findings[0]) == (
+    assert str(options.classifications[0]) == (
         "serving.properties:1: option.dtype=fp16 is ignored: serving.properties:2 repeats it"
     )
 
@@ -149,8 +149,8 @@ def test_every_error_is_found_and_the_first_is_raised() -> None:
 
 
 def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:
-    (finding,) = resolve("option.bedrock_compat=false").findings
-    assert finding.status.word == "ignored"
+    (found,) = resolve("option.bedrock_compat=false").classifications
+    assert found.status.word == "ignored"
     with pytest.raises(OptionError, match="Bedrock"):
         resolve("option.bedrock_compat=true")
 
@@ -158,14 +158,14 @@ def test_a_refused_option_that_asks_for_nothing_is_only_ignored() -> None:
 def test_secure_mode_is_refused_and_java_ignored() -> None:
     with pytest.raises(OptionError, match="SAGEMAKER_SECURE_MODE=true is not supported"):
         resolve("", {"SAGEMAKER_SECURE_MODE": "true"})
-    assert resolve("", {"SAGEMAKER_SECURE_MODE": "false"}).findings == ()
-    (finding,) = resolve("", {"JAVA_OPTS": "-Xmx1g"}).findings
-    assert finding.status.word == "ignored"
+    assert resolve("", {"SAGEMAKER_SECURE_MODE": "false"}).classifications == ()
+    (found,) = resolve("", {"JAVA_OPTS": "-Xmx1g"}).classifications
+    assert found.status.word == "ignored"
 
 
 def test_secrets_are_not_shown() -> None:
     options = resolve("option.hf_token=hf_secret\noption.max_num_tokens=5")
-    shown = [str(finding) for finding in options.findings]
+    shown = [str(found) for found in options.classifications]
     assert "hf_secret" not in "".join(shown)
     assert "option.max_num_tokens=5" in shown[1]
 
@@ -181,8 +181,8 @@ def test_relative_paths_may_start_elsewhere(tmp_path: Path) -> None:
 
 
 def test_secrets_in_pairs_are_not_shown_either() -> None:
-    (finding,) = resolve("option.env=HF_TOKEN=hf_secret,TOKENIZERS_PARALLELISM=false").findings
-    assert finding.setting.shown == "HF_TOKEN=***,TOKENIZERS_PARALLELISM=***"
+    (found,) = resolve("option.env=HF_TOKEN=hf_secret,TOKENIZERS_PARALLELISM=false").classifications
+    assert found.setting.shown == "HF_TOKEN=***,TOKENIZERS_PARALLELISM=***"
 
 
 def test_a_type_that_the_engine_does_not_take_is_refused() -> None:

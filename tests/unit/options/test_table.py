@@ -4,8 +4,8 @@ from collections import Counter
 import pytest
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.option import ENGINES, Option
-from lmi_backend.options.table import KEYS, VARIABLES, find_option
+from lmi_backend.options.option import Option
+from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 
 
 @pytest.mark.parametrize("engine", ENGINES)

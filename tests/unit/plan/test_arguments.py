@@ -7,12 +7,13 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.arguments import engine_arguments
+from lmi_backend.plan.engine_plan import Explanation
 from lmi_backend.plan.strategy import Degrees
 
 
 def arguments(text: str) -> dict[str, Any]:
     options = resolve_options(parse_properties(text), {}, folder=Path("/models/m"))
-    made = engine_arguments(options, Degrees(2, 1), 8, [], [])
+    made = engine_arguments(options, Degrees(2, 1), 8, Explanation())
     sizes = ("tensor_parallel_size", "pipeline_parallel_size")
     return {name: value for name, value in made.items() if name not in sizes}
 

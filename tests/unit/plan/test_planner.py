@@ -29,59 +29,63 @@ def plan(
 
 def test_on_a_cpu_max_is_one_worker_of_one() -> None:
     made = plan("option.tensor_parallel_degree=max")
-    assert (made.tensor_parallel_degree, made.workers, made.device_groups) == (1, 1, ((),))
-    assert made.engine_arguments["tensor_parallel_size"] == 1
+    assert (
+        made.parallel.tensor_parallel_degree,
+        made.parallel.workers,
+        made.parallel.device_groups,
+    ) == (1, 1, ((),))
+    assert made.config.arguments["tensor_parallel_size"] == 1
 
 
 def test_max_takes_all_devices_for_one_worker() -> None:
     made = plan("", FOUR)
-    assert made.tensor_parallel_degree == 4
-    assert made.device_groups == (("0", "2", "5", "7"),)
+    assert made.parallel.tensor_parallel_degree == 4
+    assert made.parallel.device_groups == (("0", "2", "5", "7"),)
 
 
 def test_a_degree_cuts_the_devices_into_workers() -> None:
     made = plan("option.tensor_parallel_degree=2", FOUR)
-    assert made.device_groups == (("0", "2"), ("5", "7"))
-    assert made.max_requests == 2 * made.max_running
+    assert made.parallel.device_groups == (("0", "2"), ("5", "7"))
+    assert made.max_requests == 2 * made.limits.max_running
 
 
 def test_each_data_parallel_copy_runs_as_many() -> None:
     made = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=1", FOUR)
-    assert (made.workers, made.worker_requests) == (2, 2 * made.max_running)
-    assert made.max_requests == 4 * made.max_running
+    assert (made.parallel.workers, made.worker_requests) == (2, 2 * made.limits.max_running)
+    assert made.max_requests == 4 * made.limits.max_running
 
 
 def test_tenants_have_weights() -> None:
-    assert plan('option.tenant_weights={"gold": 4}').tenant_weights == {"gold": 4}
+    assert plan('option.tenant_weights={"gold": 4}').limits.tenant_weights == {"gold": 4}
     with pytest.raises(OptionError, match=r"option.tenant_weights.*1 or more"):
         plan('option.tenant_weights={"gold": -4}')
 
 
 def test_workers_are_capped_and_counted() -> None:
-    assert plan("option.tensor_parallel_degree=1\nmaxWorkers=3", FOUR).workers == 3
-    assert plan("minWorkers=2").workers == 2
+    assert plan("option.tensor_parallel_degree=1\nmaxWorkers=3", FOUR).parallel.workers == 3
+    assert plan("minWorkers=2").parallel.workers == 2
 
 
 def test_pipeline_stages_take_devices_too() -> None:
     made = plan("option.pipeline_parallel_degree=2", FOUR)
-    assert (made.tensor_parallel_degree, made.pipeline_parallel_degree) == (2, 2)
-    assert made.world_size == 4
+    assert (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree) == (2, 2)
+    assert made.parallel.world_size == 4
 
 
 def test_lora_is_served_by_one_worker() -> None:
     made = plan("option.tensor_parallel_degree=1\noption.enable_lora=true", FOUR)
-    assert made.workers == 1
+    assert made.parallel.workers == 1
     assert "1 worker: LMI serves LoRA adapters from one worker" in made.reasons
-    assert made.engine_arguments["max_loras"] == 4
+    assert made.config.arguments["max_loras"] == 4
     asked = "option.tensor_parallel_degree=1\noption.enable_lora=true\nminWorkers=2"
-    assert plan(asked, FOUR).workers == 4
+    assert plan(asked, FOUR).parallel.workers == 4
 
 
 def test_devices_can_be_chosen() -> None:
     text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
-    assert plan(text, FOUR).device_groups == (("2",), ("7",))
-    assert plan("load_on_devices=gpu2", FOUR).device_groups == (("5",),)
-    assert plan("load_on_devices=-1", FOUR).device_groups == ((),)
+    assert plan(text, FOUR).parallel.device_groups == (("2",), ("7",))
+    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5",),)
+    assert plan("load_on_devices=-1", FOUR).parallel.device_groups == ((),)
 
 
 @pytest.mark.parametrize(
@@ -117,23 +121,23 @@ def test_what_cannot_be_run_is_refused_by_name(text: str, message: str) -> None:
     ],
 )
 def test_the_dialect_follows_from_what_was_written(text: str, dialect: str) -> None:
-    assert plan(text).dialect == dialect
+    assert plan(text).config.clients.dialect == dialect
 
 
 def test_options_become_the_engines_arguments() -> None:
     made = plan("option.quantize=awq\noption.max_rolling_batch_size=8\noption.seed=16")
-    assert made.engine_arguments["quantization"] == "awq"
-    assert made.engine_arguments["max_num_seqs"] == 8
-    assert "dtype" not in made.engine_arguments
-    assert made.passthrough == {"seed": "16"}
+    assert made.config.arguments["quantization"] == "awq"
+    assert made.config.arguments["max_num_seqs"] == 8
+    assert "dtype" not in made.config.arguments
+    assert made.config.passthrough == {"seed": "16"}
 
 
 def test_the_plan_names_an_interpreter_on_the_path(tmp_path: Path) -> None:
-    assert plan().python == sys.executable
+    assert plan().launch.python == sys.executable
     python = tmp_path / "my-python"
     python.touch(mode=0o755)
     found = plan("option.pythonExecutable=my-python", environment={"PATH": str(tmp_path)})
-    assert found.python == str(python)
+    assert found.launch.python == str(python)
 
 
 def test_every_choice_has_a_reason() -> None:
@@ -151,10 +155,14 @@ def test_every_choice_has_a_reason() -> None:
 
 def test_only_vllm_gets_vllms_arguments() -> None:
     made = plan("option.rolling_batch=echo\noption.dtype=fp16\noption.token_seconds=1")
-    assert (made.engine, made.model, made.engine_arguments) == ("echo", "", {"max_running": 256})
-    assert made.passthrough == {"token_seconds": "1"}
+    assert (made.engine, made.config.model, made.config.arguments) == (
+        "echo",
+        "",
+        {"max_running": 256},
+    )
+    assert made.config.passthrough == {"token_seconds": "1"}
     made = plan("option.rolling_batch=echo\noption.max_num_seqs=3")
-    assert made.engine_arguments == {"max_running": 3}
+    assert made.config.arguments == {"max_running": 3}
 
 
 def test_the_limits_are_the_options() -> None:
@@ -163,14 +171,19 @@ def test_the_limits_are_the_options() -> None:
         "retry_threshold=4\noption.max_output_size=4096\noption.parallel_loading=true\n"
         "option.env=A=1,B=2"
     )
-    limits = (made.load_timeout, made.request_timeout, made.queue_size, made.restart_limit)
+    limits = (
+        made.launch.load_timeout,
+        made.limits.request_timeout,
+        made.limits.queue_size,
+        made.launch.restart_limit,
+    )
     assert limits == (1, 2, 3, 4)
-    assert (made.max_message_size, made.parallel_loading) == (4096, True)
-    assert made.environment == {"A": "1", "B": "2"}
+    assert (made.limits.max_message_size, made.launch.parallel_loading) == (4096, True)
+    assert made.launch.environment == {"A": "1", "B": "2"}
 
 
 def test_a_plan_is_frozen_and_plain() -> None:
     made = plan("", FOUR)
-    assert made.as_dict()["device_groups"] == made.device_groups
+    assert made.as_dict()["device_groups"] == made.parallel.device_groups
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.engine = "echo"  # type: ignore[misc]

@@ -34,7 +34,7 @@ def plan(
 def test_a_local_model_is_measured(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     made = plan("", tmp_path, {})
-    assert made.model == str(tmp_path)
+    assert made.config.model == str(tmp_path)
     assert made.memory
     assert made.memory.num_tokens > 128
 
@@ -54,7 +54,7 @@ def test_a_hub_model_is_measured_from_the_local_cache(tmp_path: Path) -> None:
     (cached / "snapshots" / COMMIT).mkdir(parents=True)
     (cached / "snapshots" / COMMIT / "config.json").write_text(json.dumps(CONFIG))
     made = plan("option.model_id=org/m", tmp_path, {"HF_HUB_CACHE": str(tmp_path / "hub")})
-    assert made.model == "org/m"
+    assert made.config.model == "org/m"
     assert made.memory
 
 
@@ -65,7 +65,7 @@ def test_a_hub_model_that_is_not_here_can_be_planned_but_not_loaded(tmp_path: Pa
     with pytest.raises(ConfigurationError, match="HF_HUB_OFFLINE is set"):
         plan("option.model_id=org/m", tmp_path, offline, "model")
     elsewhere = {**offline, "VLLM_USE_MODELSCOPE": "true"}
-    assert plan("option.model_id=org/m", tmp_path, elsewhere, "model").model == "org/m"
+    assert plan("option.model_id=org/m", tmp_path, elsewhere, "model").config.model == "org/m"
 
 
 def test_models_of_s3_are_fetched_when_loaded(
@@ -80,9 +80,9 @@ def test_models_of_s3_are_fetched_when_loaded(
     monkeypatch.setattr(prepare, "fetch_s3", fetch)
     text = "option.model_id=s3://b/big\noption.speculative_draft_model=s3://b/small"
     made = plan(text, tmp_path, {}, "model")
-    assert made.model == str(tmp_path / "big")
+    assert made.config.model == str(tmp_path / "big")
     assert made.memory
-    assert made.engine_arguments["speculative_config"]["model"] == str(tmp_path / "small")
+    assert made.config.arguments["speculative_config"]["model"] == str(tmp_path / "small")
 
 
 def test_a_plan_of_an_s3_model_needs_only_its_config(
@@ -92,7 +92,7 @@ def test_a_plan_of_an_s3_model_needs_only_its_config(
     monkeypatch.setattr(prepare, "fetch_s3_file", lambda url, name, environment: files.get(name))
     text = "option.model_id=s3://bucket/m"
     made = plan(text, tmp_path, {}, "config")
-    assert made.model == "s3://bucket/m"
+    assert made.config.model == "s3://bucket/m"
     assert made.memory
     files.clear()
     assert "has no readable config.json" in plan(text, tmp_path, {}, "config").notes[-1]

@@ -77,8 +77,8 @@ def test_the_ladder_climbs_to_the_fewest_devices(
     gpus: int, memory: int, nodes: int, shape: tuple[int, int, int, int]
 ) -> None:
     made = plan("", gpus=gpus, memory=memory, nodes=nodes)
-    degrees = (made.tensor_parallel_degree, made.pipeline_parallel_degree)
-    assert (*degrees, made.workers, made.nodes) == shape
+    degrees = (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree)
+    assert (*degrees, made.parallel.workers, made.parallel.nodes) == shape
     assert made.memory
     assert made.memory.num_tokens >= 8192
 
@@ -86,7 +86,7 @@ def test_the_ladder_climbs_to_the_fewest_devices(
 def test_more_devices_are_never_a_reason_to_need_more() -> None:
     """What fits on some devices also fits when the machine has more of them."""
     for memory in (24, 40, 80, 192):
-        sizes = [plan("", gpus=gpus, memory=memory).world_size for gpus in (8, 16)]
+        sizes = [plan("", gpus=gpus, memory=memory).parallel.world_size for gpus in (8, 16)]
         assert sizes[0] == sizes[1]
 
 
@@ -103,8 +103,8 @@ def test_more_devices_are_never_a_reason_to_need_more() -> None:
 )
 def test_heads_decide_what_max_is(text: str, shape: tuple[int, int, int]) -> None:
     made = plan(text, TWELVE_HEADS)
-    degrees = (made.tensor_parallel_degree, made.pipeline_parallel_degree)
-    assert (*degrees, made.workers) == shape
+    degrees = (made.parallel.tensor_parallel_degree, made.parallel.pipeline_parallel_degree)
+    assert (*degrees, made.parallel.workers) == shape
 
 
 def test_a_cap_is_said() -> None:
@@ -169,18 +169,18 @@ def test_every_plan_is_consistent(gpus: int, memory: int, nodes: int) -> None:
                 made = plan(text, facts, gpus=gpus, memory=memory, nodes=nodes)
             except LmiError:
                 continue
-            assert made.world_size <= gpus * nodes
-            assert made.workers * min(made.world_size, gpus) <= gpus
-            assert facts is None or facts.num_heads % made.tensor_parallel_degree == 0
-            used = [device for group in made.device_groups for device in group]
+            assert made.parallel.world_size <= gpus * nodes
+            assert made.parallel.workers * min(made.parallel.world_size, gpus) <= gpus
+            assert facts is None or facts.num_heads % made.parallel.tensor_parallel_degree == 0
+            used = [device for group in made.parallel.device_groups for device in group]
             assert len(set(used)) == len(used)
 
 
 def test_data_parallel_copies_have_devices_of_their_own() -> None:
     made = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=2", TWELVE_HEADS)
-    assert [len(group) for group in made.device_groups] == [4, 4]
+    assert [len(group) for group in made.parallel.device_groups] == [4, 4]
     whole = plan("option.data_parallel_size=2\noption.tensor_parallel_degree=max")
-    assert (whole.tensor_parallel_degree, whole.workers) == (4, 1)
-    assert whole.engine_arguments["data_parallel_size"] == 2
+    assert (whole.parallel.tensor_parallel_degree, whole.parallel.workers) == (4, 1)
+    assert whole.config.arguments["data_parallel_size"] == 2
     with pytest.raises(OptionError, match="needs as many devices; 8 usable"):
         plan("option.data_parallel_size=9")

@@ -5,15 +5,28 @@ from typing import Any
 import pytest
 
 import lmi_backend
-from lmi_backend.plan import EnginePlan
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
 from lmi_backend.pool.command import CORES_VARIABLE, LaunchContext, link_package, worker_command
 from lmi_backend.pool.mpirun import readable
 
 SOCKET = Path("/run/x/0.sock")
+CONFIG = EngineConfig(model="m")
 
 
-def environment(inherited: Mapping[str, str] = {}, index: int = 0, **plan: Any) -> dict[str, str]:
-    made = EnginePlan(**{"engine": "vllm", "model": "m", "python": "/e/bin/python"} | plan)
+def environment(
+    inherited: Mapping[str, str] = {},
+    index: int = 0,
+    engine: str = "vllm",
+    environment: Mapping[str, str] = {},
+    **parallel: Any,
+) -> dict[str, str]:
+    made = EnginePlan(
+        engine=engine,
+        config=CONFIG,
+        launch=Launch(python="/e/bin/python", environment=environment),
+        parallel=Parallel(**parallel),
+    )
     place = LaunchContext(index, SOCKET.parent, str(SOCKET), "secret")
     command = worker_command(made, place, inherited)
     assert command.argv == (
@@ -101,7 +114,8 @@ def test_workers_on_the_cpu_have_cores_of_their_own(monkeypatch: pytest.MonkeyPa
 
 def test_ranks_learn_where_they_meet_and_others_nothing() -> None:
     assert "MASTER_ADDR" not in environment()
-    made = EnginePlan(engine="vllm", model="m", python="/p", mode="mpi", mpirun="mpirun")
+    parallel = Parallel(mode="mpi", mpirun="mpirun")
+    made = EnginePlan(engine="vllm", config=CONFIG, launch=Launch(python="/p"), parallel=parallel)
     own = worker_command(
         made, LaunchContext(0, Path("/run"), "/run/0.sock", "t", 29400), {}
     ).environment
@@ -111,13 +125,9 @@ def test_ranks_learn_where_they_meet_and_others_nothing() -> None:
 def test_other_nodes_get_what_the_worker_adds_but_the_token_is_not_on_the_command_line() -> None:
     made = EnginePlan(
         engine="vllm",
-        model="m",
-        python="/p",
-        mode="mpi",
-        mpirun="mpirun",
-        tensor_parallel_degree=4,
-        hosts=("a", "b"),
-        environment={"HF_HOME": "/models"},
+        config=CONFIG,
+        launch=Launch(python="/p", environment={"HF_HOME": "/models"}),
+        parallel=Parallel(mode="mpi", mpirun="mpirun", tensor_parallel_degree=4, hosts=("a", "b")),
     )
     command = worker_command(
         made, LaunchContext(0, Path("/run"), "a:1", "secret", 29400), {"X": "1"}

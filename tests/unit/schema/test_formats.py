@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, Token
-from lmi_backend.schema.formats import NAMES, Asked, make_format
+from lmi_backend.schema.formats.forms import NAMES, make_format
+from lmi_backend.schema.formats.requested import RequestedAnswer
 
 TEXTS = st.lists(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=4), min_size=1, max_size=8
@@ -29,18 +30,18 @@ def chunks(texts: list[str], cuts: list[bool]) -> list[Delta]:
     return made
 
 
-def written(name: str, asked: Asked, deltas: list[Delta]) -> str:
-    form = make_format(name, asked)
+def written(name: str, requested: RequestedAnswer, deltas: list[Delta]) -> str:
+    form = make_format(name, requested)
     return "".join(form.write([delta]) for delta in deltas)
 
 
 @given(texts=TEXTS, data=st.data(), dialect=st.sampled_from(["legacy", "async"]))
 def test_pieces_change_nothing(texts: list[str], data: st.DataObject, dialect: Any) -> None:
     cuts = data.draw(st.lists(st.booleans(), min_size=len(texts), max_size=len(texts)))
-    asked = Asked(("p",), stream=True, details=True, dialect=dialect)
+    requested = RequestedAnswer(("p",), stream=True, details=True, dialect=dialect)
     for name in NAMES:
-        alone = written(name, asked, chunks(texts, [True] * len(texts)))
-        assert written(name, asked, chunks(texts, cuts)) == alone
+        alone = written(name, requested, chunks(texts, [True] * len(texts)))
+        assert written(name, requested, chunks(texts, cuts)) == alone
 
 
 @given(texts=TEXTS, whole=st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
@@ -48,7 +49,7 @@ def test_the_texts_of_a_stream_are_the_text(texts: list[str], whole: str) -> Non
     """Also where the text is not that of the tokens, as when a character takes two."""
     tokens = tuple(Token(place, text) for place, text in enumerate(texts))
     delta = Delta(whole, len(texts), "stop", tokens=tokens)
-    lines = written("jsonlines", Asked(("p",)), [delta]).split("\n")[:-1]
+    lines = written("jsonlines", RequestedAnswer(("p",)), [delta]).split("\n")[:-1]
     said = [json.loads(line) for line in lines]
     assert "".join(line["token"]["text"] for line in said) == whole
     assert said[-1]["generated_text"] == whole
@@ -56,7 +57,7 @@ def test_the_texts_of_a_stream_are_the_text(texts: list[str], whole: str) -> Non
 
 
 def test_an_end_without_a_token_has_a_line() -> None:
-    line = written("jsonlines", Asked(("p",)), [Delta("held", 0, "stop")])
+    line = written("jsonlines", RequestedAnswer(("p",)), [Delta("held", 0, "stop")])
     token = {"id": None, "text": "held", "log_prob": None}
     assert json.loads(line) == {"token": token, "generated_text": "held"}
 
@@ -64,28 +65,28 @@ def test_an_end_without_a_token_has_a_line() -> None:
 def test_half_a_character_and_infinity_are_json_all_the_same() -> None:
     deltas = [Delta("\ud800", 1, "stop", tokens=(Token(1, "\ud800", float("-inf")),))]
     for name in NAMES:
-        written(name, Asked(("p",), details=True), deltas).encode("utf-8")
-    body = json.loads(written("json", Asked(("p",), details=True), deltas))
+        written(name, RequestedAnswer(("p",), details=True), deltas).encode("utf-8")
+    body = json.loads(written("json", RequestedAnswer(("p",), details=True), deltas))
     assert body["details"]["tokens"][0]["log_prob"] == -9999.0
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_failure_after_the_begin_is_said_in_the_form(name: str) -> None:
-    text = make_format(name, Asked(("p",))).fail(EngineError("lost"))
+    text = make_format(name, RequestedAnswer(("p",))).fail(EngineError("lost"))
     assert text == "" if name == "none" else '"error": "lost", "code": 424' in text
 
 
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(RequestError, match="accepted: json, jsonlines, sse, none"):
-        make_format("yaml", Asked(("p",)))
+        make_format("yaml", RequestedAnswer(("p",)))
 
 
 def test_the_form_follows_the_request_unless_it_is_named() -> None:
     types = {
-        Asked(("p",)): "application/json",
-        Asked(("p",), stream=True): "application/jsonlines",
-        Asked(("p",), stream=True, tgi_compat=True): "text/event-stream",
+        RequestedAnswer(("p",)): "application/json",
+        RequestedAnswer(("p",), stream=True): "application/jsonlines",
+        RequestedAnswer(("p",), stream=True, tgi_compat=True): "text/event-stream",
     }
-    for asked, content_type in types.items():
-        assert make_format("", asked).content_type == content_type
-        assert make_format("none", asked).content_type == "text/plain"
+    for requested, content_type in types.items():
+        assert make_format("", requested).content_type == content_type
+        assert make_format("none", requested).content_type == "text/plain"

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.schema.context import Context
@@ -14,7 +15,7 @@ from lmi_backend.schema.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 def read(
     inputs: dict[str, list[Any]], dialect: Any = "legacy", **parameters: Any
 ) -> tuple[GenerateRequest, Any]:
-    taken = read_request([inputs], parameters, Context(dialect=dialect))
+    taken = read_request([inputs], parameters, Context(ClientSettings(dialect=dialect)))
     assert isinstance(taken.work, tuple)
     return taken.work[0], taken.reply
 
@@ -206,3 +207,46 @@ def test_every_parameter_sets_what_exists(name: str) -> None:
 def test_names_are_served_or_neutral_or_ignored_but_not_two_of_them() -> None:
     assert not FIELDS.keys() & NEUTRAL.keys()
     assert not (FIELDS.keys() | NEUTRAL.keys()) & IGNORED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", 2**63),
+        ("seed", "1180591620717411303424"),
+        ("seed", "x"),
+        ("max_new_tokens", 2**64),
+        ("temperature", 10**400),
+        ("temperature", float("inf")),
+        ("top_p", float("nan")),
+        ("logit_bias", {"5": None}),
+        ("logit_bias", {"a": 1}),
+        ("stop", ["\ud800"]),
+        ("stop_token_ids", [2**64]),
+        ("allowed_token_ids", [True]),
+        ("lora_name", "\udfff"),
+        ("n", True),
+    ],
+)
+def test_a_value_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        vllm(**{name: value})
+    assert refusal.value.field == name
+    assert "literal for int" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, json.dumps({"stop": "\ud800"}), '{"temperature": 1e999}', "{", "null"]
+)
+def test_json_text_is_refused_or_read_to_the_end(text: str) -> None:
+    with pytest.raises(RequestError):
+        read({"text_input": ["p"], "sampling_parameters": [text]})
+
+
+def test_both_names_of_an_adapter_may_agree() -> None:
+    request, _ = read({"inputs": ["p"], "adapters": ["a"]}, lora_name="a")
+    assert request.adapter == "a"
+
+
+def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:
+    assert vllm(do_sample=False).sampling.temperature == 0.0

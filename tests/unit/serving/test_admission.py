@@ -44,7 +44,7 @@ class Queue:
         started = []
         while (state := self.admission.next(capacity)) is not None:
             self.admission.started(state)
-            started.append(self.names[state.number])
+            started.append(self.names[state.id])
         return started
 
 
@@ -90,7 +90,7 @@ def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
         queue.hold("one")
         state = queue.admission.next(1 << 20)
         assert state is not None
-        started.append(queue.names[state.number])
+        started.append(queue.names[state.id])
     # Each time it is forgotten and comes back it is last.
     assert started == ["flood1", "one1", "flood2", "one2", "flood3", "one3"]
 
@@ -185,7 +185,7 @@ def full(**weights: int) -> Queue:
 def test_who_fills_the_queue_gives_way() -> None:
     queue = full()
     (displaced,) = queue.admission.displaced_by(queue.request("b"))
-    assert queue.names[displaced.number] == "flood6"
+    assert queue.names[displaced.id] == "flood6"
 
 
 def test_who_has_as_much_waiting_is_refused() -> None:
@@ -195,13 +195,13 @@ def test_who_has_as_much_waiting_is_refused() -> None:
         (displaced,) = queue.admission.displaced_by(state)
         queue.admission.withdraw(displaced)
         queue.admission.hold(state)
-    with pytest.raises(UnavailableError, match="all places are taken"):
+    with pytest.raises(UnavailableError, match="the queue is full"):
         queue.admission.displaced_by(queue.request("b"))
 
 
 def test_who_fills_the_queue_does_not_displace_itself() -> None:
     queue = full()
-    with pytest.raises(UnavailableError, match="all places are taken"):
+    with pytest.raises(UnavailableError, match="the queue is full"):
         queue.admission.displaced_by(queue.request("flood"))
 
 
@@ -214,7 +214,7 @@ def test_weight_counts_for_places_too() -> None:
 def test_a_wide_request_displaces_as_much_as_it_needs_or_nothing() -> None:
     queue = full()
     displaced = queue.admission.displaced_by(queue.request("b", width=2))
-    assert [queue.names[state.number] for state in displaced] == ["flood6", "flood5"]
+    assert [queue.names[state.id] for state in displaced] == ["flood6", "flood5"]
     with pytest.raises(UnavailableError):
         queue.admission.displaced_by(queue.request("b", width=3))
     with pytest.raises(RequestError, match="at most 6"):

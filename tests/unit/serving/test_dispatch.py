@@ -13,7 +13,7 @@ from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.metrics import figures
+from lmi_backend.serving.metrics import gauges_and_counters
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.waiting import wait_for
@@ -120,9 +120,9 @@ def test_who_waits_is_counted_as_waiting() -> None:
     now = bench.service.snapshot()
     assert (now.open, now.waiting) == (5, 7)
     now.workers.extend(
-        WorkerStats(EngineStats(waiting=n), taken=0, deaths=0, is_ready=True) for n in (1, 0, 0)
+        WorkerStats(EngineStats(waiting=n), assigned=0, deaths=0, is_ready=True) for n in (1, 0, 0)
     )
-    series = figures("m", now)
+    series = gauges_and_counters("m", now)
     name = "lmi_engine_requests_waiting"
     assert [series[name, (("model", "m"), ("worker", w))] for w in "012"] == [1 + 3, 2, 2]
 
@@ -191,7 +191,7 @@ def test_a_full_queue_is_shared() -> None:
     bench = Bench(waiting=9)
     for _ in range(11):
         bench.submit("flood")
-    with pytest.raises(UnavailableError, match="all places are taken"):
+    with pytest.raises(UnavailableError, match="the queue is full"):
         bench.submit("flood")
     bench.submit("b")
     bench.settle()

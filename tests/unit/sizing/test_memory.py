@@ -5,16 +5,15 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.sizing.memory import (
-    GIB,
     GPU_OVERHEAD,
     MemoryEstimate,
     estimate_memory,
-    human_bytes,
     kv_blocks,
     kv_bytes_per_token,
     valid_tensor_degrees,
 )
 from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.units import GIB
 
 LLAMA_3_8B = ModelFacts(
     architecture="LlamaForCausalLM",
@@ -244,23 +243,6 @@ def test_heads_decide_on_tensor_parallel_degrees(
 ) -> None:
     facts = replace(LLAMA_3_8B, num_heads=heads, num_kv_heads=kv_heads)
     assert valid_tensor_degrees(facts, limit) == degrees
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536, "1.5 KiB"),
-        (1024**2 - 1, "1.0 MiB"),
-        (-3 * GIB, "-3.0 GiB"),
-        (round(141.1 * GIB), "141.1 GiB"),
-        (5 * 1024**6, "5120.0 PiB"),
-    ],
-)
-def test_bytes_are_shown_in_a_fitting_unit(count: int, shown: str) -> None:
-    assert human_bytes(count) == shown
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,15 @@ from tests.support.waiting import wait_for
 
 # A shell in the place of a worker, which is found by its command line.
 TEXT = """
-import os, pathlib, subprocess, sys, time
+import os, pathlib, subprocess, sys, threading, time
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.traces import Traces
 run, prefix = pathlib.Path(sys.argv[1]), sys.argv[2]
 with guarded(Traces(run, prefix)):
     argv = ["lmi_backend.worker.main", "-c", "sleep 600; :", str(run)]
     worker = subprocess.Popen(argv, executable="/bin/sh", stdout=subprocess.DEVNULL)
+    # As the supervisor does; for a zombie the guard would wait.
+    threading.Thread(target=worker.wait, daemon=True).start()
     print(worker.pid, flush=True)
     if len(sys.argv) == 4:
         time.sleep(600)

@@ -7,7 +7,7 @@ import pytest
 
 from lmi_backend.errors import UnavailableError
 from lmi_backend.supervisor import health
-from lmi_backend.supervisor.health import HealthWatch
+from lmi_backend.supervisor.health import HealthMonitor
 from tests.support.waiting import wait_for
 
 
@@ -32,9 +32,9 @@ def test_a_fault_of_its_own_does_not_end_it(
     monkeypatch.setattr(health, "_LOOK_SECONDS", 0.01)
     server = Server(TypeError("a bug"), [{"state": "READY"}], [])
     # No process has this number, so nothing is killed.
-    watch = HealthWatch(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
-    watch.start()
-    wait_for(lambda: watch.trouble)
-    watch.join()
-    assert watch.trouble == "tritonserver does not answer"
+    monitor = HealthMonitor(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
+    monitor.start()
+    wait_for(lambda: monitor.trouble)
+    monitor.join()
+    assert monitor.trouble == "tritonserver does not answer"
     assert capsys.readouterr().err.count("a look at the server failed") == 2

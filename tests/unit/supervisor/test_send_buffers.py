@@ -57,7 +57,7 @@ def test_a_kernel_that_forbids_it_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_little_room_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     # What a process without rights gets where net.core.wmem_max is Linux's old default.
-    monkeypatch.setattr(send_buffers, "_ROOM", 212992)
+    monkeypatch.setattr(send_buffers, "_BYTES", 212992)
     one, other = socket.socketpair()
     with one, other, pytest.raises(PermissionError, match=r"wmem_max allows only 425984 bytes"):
         widen_send_buffers(os.getpid())

@@ -23,10 +23,10 @@ def test_few_streams_get_each_token_alone_and_at_once() -> None:
     assert done.delay_p99 < 1
 
 
-def test_many_streams_share_responses_within_the_pace() -> None:
+def test_many_streams_share_responses_as_the_flush_policy_says() -> None:
     done = simulate(Load(streams=256, rate=45), COSTS)
     assert done.tokens_per_second == pytest.approx(256 * 45, rel=0.02)
-    # 4,000 a second by the pace, at most 50 ms apart, and the ends of answers.
+    # 4,000 a second by the flush policy, at most 50 ms apart, and the ends of answers.
     assert 4000 < done.responses / done.seconds < 256 * 20 * 1.1
     # The gap, and the time in which the responses of a tick are sent one after another.
     assert 50 <= done.delay_p99 < 75

@@ -37,9 +37,9 @@ def ear() -> Ear:
     return Ear()
 
 
-def _coalescer(ear: Ear, **pace: Any) -> Coalescer:
+def _coalescer(ear: Ear, **policy: Any) -> Coalescer:
     coalescer = Coalescer(ear.write)
-    coalescer.set_pace(FlushPolicy(**pace))
+    coalescer.set_flush_policy(FlushPolicy(**policy))
     return coalescer
 
 
@@ -166,7 +166,7 @@ async def test_a_closed_request_says_nothing_more(ear: Ear) -> None:
     assert ear.said == [(2, "c")]
 
 
-async def test_a_mute_one_keeps_its_answers_and_beats(ear: Ear) -> None:
+async def test_a_follower_sends_heartbeats_and_no_answers(ear: Ear) -> None:
     coalescer = Coalescer(ear.write, is_follower=True)
     coalescer.open(1)
     coalescer.add(1, _token("a", is_last=True))
@@ -185,16 +185,16 @@ async def test_answers_of_one_request_keep_apart(ear: Ear) -> None:
     assert [(m.chunk.index, m.chunk.text) for m in ear.frames[0]] == [(0, "xx"), (1, "xxend")]
 
 
-async def test_tokens_may_wait_where_they_are_and_are_asked_for_when_it_is_time(ear: Ear) -> None:
+async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(ear: Ear) -> None:
     coalescer = await _ticked(ear, SOON)
     sink, held = coalescer.sink(1, 0), ["c", "d"]
 
-    def give() -> None:
+    def flush() -> None:
         sink.take(Delta("".join(held), num_tokens=len(held)))
         held.clear()
 
-    assert sink.may_wait(give)
-    assert sink.may_wait(give)
+    assert sink.defer(flush)
+    assert sink.defer(flush)
     coalescer.add(2, _token("c"))
     await asyncio.sleep(3 * SOON)
     assert [sorted((m.id, m.chunk.text) for m in frame) for frame in ear.frames] == [
@@ -203,7 +203,7 @@ async def test_tokens_may_wait_where_they_are_and_are_asked_for_when_it_is_time(
     # It ticks on after that.
     ear.frames.clear()
     held.append("e")
-    assert sink.may_wait(give)
+    assert sink.defer(flush)
     await asyncio.sleep(3 * SOON)
     assert ear.said == [(1, "e")]
 
@@ -212,14 +212,14 @@ async def test_no_token_waits_elsewhere_that_would_not_wait_here(ear: Ear) -> No
     coalescer = _coalescer(ear, flush_seconds=NEVER)
     coalescer.open(1)
     sink = coalescer.sink(1, 0)
-    assert not sink.may_wait(lambda: None), "the first token goes at once"
+    assert not sink.defer(lambda: None), "the first token goes at once"
     sink.take(_token("a"))
-    assert sink.may_wait(lambda: None)
-    coalescer.set_pace(FlushPolicy())
+    assert sink.defer(lambda: None)
+    coalescer.set_flush_policy(FlushPolicy())
     coalescer.open(2)
-    assert not sink.may_wait(lambda: None), "a few streams are not slowed at all"
+    assert not sink.defer(lambda: None), "a few streams are not slowed at all"
     coalescer.close(1)
-    assert not sink.may_wait(lambda: None), "a closed request has nothing to wait for"
+    assert not sink.defer(lambda: None), "a closed request has nothing to wait for"
 
 
 async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
@@ -227,7 +227,7 @@ async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
     coalescer.open(1)
     sink = coalescer.sink(1, 4)
     sink.take(_token("a"))
-    assert sink.may_wait(lambda: sink.take(_token("b")))
+    assert sink.defer(lambda: sink.take(_token("b")))
     coalescer.fail(msg.Failure(1, "engine", "it broke"))
     await _turns()
     (frame,) = ear.frames

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
+from lmi_backend.engines.streams import stream
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
-from lmi_backend.ipc.engine import EngineConfig
 from lmi_backend.worker.handlers.engine import CustomEngine
 
 FORMATTERS = """
@@ -29,7 +30,8 @@ async def ask(
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
     return [
-        chunk async for chunk in engine.call(HttpRequest("/invocations", json.dumps(body).encode()))
+        chunk
+        async for chunk in engine.respond(HttpRequest("/invocations", json.dumps(body).encode()))
     ]
 
 
@@ -117,4 +119,4 @@ async def test_without_an_engine_only_the_handler_answers(tmp_path: Path) -> Non
     engine = CustomEngine(EngineConfig(model="", custom_file=str(file)), None)
     await engine.start()
     with pytest.raises(RequestError, match="whose own handler reads LMI bodies"):
-        await anext(engine.generate(GenerateRequest("a")))
+        await anext(stream(engine, [GenerateRequest("a")]))

@@ -28,7 +28,7 @@ async def run(
     assert code.handler is not None
     runner = HandlerRunner(code.handler, {"greeting": "hello", "model_dir": str(folder)})
     await runner.start()
-    return [chunk async for chunk in runner.call(HttpRequest("/invocations", body, headers or {}))]
+    return [chunk async for chunk in runner.run(HttpRequest("/invocations", body, headers or {}))]
 
 
 def text_of(chunks: list[HttpChunk | None]) -> str:

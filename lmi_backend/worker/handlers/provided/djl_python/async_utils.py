@@ -29,7 +29,7 @@ def create_non_stream_output(
 def create_stream_chunk_output(
     data: Any, last_chunk: bool, error: str | None = None, code: int | None = None
 ) -> Output:
-    """Return one piece of a streamed answer: a line of JSON, or text as it is."""
+    """Return one chunk of a streamed answer: a line of JSON, or text as it is."""
     output = Output(code or 200)
     output.add_property("Content-Type", "application/jsonlines")
     body = {"error": error, "code": code or 424} if error is not None else data
@@ -42,7 +42,7 @@ def create_stream_chunk_output(
 async def handle_streaming_response(
     response: AsyncIterable[Any], formatter: Callable[..., Any], **kwargs: Any
 ) -> AsyncGenerator[Output, None]:
-    """Yield a piece for each item of a response, as the formatter writes it."""
+    """Yield a chunk for each item of a response, as the formatter writes it."""
     async for item in response:
         yield create_stream_chunk_output(formatter(item, **kwargs), last_chunk=False)
     yield create_stream_chunk_output("", last_chunk=True)

@@ -109,7 +109,7 @@ class Input:
 
 
 class _Content(dict[str, bytes]):
-    """Contents, in the form LMI's pairs have: found by key, or by place."""
+    """Contents, in the form LMI's pairs have: found by key, or by index."""
 
     def size(self) -> int:
         return len(self)

@@ -80,7 +80,7 @@ class Output:
         stream_content: Iterable[Any] | AsyncIterable[Any],
         output_formatter: Callable[[Any], bytes | str] | None = None,
     ) -> Output:
-        """Answer in pieces; each is formatted, by default as a line of JSON with `outputs`."""
+        """Answer in chunks; each is formatted, by default as a line of JSON with `outputs`."""
         self.stream_content, self.stream_formatter = stream_content, output_formatter
         self.properties.setdefault("Content-Type", "application/jsonlines")
         return self

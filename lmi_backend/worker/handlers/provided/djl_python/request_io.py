@@ -49,12 +49,12 @@ class Sequence:
         return self._given < len(self.tokens)
 
     def get_next_token(self) -> tuple[Token, int, bool, bool]:
-        """Return the next token, its place, and whether it is the first and the last."""
-        place = self._given
-        token = self.tokens[place]
+        """Return the next token, its index, and whether it is the first and the last."""
+        index = self._given
+        token = self.tokens[index]
         self._given += 1
         is_last = self.finish_reason is not None and self._given == len(self.tokens)
-        return token, place, place == 0, is_last
+        return token, index, index == 0, is_last
 
 
 @dataclass

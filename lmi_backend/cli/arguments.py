@@ -1,0 +1,89 @@
+"""Arguments that several commands take."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
+from lmi_backend.supervisor.ports import Ports
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_HTTP_PORT: Final = 8000
+_GRPC_PORT: Final = 8001
+_METRICS_PORT: Final = 8002
+DEFAULT_URL: Final = f"http://127.0.0.1:{_HTTP_PORT}"
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Add URL, the HTTP port of a running server."""
+    parser.add_argument(
+        "url",
+        nargs="?",
+        default=DEFAULT_URL,
+        metavar="URL",
+        help="the server's HTTP port (%(default)s)",
+    )
+
+
+def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> None:
+    """Add --timeout; `what` is its help, without the default."""
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=seconds,
+        metavar="SECONDS",
+        help=f"{what} (default %(default)s)",
+    )
+
+
+def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
+    """Add --host and the ports of a server; `ports_of` reads them."""
+    parser.add_argument("--host", default="127.0.0.1", help=f"{host_help} (%(default)s)")
+    parser.add_argument("--http-port", type=int, default=_HTTP_PORT, help="default %(default)s")
+    parser.add_argument("--grpc-port", type=int, default=_GRPC_PORT, help="default %(default)s")
+    parser.add_argument(
+        "--metrics-port", type=int, default=_METRICS_PORT, help="default %(default)s"
+    )
+
+
+def ports_of(arguments: argparse.Namespace) -> Ports:
+    """Return what the arguments of `add_ports` say."""
+    return Ports(arguments.host, arguments.http_port, arguments.grpc_port, arguments.metrics_port)
+
+
+def add_clients(parser: argparse.ArgumentParser) -> None:
+    """Add --clients; its value is the list of variants beside the main one."""
+    forms = "; ".join(
+        f"{variant.clients} = {variant.model_name('NAME')}, for {variant.help}"
+        for variant in VARIANTS.values()
+    )
+    parser.add_argument(
+        "--clients",
+        type=_variants,
+        default=[],
+        metavar="A,B",
+        help=f"further models that share the workers of NAME, for other clients: {forms}. "
+        f"{MAIN.clients} is always there",
+    )
+
+
+def _variants(text: str) -> list[Variant]:
+    names = dict.fromkeys(comma_list(text, VARIANTS))
+    return [VARIANTS[name] for name in names if VARIANTS[name] is not MAIN]
+
+
+def comma_list(text: str, accepted: Collection[str]) -> list[str]:
+    """Return the names in a text that has commas between them.
+
+    Raises:
+        ArgumentTypeError: one of them is not accepted.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in accepted:
+            message = f"{name!r} is unknown; accepted: {', '.join(accepted)}"
+            raise argparse.ArgumentTypeError(message)
+    return names

@@ -1,0 +1,57 @@
+"""What an engine is built from, and how its clients are answered.
+
+A plan holds these, `Start` carries them to a worker and `Welcome` to an endpoint's client, each as
+it is: msgspec encodes plain dataclasses, and a plan may import the standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+
+Dialect = Literal["legacy", "async"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """How bodies are read and answered where they do not say it themselves."""
+
+    dialect: Dialect = "async"
+    """Whose defaults an LMI body gets."""
+    output_formatter: str = ""
+    """LMI's form of answer; empty for the one that fits the request."""
+    tgi_compat: bool = False
+    """Whether LMI answers take the form of TGI's."""
+    is_embedding: bool = False
+    """Whether the model makes vectors, not text."""
+    normalize: bool = True
+    """Whether the vectors have length 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What an engine implementation is built from; the part of the plan that a worker gets."""
+
+    model: str
+    """Local folder, hub id or, before it is fetched, s3:// prefix; empty for an engine that needs
+    none."""
+    clients: ClientSettings = ClientSettings()
+    """How LMI bodies are answered, where the user's code stands before the engine."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    """Typed arguments under the engine's own names."""
+    passthrough: dict[str, str] = field(default_factory=dict)
+    """Further arguments as the user's text, which the engine itself reads and may refuse."""
+    custom_file: str = ""
+    """The user's own code, a Python file; empty for none."""
+    custom_handler: str = "handle"
+    """Name of the handler in it."""
+    properties: dict[str, str] = field(default_factory=dict)
+    """All options as text, for the user's handler."""
+    front_end: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the engine's own HTTP server, which an `HttpEngine` answers with."""
+    adapters: dict[str, str] = field(default_factory=dict)
+    """LoRA adapter name to folder."""
+    structure_bounds: StructureBounds = DEFAULT_BOUNDS
+    """What a request may ask of the compiler of structured outputs."""

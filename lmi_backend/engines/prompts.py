@@ -1,0 +1,88 @@
+"""From a prompt or a chat to token ids, as all engines with a tokenizer do it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.errors import RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lmi_backend.generation import GenerateRequest
+
+_LONG_PROMPT: Final = 4096
+"""Characters above which a prompt is tokenised in a thread; below, the hop costs more."""
+_FROM_A_CLIENT: Final = frozenset({"add_generation_prompt", "continue_final_message", "documents"})
+"""Arguments of `apply_chat_template` that a body may give. A name that is none of its arguments is
+a variable of the template."""
+
+
+async def prompt_ids(
+    request: GenerateRequest,
+    encode: Callable[[str], Sequence[int]],
+    *,
+    max_model_len: int,
+    vocabulary: int = 0,
+    min_tokens: int = 1,
+) -> list[int]:
+    """Return the token ids of a prompt, cut from the left where the request says so.
+
+    Args:
+        encode: turns text into token ids.
+        max_model_len: longest prompt plus answer, in tokens; 0 if it is not known.
+        vocabulary: ids of a client's own must be below it; 0 if it is not known.
+        min_tokens: shortest prompt.
+
+    Raises:
+        RequestError: the request has images, an id is not in the vocabulary, or the prompt is too
+            short or too long.
+    """
+    if request.images:
+        raise RequestError("is given, but this engine takes text only", field="image")
+    if isinstance(request.prompt, tuple):
+        _check_vocabulary(request.prompt, vocabulary)
+        ids: Sequence[int] = request.prompt
+    elif len(request.prompt) > _LONG_PROMPT:
+        ids = await asyncio.to_thread(encode, request.prompt)
+    else:
+        ids = encode(request.prompt)
+    if (keep := request.sampling.truncate_prompt_tokens) is not None:
+        ids = ids[-keep:]
+    if len(ids) < min_tokens or (max_model_len and len(ids) >= max_model_len):
+        accepted = f"fewer than {max_model_len}, to leave room for an answer"
+        if min_tokens:
+            accepted = f"at least one, {accepted}" if max_model_len else "at least one"
+        raise RequestError(f"has {len(ids)} tokens", field="prompt", accepted=accepted)
+    return list(ids)
+
+
+def _check_vocabulary(ids: Sequence[int], vocabulary: int) -> None:
+    if vocabulary and (unknown := [number for number in ids if not 0 <= number < vocabulary]):
+        problem, accepted = f"has token id {unknown[0]}", f"0 to {vocabulary - 1}"
+        raise RequestError(problem, field="prompt", accepted=accepted)
+
+
+def chat_ids(tokenizer: Any, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
+    """Return the token ids of a chat, by the template of a Hugging Face tokenizer.
+
+    Raises:
+        RequestError: the model has no template, it refuses the messages, or an option is not one of
+            its variables; a template of the client's own, for one, is a program that may never end.
+    """
+    arguments = inspect.signature(tokenizer.apply_chat_template).parameters.keys()
+    if refused := options.keys() & arguments - _FROM_A_CLIENT:
+        problem = f"has {', '.join(sorted(refused))}"
+        accepted = "variables of the model's own chat template"
+        raise RequestError(problem, field="chat_template_kwargs", accepted=accepted)
+    try:
+        ids = tokenizer.apply_chat_template(
+            messages, **options | {"tokenize": True, "return_dict": False}
+        )
+    except Exception as error:
+        # A template is a program of the model's author, and raises what it likes.
+        problem = f"are refused by the model's chat template: {error}"
+        raise RequestError(problem, field="messages") from error
+    return list(ids)

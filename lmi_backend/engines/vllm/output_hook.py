@@ -1,0 +1,108 @@
+"""Take a request's outputs where vLLM makes them, and let it make fewer of them.
+
+`AsyncLLM.generate` makes an output of every token, and wakes the request's task for it, which asks
+a chain of generators. Here vLLM's output handler calls us itself. Tokens that the sink defers stay
+with vLLM's detokeniser, and one output is made of all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.engines.vllm import compat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lmi_backend.engines.protocol import Sink
+    from lmi_backend.engines.vllm.outputs import OutputReader
+
+
+async def generate(
+    engine: Any, arguments: dict[str, Any], reader: OutputReader, sink: Sink
+) -> None:
+    """Generate like `AsyncLLM.generate`. Cancelling aborts the request.
+
+    Args:
+        arguments: of `AsyncLLM.add_request`.
+        reader: makes deltas of each RequestOutput.
+        sink: takes the deltas.
+
+    Raises:
+        Exception: what vLLM raises, or what the sink raises.
+    """
+    hook, queue = _OutputHook(reader, sink), None
+    try:
+        queue = await engine.add_request(**arguments)
+        queue.put = hook.put
+        if (state := compat.request_state(engine, queue, arguments["request_id"])) is not None:
+            hook.attach(state)
+        # What came while the request was still being added.
+        if (output := queue.get_nowait()) is not None:
+            hook.put(output)
+        await hook.ended
+    except BaseException:
+        if not engine.errored:
+            await compat.abort(engine, queue, arguments["request_id"])
+        raise
+
+
+class _OutputHook:
+    """Stands between one request's outputs in vLLM and its sink."""
+
+    def __init__(self, reader: OutputReader, sink: Sink) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._deltas, self._take, self._defer = reader.deltas, sink.take, sink.defer
+        self._deferred_ids: list[int] = []
+        self._make: Callable[..., Any]
+
+    def put(self, output: Any) -> None:
+        """Take an output, or the exception that ends the request."""
+        if self.ended.done():
+            return
+        if isinstance(output, Exception):
+            self._flush()
+            self.ended.set_exception(output)
+            return
+        try:
+            for delta in self._deltas(output):
+                self._take(delta)
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self.ended.set_exception(error)
+        else:
+            if output.finished:
+                self.ended.set_result(None)
+
+    def attach(self, state: Any) -> None:
+        """Decide from now on when a RequestState of vLLM makes an output."""
+        self._make = state.make_request_output
+        state.make_request_output = self._make_output
+
+    def _make_output(
+        self,
+        new_token_ids: Sequence[int],
+        pooling_output: Any,
+        finish_reason: Any,
+        *more: Any,
+        **named: Any,
+    ) -> Any:
+        """Return an output of the new tokens and the deferred ones, or None and defer them too.
+
+        The parameters have vLLM's names, because an abort gives them by name.
+        """
+        self._deferred_ids.extend(new_token_ids)
+        if finish_reason is None and self._defer(self._flush):
+            return None
+        ids, self._deferred_ids = self._deferred_ids, []
+        return self._make(ids, pooling_output, finish_reason, *more, **named)
+
+    def _flush(self) -> None:
+        """Make an output of the deferred tokens."""
+        ids, self._deferred_ids = self._deferred_ids, []
+        try:
+            output = self._make(ids, None, None, None) if ids else None
+        except Exception as error:  # noqa: BLE001  it must not end the caller, either
+            output = error
+        if output is not None:
+            self.put(output)

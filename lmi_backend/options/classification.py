@@ -1,0 +1,76 @@
+"""What becomes of a key: the table says it, else the engine's signature, else other engines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.option import PREFIX, Status
+from lmi_backend.options.resolve import closest
+from lmi_backend.options.signature import recorded_signature, signature
+from lmi_backend.options.table import KEYS, find_option
+
+if TYPE_CHECKING:
+    from lmi_backend.options.resolve import LmiOptions
+    from lmi_backend.options.signature import Signature
+
+
+def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
+    """Return what becomes of each key that is not in the table, by the engine's argument name.
+
+    `python` is the interpreter whose installation of the engine is asked.
+    """
+    if not options.passthrough:
+        return {}
+    spec = options.choice.spec
+    known = signature(spec.implementation.name, python)
+    return {name: status_of(PREFIX + name, spec.name, known) for name in options.passthrough}
+
+
+def status_of(key: str, engine: str, known: Signature | None) -> Status:
+    """Return the status of a key under an engine whose arguments are these, if they are known."""
+    option = find_option(key, engine)
+    if option is not None:
+        return option.status_under(engine)
+    name = key.removeprefix(PREFIX)
+    implementation = SPECS[engine].implementation
+    runs_on = implementation.name
+    if known is not None and name in known.arguments:
+        return Status("passed", f"{runs_on} {name}")
+    if other := _owner(key, name):
+        detail = f"it is an option of {other}, and this model runs on {engine}"
+        return Status("ignored", f"{detail} ({SPECS[other].how_to_choose} chooses {other})")
+    if implementation.takes_any_option or _may_be_newer(key, known):
+        return Status("passed", f"{runs_on} {name}, which {runs_on} itself has to accept")
+    return Status("refused", _unknown(key, runs_on, known))
+
+
+def _owner(key: str, name: str) -> str:
+    """Return another engine that knows the key, or nothing."""
+    if rows := KEYS.get(key):
+        return rows[0].engines[0]
+    for engine, spec in SPECS.items():
+        record = recorded_signature(spec.implementation.name)
+        if record and name in record.arguments:
+            return engine
+    return ""
+
+
+def _may_be_newer(key: str, known: Signature | None) -> bool:
+    """Tell whether a release that we have not seen may have it: it is like nothing we know.
+
+    Only where no engine is installed that could be asked.
+    """
+    return known is not None and known.is_recorded and not closest(key, _known_keys(known))
+
+
+def _unknown(key: str, implementation: str, known: Signature | None) -> str:
+    hint = closest(key, _known_keys(known))
+    if known is None:
+        return f"is not an option of LMI for {implementation}{hint}"
+    return f"is neither an option of LMI nor an argument of {implementation} {known.version}{hint}"
+
+
+def _known_keys(known: Signature | None) -> list[str]:
+    arguments = known.arguments if known else ()
+    return [*KEYS, *(PREFIX + name for name in arguments)]

@@ -1,0 +1,24 @@
+"""Our own engine for dry runs: it repeats the prompt. It judges its few options itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
+
+SPEC: Final = EngineSpec(
+    name="echo",
+    title="Echo",
+    order=6,
+    implementation=Implementation(
+        name="echo",
+        title="Echo",
+        engine="lmi_backend.engines.echo:EchoEngine",
+        follower="lmi_backend.engines.echo:EchoFollower",
+        sizes=Sizes("max_running", tensor="", pipeline=""),
+        needs_model=False,
+        takes_any_option=True,
+    ),
+    rolling_batch="echo",
+    unused={"option.model_id": "it needs no model"},
+)

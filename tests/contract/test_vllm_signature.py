@@ -1,0 +1,23 @@
+"""What is read of vLLM's arguments without importing it is what vLLM declares."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from lmi_backend.options.signature import installed_signature
+from tests.support.places import ENGINE_PYTHON, ROOT
+
+
+def test_the_static_reading_is_that_of_the_installed_vllm(tmp_path: Path) -> None:
+    """The static reading finds exactly the fields of the dataclass; the record is of today."""
+    tool = (str(ENGINE_PYTHON), str(ROOT / "tools" / "record_signature.py"), "vllm")
+    output = tmp_path / "vllm.json"
+    subprocess.run((*tool, "--output", str(output)), check=True, capture_output=True)
+    today = json.loads(output.read_text(encoding="utf-8"))
+    found = installed_signature("vllm", str(ENGINE_PYTHON))
+    assert found is not None
+    assert list(found.arguments) == list(today["arguments"])
+    assert found.version == today["version"]
+    assert today["arguments"]["gpu_memory_utilization"] == ["float", "0.92"]
+    recorded = ROOT / "lmi_backend" / "options" / "signatures" / "vllm.json"
+    assert today == json.loads(recorded.read_text(encoding="utf-8")), "record_signature.py vllm"

@@ -1,0 +1,79 @@
+"""The stub's end of a real socket."""
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.generation import Delta
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.pool import connection as module
+from lmi_backend.pool.connection import Connection
+
+OUTPUT = msg.Output(1, Delta("a", 1))
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Connection, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    connection = Connection(ours, limit=1000)
+    with theirs:
+        yield connection, theirs
+    connection.close()
+
+
+Pair = tuple[Connection, socket.socket]
+
+
+def test_what_one_sends_the_other_reads(pair: Pair) -> None:
+    connection, worker = pair
+    worker.sendall(encode([OUTPUT, OUTPUT]))
+    assert connection.read() == [OUTPUT, OUTPUT]
+    connection.send(encode([msg.Abort([1])]))
+    decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=1000)
+    assert decoder.feed(worker.recv(1000)) == [msg.Abort([1])]
+
+
+def test_before_it_is_ready_silence_is_none(pair: Pair) -> None:
+    connection, _ = pair
+    assert connection.read() == []
+
+
+def test_afterwards_silence_is_a_fault(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SILENCE_SECONDS", 1)
+    connection, worker = pair
+    connection.expect_beats()
+    worker.sendall(encode([OUTPUT]))
+    assert connection.read() == [OUTPUT]
+    with pytest.raises(WorkerError, match="said nothing for 1 s"):
+        connection.read()
+
+
+def test_a_worker_that_is_gone_is_said_by_reading_and_by_sending(pair: Pair) -> None:
+    connection, worker = pair
+    worker.close()
+    with pytest.raises(ConnectionLostError):
+        connection.read()
+    with pytest.raises(ConnectionLostError, match="the worker cannot be reached"):
+        connection.send(encode([msg.Stop()]))
+
+
+def test_a_worker_that_does_not_read_is_cut_off(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, worker = pair
+    connection._set_timeout(socket.SO_SNDTIMEO, 0.05)
+    with pytest.raises(ConnectionLostError, match="the worker cannot be reached"):
+        connection.send(b"x" * 10_000_000)
+    # Half a frame was on its way: it reads to the end and nothing after it.
+    while worker.recv(1 << 20):
+        pass
+
+
+def test_more_than_was_agreed_is_refused(pair: Pair) -> None:
+    connection, worker = pair
+    worker.sendall(encode([msg.Output(1, Delta("x" * 2000, 1))]))
+    with pytest.raises(WorkerError):
+        connection.read()

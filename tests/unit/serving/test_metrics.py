@@ -1,0 +1,78 @@
+"""What is counted, as series of Prometheus."""
+
+from lmi_backend.generation import Delta
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.pool.rank_group import WorkerStats
+from lmi_backend.serving.metrics import (
+    FAMILIES,
+    HISTOGRAM,
+    gauges_and_counters,
+    histograms,
+    series_names,
+)
+from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.stats import RequestStats, StatsSnapshot
+
+WORKERS = [
+    WorkerStats(EngineStats(running=2, waiting=1, kv_cache_usage=0.5), 7, 1, is_ready=True),
+    WorkerStats(EngineStats(prompt_tokens_looked_up=9, tokens_drafted=3), 4, 0, is_ready=False),
+]
+
+
+def snapshot(waiting: int = 0, workers: list[WorkerStats] = WORKERS) -> StatsSnapshot:
+    stats = RequestStats()
+    state = RequestState(1, None, deadline=9e9, width=1, n=1)  # type: ignore[arg-type]
+    stats.sent(state, [Delta("a", 1, num_prompt_tokens=3)])
+    stats.sent(state, [Delta("b", 2, "stop", num_prompt_tokens=3)])
+    stats.ended(state, "stop")
+    return stats.snapshot(0, workers, waiting)
+
+
+def test_every_family_has_series_and_every_series_a_family() -> None:
+    now = snapshot()
+    made = {name for name, _ in gauges_and_counters("m", now) | histograms("m", now)}
+    assert made == {series for name in FAMILIES for series in series_names(name)}
+
+
+def test_a_request_is_counted_by_how_it_ended() -> None:
+    series = gauges_and_counters("m", snapshot())
+    own = (("model", "m"),)
+    assert series["lmi_requests_total", (*own, ("outcome", "stop"))] == 1
+    assert series["lmi_responses_total", own] == 2
+    assert series["lmi_generation_tokens_total", own] == 3
+    assert series["lmi_prompt_tokens_total", own] == 3
+
+
+def test_a_worker_has_its_number() -> None:
+    series = gauges_and_counters("m", snapshot())
+    first, second = ((("model", "m"), ("worker", worker)) for worker in "01")
+    assert (series["lmi_worker_ready", first], series["lmi_worker_ready", second]) == (1, 0)
+    assert series["lmi_worker_requests_total", first] == 7
+    assert series["lmi_worker_deaths_total", first] == 1
+    assert series["lmi_engine_kv_cache_usage_ratio", first] == 0.5
+    assert series["lmi_engine_prompt_tokens_looked_up_total", second] == 9
+    assert series["lmi_engine_tokens_drafted_total", second] == 3
+
+
+def test_each_worker_has_its_share_of_what_waits_for_any() -> None:
+    series = gauges_and_counters("m", snapshot(waiting=5))
+    waiting = [v for (name, _), v in series.items() if name == "lmi_engine_requests_waiting"]
+    # One waits in the first engine, five for either.
+    assert waiting == [1 + 3, 2]
+    assert (
+        gauges_and_counters("m", snapshot(waiting=5, workers=[]))[
+            "lmi_requests_open", (("model", "m"),)
+        ]
+        == 0
+    )
+
+
+def test_a_histogram_is_buckets_sum_and_count() -> None:
+    series = histograms("m", snapshot())
+    own = (("model", "m"),)
+    for name in (name for name, (kind, _) in FAMILIES.items() if kind == HISTOGRAM):
+        buckets = [v for (series_name, _), v in series.items() if series_name == f"{name}_bucket"]
+        assert buckets == sorted(buckets)
+        assert series[f"{name}_bucket", (*own, ("le", "+Inf"))] == series[f"{name}_count", own]
+    assert series["lmi_inter_token_seconds_count", own] == 2
+    assert series_names("lmi_requests_open") == ["lmi_requests_open"]

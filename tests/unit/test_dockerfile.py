@@ -1,0 +1,88 @@
+"""What of the Dockerfile can be known without building it; `make lint` runs hadolint."""
+
+import argparse
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli import serve
+from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS, RELEASES
+
+ROOT = Path(__file__).resolve().parents[2]
+WRITTEN = (ROOT / "Dockerfile").read_text("utf-8")
+TEXT = WRITTEN.replace("\\\n", " ")
+HEAD = re.sub(r"^# *", "", WRITTEN.partition("\nARG ")[0], flags=re.MULTILINE)
+STAGES = dict(re.findall(r"^FROM .+? AS (\w+)\n(.*?)(?=^FROM |\Z)", TEXT, re.MULTILINE | re.DOTALL))
+
+
+def test_the_stages_are_those_the_head_names() -> None:
+    assert list(STAGES) == ["cpu", "vllm", "trtllm"]
+    assert all(f"--target {stage}" in TEXT for stage in STAGES)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_what_is_copied_exists_and_is_not_ignored(stage: str) -> None:
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
+    for words in re.findall(r"^COPY (.+)$", STAGES[stage], re.MULTILINE):
+        sources = [word for word in words.split() if not word.startswith("--")][:-1]
+        assert sources
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            assert source not in ignored
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_it_runs_as_nobody_special_drains_and_is_watched(stage: str) -> None:
+    text = STAGES[stage]
+    assert re.findall(r"^USER (\w+)$", text, re.MULTILINE)[-1] == "1001"
+    assert "STOPSIGNAL SIGTERM" in text
+    # Asks the models: Triton's own /v2/health/ready goes on to be 200 without any.
+    (words,) = re.findall(r"^HEALTHCHECK .+ CMD (\[.+\])$", text, re.MULTILINE)
+    assert json.loads(words) == ["lmi-backend", "health"]
+
+
+@pytest.mark.parametrize("stage", ["vllm", "trtllm"])
+def test_nvidias_image_is_of_a_release_without_known_holes(stage: str) -> None:
+    argument = f"{stage.upper()}_TRITON"
+    image = f"FROM nvcr.io/nvidia/tritonserver:${{{argument}}}-{stage}-python-py3 AS {stage}"
+    assert image in TEXT.splitlines()
+    (release,) = re.findall(rf"^ARG {argument}=(.+)$", TEXT, re.MULTILINE)
+    order = list(RELEASES.values())
+    assert order.index(release) >= order.index(OLDEST_FOR_FLEETS)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_it_is_shown_how_to_run_it_with_enough_shared_memory(stage: str) -> None:
+    shown = re.findall(r"^docker run .+$", HEAD.replace("\\\n", ""), re.MULTILINE)
+    (example,) = (line for line in shown if line.endswith(f" lmi-backend:{stage}"))
+    assert "--shm-size=2g " in example
+    assert "-p 127.0.0.1:" in example
+    assert ":/opt/ml/model:ro " in example
+
+
+def test_it_says_what_is_open_and_what_is_restricted() -> None:
+    said = HEAD.replace("\n", " ")
+    assert "Open to whoever reaches the ports: inference, health, metadata, statistics" in said
+    restricted = said.partition("Restricted by a key")[2].partition(".")[0]
+    for api in ("model repository", "shared memory", "logging", "trace"):
+        assert api in restricted
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_command_is_one_of_ours(stage: str) -> None:
+    assert 'ENTRYPOINT ["lmi-backend"]' in STAGES[stage]
+    (words,) = re.findall(r"^CMD (.+)$", STAGES[stage], re.MULTILINE)
+    parser = argparse.ArgumentParser()
+    serve.add_commands(parser.add_subparsers())
+    parsed = parser.parse_args(json.loads(words))
+    assert parsed.host == "0.0.0.0"
+
+
+def test_the_cpu_image_has_what_ci_installs_for_the_engine() -> None:
+    script = (ROOT / ".ci" / "run").read_text("utf-8")
+    (packages,) = re.findall(r"^for package in (.+); do$", script, re.MULTILINE)
+    tests_only = {"iproute2", "openssh-server"}
+    assert not {p for p in set(packages.split()) - tests_only if p not in STAGES["cpu"]}
+    assert "RUN make install model" in STAGES["cpu"]

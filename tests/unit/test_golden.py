@@ -1,0 +1,105 @@
+"""From an LMI folder, its environment and a machine to a plan, reviewed as a diff.
+
+A case is a folder: what the user has (serving.properties, env.json, hardware.json, and config.json
+of the model where it is known), and what comes of it: plan.json and command.txt, how the first
+worker is started; or error.txt.
+UPDATE_GOLDEN=1 makes the expected files anew.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli.planning import parse_size
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options import load_options
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.planner import make_plan
+from lmi_backend.pool.command import LaunchContext, worker_command
+from lmi_backend.sizing.model_facts import read_model_facts
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+CASES = sorted(path.name for path in GOLDEN.iterdir())
+MADE = ("plan.json", "command.txt", "error.txt")
+MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent))
+RUN = Path("/run/lmi")
+
+
+@pytest.fixture
+def folder(case: str, tmp_path: Path) -> Path:
+    """The case as a user's folder."""
+    folder = tmp_path / case
+    ignored = shutil.ignore_patterns("*.pbtxt", "plan.json", "*.txt", "env.json")
+    shutil.copytree(GOLDEN / case, folder, ignore=ignored)
+    return folder
+
+
+def machine(case: str) -> Hardware:
+    read = json.loads((GOLDEN / case / "hardware.json").read_text())
+    return Hardware(
+        devices=tuple(str(index) for index in range(read["gpus"])),
+        device_memory=parse_size(read.get("gpu_memory", "0")),
+        host_memory=parse_size(read.get("host_memory", "0")),
+        nodes=read.get("nodes", 1),
+    )
+
+
+def make(case: str, folder: Path) -> dict[str, str]:
+    """Return the files that come of a case."""
+    environment = json.loads((GOLDEN / case / "env.json").read_text())
+    try:
+        options = load_options(folder, environment)
+        facts = read_model_facts(folder)
+        plan = make_plan(options, {"PATH": "", **environment}, machine(case), facts)
+    except ConfigurationError as error:
+        return {"error.txt": f"{error}\n"}
+    return {
+        "plan.json": json.dumps(plan.as_dict(), indent=2) + "\n",
+        "command.txt": first_command(plan),
+    }
+
+
+def first_command(plan: EnginePlan) -> str:
+    """Return the words that start worker 0, one a line where they begin with a dash."""
+    address = f"{plan.parallel.hosts[0]}:40000" if plan.parallel.hosts else str(RUN / "0.sock")
+    place = LaunchContext(0, RUN, address, "token", 29400 if plan.parallel.processes > 1 else 0)
+    words = shlex.join(worker_command(plan, place, {}).argv)
+    return words.replace(" -", "\n  -") + "\n"
+
+
+def portable(text: str, folder: Path) -> str:
+    """Take the places of this machine out."""
+    places = (
+        (folder, "FOLDER"),
+        (sys.executable, "PYTHON"),
+        (MPIRUN, "MPIRUN"),
+    )
+    for place, name in places:
+        text = text.replace(str(place), f"<{name}>")
+    return text
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_folder_is_planned_and_written_as_reviewed(case: str, folder: Path) -> None:
+    made = {name: portable(text, folder) for name, text in make(case, folder).items()}
+    if os.environ.get("UPDATE_GOLDEN"):
+        for name in MADE:
+            (GOLDEN / case / name).unlink(missing_ok=True)
+        for name, text in made.items():
+            (GOLDEN / case / name).write_text(text, encoding="utf-8")
+    expected = {name: GOLDEN / case / name for name in MADE if (GOLDEN / case / name).is_file()}
+    assert made == {name: path.read_text(encoding="utf-8") for name, path in expected.items()}
+
+
+def test_there_are_enough_cases_and_each_starts_from_properties() -> None:
+    assert len(CASES) >= 40
+    for case in CASES:
+        names = {path.name for path in (GOLDEN / case).iterdir()}
+        assert {"serving.properties", "env.json", "hardware.json"} <= names
+        assert ("error.txt" in names) == case.startswith("refused_")

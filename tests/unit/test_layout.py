@@ -1,0 +1,42 @@
+"""tests/unit mirrors the package: module a/b.py is tested in a/test_b.py, a tool in tools/."""
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+ROOT = TESTS.parents[1]
+FILES = {str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py")}
+
+# What is of no single module stands at the root, for this reason.
+OF_SEVERAL = {
+    "test_cost.py": "what a token costs: worker, ipc, serving and triton",
+    "test_dockerfile.py": "Dockerfile, and what of the package it names",
+    "test_fuzz.py": "hostile bodies through schema and into frames",
+    "test_golden.py": "a folder, its plan and the command of a worker: options, plan and pool",
+    "test_imports.py": "each module, in its process",
+    "test_layout.py": "each test file",
+    "test_lmi_options.py": "lmi_options.csv: options and what the plan does with them",
+    "test_migration_guide.py": "docs/migrating-from-lmi.md: options and plan",
+    "test_security.py": "docs/security.md: rules for each module and command",
+    "test_security_policy.py": "SECURITY.md, the lock and the table of releases",
+    "test_wire.py": "tests/wire: every client's requests and answers, through schema",
+}
+
+
+def module_of(file: str) -> Path:
+    """Return the module or package that a test file is of, if it is there."""
+    path = Path(file)
+    root = ROOT if path.parts[0] == "tools" else ROOT / "lmi_backend"
+    module = root / path.parent / path.name.removeprefix("test_")
+    return module if module.is_file() else module.with_suffix("") / "__init__.py"
+
+
+@pytest.mark.parametrize("file", sorted(FILES - OF_SEVERAL.keys()))
+def test_a_test_file_has_its_module(file: str) -> None:
+    assert module_of(file).is_file()
+
+
+def test_what_is_of_several_modules_stands_at_the_root_and_is_of_none() -> None:
+    assert OF_SEVERAL.keys() <= FILES
+    assert not [file for file in OF_SEVERAL if "/" in file or module_of(file).is_file()]

@@ -1,0 +1,39 @@
+"""What SECURITY.md says of Triton is what the lock and the table of vulnerabilities say."""
+
+from pathlib import Path
+
+from lmi_backend.supervisor.triton_release import (
+    IN_WHEELS,
+    KNOWN_UNTIL,
+    OLDEST_FOR_FLEETS,
+    known_holes,
+    release_name,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+SAID = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
+
+
+def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
+    locked = (ROOT / "requirements" / "server.txt").read_text("utf-8").split()
+    (wheel,) = (pin for pin in locked if pin in IN_WHEELS)
+    version = IN_WHEELS[wheel]
+    holes = known_holes(version)
+    assert "is for trying and for tests on a trusted network: nvidia-pytriton" in SAID
+    assert f"{wheel.replace('==', ' ')}, the newest, holds Triton {release_name(version)} " in SAID
+    assert (
+        f"({version}), which is open to {len(holes)} published vulnerabilities, fixed in "
+        f"{holes[0].fixed} to {holes[-1].fixed}."
+    ) in SAID
+
+
+def test_it_says_which_release_a_fleet_needs() -> None:
+    assert (
+        f"A fleet needs Triton {OLDEST_FOR_FLEETS} or later, the first release to which none of "
+        f"NVIDIA's bulletins until {KNOWN_UNTIL} applies."
+    ) in SAID
+
+
+def test_the_table_it_names_is_there() -> None:
+    (path,) = (word for word in SAID.split("](") if word.startswith("lmi_backend/"))
+    assert (ROOT / path.partition(")")[0]).is_file()

@@ -1,0 +1,178 @@
+"""A conversation with the echo engine over a real socket, without a process."""
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.worker.conversation import Conversation
+
+START = msg.Start("echo", EngineConfig(model=""))
+SLOW = msg.Start("echo", EngineConfig(model="", arguments={"token_seconds": 60.0}))
+
+
+class Stub:
+    """The stub's end: says something, and hears until it has heard enough."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 20)
+        self._heard: list[Any] = []
+        self.status: asyncio.Task[int] | None = None
+
+    def say(self, *messages: msg.ToWorker) -> None:
+        self._socket.sendall(encode(messages))
+
+    async def hear(self, kind: type) -> Any:
+        """Return the next message of a kind; what came before it is passed over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            while self._heard:
+                if isinstance(message := self._heard.pop(0), kind):
+                    return message
+            data = await asyncio.wait_for(loop.sock_recv(self._socket, 1 << 16), 10)
+            self._heard = self._decoder.feed(data)
+
+    async def text(self, number: int, answers: int = 1) -> list[str]:
+        """Return the answers to a request."""
+        texts, open_ = [""] * answers, answers
+        while open_:
+            output = await self.hear(msg.Output)
+            assert output.id == number
+            texts[output.chunk.index] += output.chunk.text
+            open_ -= output.chunk.is_last
+        return texts
+
+    async def ended(self) -> int:
+        assert self.status is not None
+        return await asyncio.wait_for(self.status, 10)
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Stub]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    conversation = Conversation(*await asyncio.open_connection(sock=theirs))
+    stub = Stub(ours)
+    stub.status = asyncio.create_task(conversation.run())
+    yield stub
+    conversation.stop()
+    await stub.ended()
+    await conversation.close()
+    ours.close()
+    # A worker keeps what was loaded out of the collector's sight; these tests go on.
+    gc.unfreeze()
+
+
+def submit(number: int, *prompts: str, **fields: Any) -> msg.Submit:
+    sampling = Sampling(max_tokens=2)
+    return msg.Submit(number, tuple(GenerateRequest(p, sampling, **fields) for p in prompts))
+
+
+async def test_a_started_engine_answers(stub: Stub) -> None:
+    stub.say(START)
+    ready = await stub.hear(msg.Ready)
+    assert (ready.capabilities.engine, ready.capabilities.max_model_len) == ("echo", 4096)
+    stub.say(submit(1, "a b"))
+    assert await stub.text(1) == ["a b"]
+    stub.say(msg.SubmitHttp(2, HttpRequest("/x", b"body")))
+    assert (await stub.hear(msg.HttpOutput)).chunk.data == b"body"
+    assert (await stub.hear(msg.Heartbeat)).stats.running == 0
+    stub.say(msg.Stop())
+    assert await stub.ended() == 0
+
+
+async def test_each_prompt_has_its_answers_in_order(stub: Stub) -> None:
+    stub.say(START)
+    await stub.hear(msg.Ready)
+    stub.say(submit(1, "a", "b", n=2, stream=False))
+    assert await stub.text(1, answers=4) == ["aa", "aa", "bb", "bb"]
+
+
+@pytest.mark.parametrize(
+    ("start", "option", "words"),
+    [
+        (msg.Start("none", EngineConfig(model="")), "", "engine 'none' is unknown"),
+        (
+            msg.Start("echo", EngineConfig(model="", passthrough={"token_seconds": "x"})),
+            "option.token_seconds",
+            "is refused by the echo engine",
+        ),
+        (
+            msg.Start("echo", EngineConfig(model="", arguments={"none": 1})),
+            "",
+            "engine echo failed to start: TypeError",
+        ),
+    ],
+)
+async def test_an_engine_that_cannot_start_is_said_and_ends_it(
+    stub: Stub, start: msg.Start, option: str, words: str
+) -> None:
+    stub.say(start)
+    failed = await stub.hear(msg.StartFailed)
+    assert words in failed.message
+    assert failed.option == option
+    assert await stub.ended() == 1
+
+
+async def test_a_request_before_the_engine_fails_alone(stub: Stub) -> None:
+    stub.say(submit(1, "a"))
+    failure = await stub.hear(msg.Failure)
+    assert (failure.id, failure.kind, failure.message) == (1, "engine", "the engine is not started")
+    stub.say(START)
+    await stub.hear(msg.Ready)
+
+
+async def test_what_is_wrong_with_one_request_ends_this_one(stub: Stub) -> None:
+    stub.say(START)
+    await stub.hear(msg.Ready)
+    stub.say(submit(1, "a", adapter="none"), submit(2, "b"))
+    failure = await stub.hear(msg.Failure)
+    assert (failure.id, failure.kind, failure.field) == (1, "request", "adapter")
+    stub.say(msg.SetAdapter(3, "none", ""), submit(4, "c"))
+    failure = await stub.hear(msg.Failure)
+    assert (failure.id, failure.kind, failure.message) == (3, "engine", "KeyError: 'none'")
+    assert await stub.text(4) == ["cc"]
+
+
+async def test_an_abort_frees_the_engine_and_says_nothing(stub: Stub) -> None:
+    stub.say(SLOW)
+    await stub.hear(msg.Ready)
+    stub.say(submit(1, "a"))
+    while not (await stub.hear(msg.Heartbeat)).stats.running:
+        pass
+    stub.say(msg.Abort([1, 99]))
+    while (await stub.hear(msg.Heartbeat)).stats.running:
+        pass
+    stub.say(msg.Stop())
+    assert await stub.ended() == 0
+
+
+async def test_who_still_waits_at_the_end_hears_it(stub: Stub) -> None:
+    stub.say(SLOW)
+    await stub.hear(msg.Ready)
+    stub.say(submit(1, "a"), msg.Stop())
+    failure = await stub.hear(msg.Failure)
+    assert (failure.id, failure.kind) == (1, "stopping")
+
+
+async def test_a_dead_engine_ends_everything(stub: Stub) -> None:
+    arguments = {"die_on": "die", "token_seconds": 0.01}
+    stub.say(msg.Start("echo", EngineConfig(model="", arguments=arguments)))
+    await stub.hear(msg.Ready)
+    stub.say(submit(1, "die"))
+    failure = await stub.hear(msg.Failure)
+    assert (failure.id, failure.kind) == (1, "dead")
+    assert await stub.ended() == 1
+
+
+async def test_bytes_that_are_no_messages_end_it_with_a_fault(stub: Stub) -> None:
+    stub._socket.sendall(b"\x04\x00\x00\x00\xff\xff\xff\xff")
+    assert await stub.ended() == 1
