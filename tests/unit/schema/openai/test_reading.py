@@ -124,6 +124,6 @@ def test_a_model_is_an_adapters_name() -> None:
     names = ("lmi", "triton")
     assert {adapter_of(chat(model=each), names, adapters) for each in ("", *names)} == {""}
     assert adapter_of(chat(model="french"), names, adapters) == "french"
-    with pytest.raises(HttpError, match="The model `german` does not exist.") as error:
+    with pytest.raises(HttpError, match=r"The model `german` does not exist\.") as error:
         adapter_of(chat(model="german"), names, adapters)
     assert error.value.status == 404
