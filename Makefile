@@ -1,6 +1,7 @@
 # The words a developer types, and CI too.
 
 PYTHON ?= python3
+PORT ?= 8080
 HTTP_PORT ?= 8000
 GRPC_PORT ?= 8001
 METRICS_PORT ?= 8002
@@ -36,9 +37,9 @@ install-clients:
 model: install-engine ## train the tiny model (once)
 	@.venv-engine/bin/python tools/make_tiny_model.py
 
-serve: install-server model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=, HOST=, CLIENTS= …
-	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --http-port $(HTTP_PORT) \
-		--grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
+serve: install-server model ## serve examples/tiny until Ctrl-C; PORT=, HOST=, HTTP_PORT=, GRPC_PORT=, CLIENTS= …
+	@exec $(BIN)/lmi-backend serve examples/tiny --host $(HOST) --port $(PORT) \
+		--http-port $(HTTP_PORT) --grpc-port $(GRPC_PORT) --metrics-port $(METRICS_PORT) \
 		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
 
 test: install model ## run every test; PYTEST="-k word" to choose

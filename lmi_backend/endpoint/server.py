@@ -36,6 +36,8 @@ FRAME_LIMIT: Final = (1 << 32) - 1
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
 _GREETING_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
+# For what is written and not yet on its way.
+_LAST_SECONDS: Final = 2.0
 
 
 class Endpoint:
@@ -80,6 +82,7 @@ class Endpoint:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         for client in list(self._clients):
+            client.finish(_LAST_SECONDS)
             client.close()
 
     def handle(self, message: msg.FromClient, client: _Client) -> None:
@@ -150,6 +153,7 @@ class _Client:
         self._sinks: dict[int, _ClientSink] = {}
         self._outgoing: list[msg.ToClient] = []
         self._has_work = threading.Condition()
+        self._is_writing = False
         self.is_gone = False
 
     def start(self) -> None:
@@ -160,7 +164,14 @@ class _Client:
         """Queue messages, in their order."""
         with self._has_work:
             self._outgoing += messages
-            self._has_work.notify()
+            self._has_work.notify_all()
+
+    def finish(self, seconds: float) -> None:
+        """Wait until all messages are sent, or for some seconds."""
+        with self._has_work:
+            self._has_work.wait_for(
+                lambda: self.is_gone or not (self._outgoing or self._is_writing), seconds
+            )
 
     def enter(self, sink: _ClientSink, request_id: int) -> None:
         self._sinks[request_id] = sink
@@ -178,7 +189,7 @@ class _Client:
         """End the connection and all requests that came through it."""
         with self._has_work:
             self.is_gone = True
-            self._has_work.notify()
+            self._has_work.notify_all()
         self.abort(list(self._sinks))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -200,10 +211,13 @@ class _Client:
     def _write(self) -> None:
         while True:
             with self._has_work:
+                self._is_writing = False
+                self._has_work.notify_all()
                 self._has_work.wait_for(lambda: self._outgoing or self.is_gone)
                 if self.is_gone:
                     return
                 messages, self._outgoing = self._outgoing, []
+                self._is_writing = True
             try:
                 self._socket.sendall(encode(messages))
             except OSError:

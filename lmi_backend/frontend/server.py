@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import queue
 import signal
@@ -21,7 +22,7 @@ from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.protocol import BoundedProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from lmi_backend.frontend.app import Settings
 
@@ -90,9 +91,19 @@ def serve(settings: Settings, host: str, port: int) -> int:
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         h11_max_incomplete_event_size=None,
     )
-    server = uvicorn.Server(config)
+    server = _Server(config)
     server.run(sockets=[listener])
     return 0 if server.started else 1
+
+
+class _Server(uvicorn.Server):
+    """Ends well at a signal; uvicorn's own would raise it again, and end by it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
 
 
 def serve_many(argv: Sequence[str], processes: int) -> int:

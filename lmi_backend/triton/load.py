@@ -8,7 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.endpoint.server import Endpoint
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)
+
+_DRAIN_SECONDS: Final = 30.0
+"""Time that the requests of an endpoint's clients have to end when a model is unloaded."""
 
 
 class Loaded(Protocol):
@@ -75,6 +78,8 @@ class _Model:
         self.lora_manager.handle(body, self.service, sink)
 
     def close(self) -> None:
+        # Triton has waited for its own requests, and knows nothing of the endpoint's.
+        self.service.drain(_DRAIN_SECONDS)
         self.endpoint.close()
         self.service.close()
 
