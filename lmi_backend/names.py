@@ -66,5 +66,4 @@ def check_headers(headers: Mapping[str, str]) -> None:
             )
         # A value may come back in an answer's headers, and in the engine's log.
         if _CONTROLS.search(value.replace("\t", " ")):
-            problem = "has a control character"
-            raise RequestError(problem, field=f"header {name}", value=value)
+            raise RequestError("has a control character", field=f"header {name}", value=value)

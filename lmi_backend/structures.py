@@ -192,8 +192,7 @@ class _Check:
     def _repeat(self, count: int) -> None:
         self._repeats += count
         if count > self._bounds.repeats:
-            problem = f"repeats {count} characters"
-            raise self._error(problem, "repeats", "characters")
+            raise self._error(f"repeats {count} characters", "repeats", "characters")
         if self._repeats > self._bounds.repeats * _ALL_PATTERNS:
             problem = f"repeats {self._repeats} characters in all patterns"
             raise self._error(problem, "repeats", f"times {_ALL_PATTERNS}")

@@ -35,8 +35,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _drain(arguments: argparse.Namespace) -> int:
     server = LocalServer.at(arguments.url)
     if not server.endpoints:
-        message = f"{arguments.url}: has no model of lmi-backend"
-        raise UnavailableError(message)
+        raise UnavailableError(f"{arguments.url}: has no model of lmi-backend")
     draining = Draining(server.endpoints, arguments.timeout)
     if not server.unload():
         say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")

@@ -40,11 +40,9 @@ def model_folder(path: Path) -> Path:
     """
     folder = path.parent if path.name == FILE_NAME else path
     if not folder.is_dir():
-        message = f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        message = f"{folder}: has neither {FILE_NAME} nor config.json"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
     return folder
 
 
@@ -64,10 +62,9 @@ def find_models(
     else:
         models = [_listed(entry, environment, repository) for entry in models_of(environment)]
     if not models:
-        message = (
+        raise ConfigurationError(
             f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE}, /opt/ml/model, {MODEL_ID}"
         )
-        raise ConfigurationError(message)
     name, count = Counter(model.name for model in models).most_common(1)[0]
     if count > 1:
         message = f"{count} models are named {name}; accepted: folders with different names"

@@ -94,8 +94,7 @@ class EchoEngine(Engine):
             known = ", ".join(self._adapters) or "none is loaded"
             raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)
         if self._settings.fail_on and request.prompt == self._settings.fail_on:
-            message = "the engine was told to fail on this prompt"
-            raise EngineError(message)
+            raise EngineError("the engine was told to fail on this prompt")
 
     async def _answer(
         self, request: GenerateRequest, tokens: list[str], room: int
@@ -145,8 +144,7 @@ class EchoEngine(Engine):
 
     async def check_health(self) -> None:
         if self._is_dead:
-            message = "the echo engine was told to die"
-            raise EngineDeadError(message)
+            raise EngineDeadError("the echo engine was told to die")
 
 
 class EchoFollower(Rank):

@@ -33,8 +33,7 @@ def create_follower(name: str, config: EngineConfig) -> Rank:
 def _known(name: str) -> Implementation:
     known = implementations()
     if name not in known:
-        message = f"engine {name!r} is unknown; known: {', '.join(sorted(known))}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"engine {name!r} is unknown; known: {', '.join(sorted(known))}")
     return known[name]
 
 
@@ -43,10 +42,9 @@ def _create(name: str, target: str, config: EngineConfig) -> object:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        message = (
+        raise ConfigurationError(
             f"engine {name} cannot be imported by this interpreter ({error}); name one that has "
             "it with option.pythonExecutable"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)

@@ -69,8 +69,7 @@ def hub_file(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{model_id}: the Hub did not answer: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
     if done.returncode:
         raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")
     return Path(done.stdout.splitlines()[-1])

@@ -59,8 +59,7 @@ class FrameDecoder(Generic[T]):
         """
         if not data:
             cut = f" in the middle of a frame ({len(self._buffer)} bytes)" if self._buffer else ""
-            message = f"the other end closed the socket{cut}"
-            raise ConnectionLostError(message)
+            raise ConnectionLostError(f"the other end closed the socket{cut}")
         buffer = self._buffer
         buffer += data
         messages: list[T] = []
@@ -79,16 +78,14 @@ class FrameDecoder(Generic[T]):
             return None
         (length,) = _HEADER.unpack_from(self._buffer, start)
         if length > self._limit:
-            message = f"a frame of {length} bytes; accepted: at most {self._limit}"
-            raise WorkerError(message)
+            raise WorkerError(f"a frame of {length} bytes; accepted: at most {self._limit}")
         return body + length if len(self._buffer) >= body + length else None
 
     def _decode(self, body: memoryview) -> list[T]:
         try:
             return self._decoder.decode(body)
         except msgspec.DecodeError as error:
-            message = f"a frame that cannot be read: {error}"
-            raise WorkerError(message) from error
+            raise WorkerError(f"a frame that cannot be read: {error}") from error
         finally:
             # The buffer cannot shrink while a view of it is open.
             body.release()

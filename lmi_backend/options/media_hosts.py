@@ -40,14 +40,12 @@ def _read(text: str) -> list[str]:
     for entry in entries:
         network = read_network(entry)
         if network is None and entry != ANY_HOST and not HOST_NAME.fullmatch(entry):
-            message = f"has {entry!r}, which is no host"
-            raise ValueError(message)
+            raise ValueError(f"has {entry!r}, which is no host")
         if network is not None and any(
             network.version == never.version and network.subnet_of(never)  # type: ignore[arg-type]
             for never in NEVER
         ):
-            message = f"has {entry}, which media are never fetched from"
-            raise ValueError(message)
+            raise ValueError(f"has {entry}, which media are never fetched from")
     return entries
 
 

@@ -79,8 +79,7 @@ class _Arguments:
             return False
         names = path.split(".")
         if len(names) > 1 and names[0] in self.options.passthrough:
-            problem = f"belongs into {PREFIX}{names[0]}, which is set too"
-            raise self.options.error(option, problem)
+            raise self.options.error(option, f"belongs into {PREFIX}{names[0]}, which is set too")
         if isinstance(argument, dict):
             self.tree.setdefault(path, {})
             for key, item in argument.items():

@@ -71,8 +71,7 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
         problem = f"is neither a template nor a file (looked at {options.folder / template})"
         raise options.error(chat.CHAT_TEMPLATE, problem)
     if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
-        problem = "needs option.tool_call_parser too"
-        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, problem)
+        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")
     return arguments
 
 

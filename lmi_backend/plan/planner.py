@@ -167,8 +167,7 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
         if options.is_set(option)
     ]
     if len({value for _, value in asked}) > 1:
-        problem = f"contradicts {asked[0][0].name}={asked[0][1]}"
-        raise options.error(asked[1][0], problem)
+        raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
     if asked:
         return asked[0][1]
     if options[srv.BATCH_SIZE] > 1:

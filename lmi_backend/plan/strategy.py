@@ -113,12 +113,11 @@ class Strategy:
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
-            message = (
+            raise PlanError(
                 f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.num_tokens} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
                 f"{memory.num_tokens} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
             )
-            raise PlanError(message)
         return Degrees(tensor, self._pipeline, memory)
 
     def _given(self, tensor: int) -> Degrees:
@@ -247,13 +246,12 @@ class Strategy:
         way_out = "more or larger devices, more nodes, or a quantised model are needed"
         if memory.num_tokens:
             way_out = f"option.max_model_len={memory.num_tokens} or less fits, or more devices"
-        message = (
+        raise PlanError(
             f"the model does not fit on {split}: each needs {human_bytes(memory.weights)} for "
             f"weights and {human_bytes(longest)} for one sequence of {capacity.longest} tokens, "
             f"and may use {human_bytes(capacity.budget)} of "
             f"{human_bytes(self.hardware.device_memory)}; {way_out}"
         )
-        raise PlanError(message)
 
     def _valid(self, limit: int) -> list[int]:
         if self._facts is None:

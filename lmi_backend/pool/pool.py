@@ -116,8 +116,7 @@ class Pool:
             self._readers.append(reader)
         first = self._slots[0].worker
         if first is None:
-            message = "the pool was closed while it started"
-            raise UnavailableError(message)
+            raise UnavailableError("the pool was closed while it started")
         return first.capabilities
 
     def claim(self, width: int = 1) -> tuple[int, Worker]:

@@ -167,8 +167,7 @@ class RankGroup:
             ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
             messages = self._hear(ready)
             if self._launcher in ready:
-                message = "its launcher, mpirun, ended"
-                raise WorkerError(message)
+                raise WorkerError("its launcher, mpirun, ended")
             if any(isinstance(each, msg.Failure) and each.kind == "dead" for each in messages):
                 self._look_for_the_cause()
             if messages:
@@ -202,12 +201,10 @@ class RankGroup:
                 self._heard[rank] = now
                 said += messages if rank == 0 else []
         if lost:
-            message = f"lost {_names(lost)}"
-            raise WorkerError(message)
+            raise WorkerError(f"lost {_names(lost)}")
         silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
         if silent:
-            message = f"{_names(silent)} said nothing for {SILENCE_SECONDS} s"
-            raise WorkerError(message)
+            raise WorkerError(f"{_names(silent)} said nothing for {SILENCE_SECONDS} s")
         return said
 
 

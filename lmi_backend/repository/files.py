@@ -63,8 +63,7 @@ def write_files(
         for path in files.keys() & {FILE_NAME, RECORD}:
             _copy_mode(like, folder / path)
     except OSError as error:
-        message = f"{folder}: cannot be written: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
     return [line for path in before for line in _difference(path, before[path], files[path])]
 
 
@@ -118,11 +117,10 @@ def _refuse_edits(
         else:
             is_ours = "lmi_backend.triton.model import TritonPythonModel" in text
         if not is_ours and text != files[path]:
-            message = (
+            raise ConfigurationError(
                 f"{folder / path}: was edited by hand, or is not from lmi-backend; "
                 "--force writes over it"
             )
-            raise ConfigurationError(message)
 
 
 def _difference(path: str, before: str, after: str) -> Iterator[str]:

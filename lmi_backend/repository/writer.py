@@ -128,6 +128,5 @@ def write_backend(backends: Path) -> Path:
         folder.mkdir(exist_ok=True)
         replace(folder / "model.py", MODEL_PY)
     except OSError as error:
-        message = f"{folder}: cannot be written: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
     return folder

@@ -85,8 +85,7 @@ def read_json(field: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        problem = f"is not JSON ({error})"
-        raise RequestError(problem, field=field, value=text) from error
+        raise RequestError(f"is not JSON ({error})", field=field, value=text) from error
     if not isinstance(value, dict):
         raise RequestError("is not a JSON object", field=field, value=text)
     return value

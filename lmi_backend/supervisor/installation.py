@@ -65,11 +65,10 @@ def find_server(folder: Path) -> TritonServer:
 def _from_wheel(folder: Path) -> TritonServer:
     package = importlib.util.find_spec("pytriton")
     if package is None or package.origin is None:
-        message = (
+        raise ConfigurationError(
             "no tritonserver: not on PATH, not in /opt/tritonserver/bin, and nvidia-pytriton is "
             "not installed; `pip install lmi-backend[server]` brings one"
         )
-        raise ConfigurationError(message)
     root = Path(package.origin).parent / "tritonserver"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     stub = root / "python_backend_stubs" / version / STUB

@@ -84,8 +84,7 @@ def generation_config(
         ]
     unknown = [name for name in extra if not hasattr(made, name)]
     if unknown:
-        problem = "is not a parameter of Transformers' generate"
-        raise RequestError(problem, field=unknown[0])
+        raise RequestError("is not a parameter of Transformers' generate", field=unknown[0])
     values: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,
         "max_length": None,

@@ -58,8 +58,7 @@ class TrtllmEngine(TemplateEngine):
         try:
             self._llm = await asyncio.to_thread(self._create, backend, arguments)
         except (ValueError, TypeError) as error:
-            message = f"TensorRT-LLM refuses to start: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
         return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
@@ -161,8 +160,7 @@ class TrtllmEngine(TemplateEngine):
         if self._death is not None:
             raise self._death
         if self._open and time.monotonic() - self._last_output > _STALL_SECONDS:
-            message = f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s"
-            raise EngineDeadError(message)
+            raise EngineDeadError(f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s")
 
     async def close(self) -> None:
         llm, self._llm = self._llm, None

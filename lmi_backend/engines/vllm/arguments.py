@@ -39,8 +39,7 @@ def engine_args(config: EngineConfig) -> Any:
             model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed
         )
     except (TypeError, ValueError) as error:
-        message = f"vLLM refuses its arguments: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"vLLM refuses its arguments: {error}") from error
 
 
 def is_rank() -> bool:
@@ -80,8 +79,7 @@ def _argv(action: argparse.Action, text: str) -> list[str]:
     """Write an option as command-line arguments, as LMI does."""
     if isinstance(action, argparse.BooleanOptionalAction):
         if text.lower() not in ("true", "false"):
-            message = "accepted: true or false"
-            raise ValueError(message)
+            raise ValueError("accepted: true or false")
         is_off = text.lower() == "false"
         return [next(o for o in action.option_strings if o.startswith("--no-") == is_off)]
     flag = action.option_strings[0]

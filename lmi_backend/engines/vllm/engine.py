@@ -63,8 +63,7 @@ class VllmEngine(Engine):
             await _import_while(loading)
             self._engine = await loading
         except ValueError as error:
-            message = f"vLLM refuses to start: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"vLLM refuses to start: {error}") from error
         self._tokenizer = self._engine.get_tokenizer()
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
@@ -178,8 +177,7 @@ def _image(index: int, file: bytes) -> Any:
     try:
         return Image.open(io.BytesIO(file)).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        problem = f"number {index} is no image that can be read"
-        raise RequestError(problem, field="image") from error
+        raise RequestError(f"number {index} is no image that can be read", field="image") from error
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:

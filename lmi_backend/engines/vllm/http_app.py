@@ -78,8 +78,7 @@ class HttpApp:
         try:
             await server.init_app_state(client, app.state, arguments, tasks)
         except (KeyError, TypeError, ValueError) as error:
-            message = f"vLLM's server refuses its options: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # An error handler of vLLM's would stop the server through it; a worker stops itself.
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.

@@ -55,8 +55,7 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
             | _extra(sampling.extra)
         )
     except (TypeError, ValueError, compat.VLLMClientError) as error:
-        problem = f"are refused by vLLM: {error}"
-        raise RequestError(problem, field="sampling parameters") from error
+        raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:

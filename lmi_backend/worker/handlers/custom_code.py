@@ -71,8 +71,7 @@ def _import(file: Path) -> ModuleType:
     name = f"lmi_custom_{file.parent.name}_{file.stem}".replace("-", "_").replace(".", "_")
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        message = f"{file}: is not a Python file"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{file}: is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
