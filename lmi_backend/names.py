@@ -6,12 +6,10 @@ Names travel with each response, stay as long as what they name, and end up in l
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_MODEL_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _JSON: Final = frozenset({"json", "guided_json", "structural_tag"})
 """Fields whose strings are JSON."""

@@ -11,7 +11,7 @@ from lmi_backend.cli.arguments import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
+from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.repository.writer import (
     render_config,
     write_alias_model,
@@ -21,8 +21,6 @@ from lmi_backend.repository.writer import (
 
 if TYPE_CHECKING:
     import argparse
-
-    from lmi_backend.options import LmiOptions
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
@@ -17,9 +17,6 @@ from lmi_backend.options.model_store import (
     models_of,
     store_folders,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _MARKS = (FILE_NAME, "config.json")
 

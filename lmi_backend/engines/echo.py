@@ -17,21 +17,16 @@ import asyncio
 import itertools
 import re
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine, Rank
+from lmi_backend.engines.protocol import Engine, Rank, Sink
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.engines.protocol import Sink
 
 _WORD = re.compile(r"\s*\S+|\s+")
 _LOGPROB = -0.5

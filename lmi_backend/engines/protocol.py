@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmi_backend.errors import RequestError
-from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-    from lmi_backend.ipc.engine import Capabilities
 
 
 class Sink(Protocol):

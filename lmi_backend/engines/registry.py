@@ -6,14 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.engine_spec import Implementation, implementations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import Engine, Rank
-    from lmi_backend.options.engine_spec import Implementation
 
 
 def create_engine(name: str, config: EngineConfig) -> Engine:

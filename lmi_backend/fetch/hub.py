@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import secure_caches
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")

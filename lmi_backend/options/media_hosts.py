@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
-from typing import TYPE_CHECKING, Final
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final
 
 from lmi_backend.options.kinds import ITEMS, Kind
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
 
 ANY_HOST: Final = "*"
 HOST_NAME: Final = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")

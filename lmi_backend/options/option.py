@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS
+from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS, Device, EngineSpec, Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
-    from lmi_backend.options.engine_spec import Device, EngineSpec, Implementation
     from lmi_backend.options.kinds import Kind
 
 T = TypeVar("T")

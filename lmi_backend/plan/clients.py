@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
-from lmi_backend.options import OPTIONS
+from lmi_backend.options import OPTIONS, LmiOptions
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import handler_properties
-from lmi_backend.plan.model_source import find_adapters
+from lmi_backend.plan.model_source import Sources, find_adapters
 from lmi_backend.plan.refusals import GENERATION
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
-    from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import Explanation
-    from lmi_backend.plan.model_source import Sources
 
 
 def engine_config(

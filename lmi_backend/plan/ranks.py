@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
-from lmi_backend.plan.engine_plan import Parallel
+from lmi_backend.plan.engine_plan import Explanation, Parallel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.strategy import Degrees
 

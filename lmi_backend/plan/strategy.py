@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import PlanError
+from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
 from lmi_backend.units import human_bytes
@@ -13,7 +13,6 @@ from lmi_backend.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lmi_backend.errors import OptionError
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity

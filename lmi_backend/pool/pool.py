@@ -25,13 +25,12 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
-from lmi_backend.pool.rank_group import WorkerStats
+from lmi_backend.pool.rank_group import Worker, WorkerStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.plan import EnginePlan
-    from lmi_backend.pool.rank_group import Worker
 
 _log = logging.getLogger(__name__)
 

@@ -6,19 +6,15 @@ import contextlib
 import difflib
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.redaction import masked
-from lmi_backend.repository.record import RECORD, digest, salted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from lmi_backend.repository.record import Record
+from lmi_backend.repository.record import RECORD, Record, digest, salted
 
 CONFIG: Final = "config.pbtxt"
 WARMUP: Final = "warmup/"

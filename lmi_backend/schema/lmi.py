@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.schema.body_reply import LmiBodyReply
 from lmi_backend.schema.formats.forms import make_format
 from lmi_backend.schema.formats.requested import Format, RequestedAnswer
@@ -18,8 +18,6 @@ from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
 MAX_TOKENS: Final = 30

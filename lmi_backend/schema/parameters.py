@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.schema import values
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
 

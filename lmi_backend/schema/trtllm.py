@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.schema.parameters import (
     Requested,
     answers_wanted,
@@ -25,8 +25,6 @@ from lmi_backend.schema.vllm import RETURNS, requested_outputs
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
 
 _MAX_TOKENS: Final = 16

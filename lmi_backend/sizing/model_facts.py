@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from lmi_backend.sizing.config_fields import read_config
+from lmi_backend.sizing.config_fields import ConfigFields, read_config
 from lmi_backend.sizing.kv_layers import ATTENTION_FREE, count_kv_layers
 from lmi_backend.sizing.parameters import PLAIN_MLP
 from lmi_backend.sizing.weights import (
@@ -14,11 +14,6 @@ from lmi_backend.sizing.weights import (
     quantization_config,
     weights_on_disk,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lmi_backend.sizing.config_fields import ConfigFields
 
 # LMI's rule for what it serves as text generation.
 _TEXT_GENERATION = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")

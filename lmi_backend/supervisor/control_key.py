@@ -6,12 +6,10 @@ import os
 import re
 import secrets
 import stat
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What an HTTP header and an argument of Triton hold without quoting.
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{16,256}")

@@ -7,16 +7,13 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _OK: Final = 200
 

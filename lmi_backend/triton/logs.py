@@ -9,15 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.printable import cut, printable
 from lmi_backend.redaction import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _ROOT = logging.getLogger("lmi_backend")
 

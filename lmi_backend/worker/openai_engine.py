@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.protocol import Engine, Sink, TemplateEngine
 from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.engines.protocol import Sink, TemplateEngine
     from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import chat_ids, prompt_ids
-from lmi_backend.engines.protocol import Rank, TemplateEngine
+from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import OutputReader
@@ -29,7 +29,6 @@ from lmi_backend.structures import check_structures
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.engines.protocol import Sink
     from lmi_backend.generation import GenerateRequest
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.

@@ -13,7 +13,7 @@ import psutil
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import prompt_ids
-from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.protocol import Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
@@ -35,7 +35,6 @@ from lmi_backend.structures import check_structures
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from lmi_backend.engines.protocol import Sink
     from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 
 _POLL_SECONDS = 0.1

@@ -16,17 +16,15 @@ from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import openai_error
+from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.structures import check_structures
+from lmi_backend.structures import StructureBounds, check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.vllm.lora import LoraAdapters
-    from lmi_backend.generation import HttpChunk, HttpRequest
-    from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
 

@@ -5,13 +5,11 @@ Ignored: leaving it out changes no answer. Refused: the user would get something
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
 from lmi_backend.options.option import PREFIX, AnyOption, Option
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TRITON_HTTP = "Triton's own HTTP server is used"
 _TRITON_LOADS = "Triton loads what its repository holds; convert and serve read it"

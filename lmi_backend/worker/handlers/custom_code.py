@@ -8,12 +8,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 Function = Callable[..., Any]
 
