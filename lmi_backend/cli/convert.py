@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
@@ -18,9 +18,6 @@ from lmi_backend.repository.writer import (
     write_backend,
     write_model,
 )
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

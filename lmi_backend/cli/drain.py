@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_timeout, add_url
 from lmi_backend.endpoint.control import Draining
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
-
-if TYPE_CHECKING:
-    import argparse
 
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0

@@ -6,16 +6,14 @@ Nothing else packs bytes, and a peer that sends more than the limit is cut off.
 
 from __future__ import annotations
 
+import socket
 import struct
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Sequence
 
 T = TypeVar("T")
 

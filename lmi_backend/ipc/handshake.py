@@ -13,18 +13,16 @@ import logging
 import os
 import secrets
 import selectors
+import socket
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
-
-if TYPE_CHECKING:
-    import socket
 
 T = TypeVar("T")
 

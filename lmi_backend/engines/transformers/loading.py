@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from transformers import (
@@ -17,11 +17,9 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
-
-if TYPE_CHECKING:
-    from lmi_backend.engine_config import EngineConfig
 
 _DTYPES: Final = {
     "float32": torch.float32,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.generation import GenerateRequest, Sampling
 
 _ONE_BY_ONE: Final = {
     "repetition_penalty": 1.0,

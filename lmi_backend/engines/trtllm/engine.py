@@ -7,7 +7,8 @@ import itertools
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator
+from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import chat_ids, prompt_ids
@@ -23,13 +24,9 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
+from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.generation import GenerateRequest
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.
 _STALL_SECONDS: Final = 300.0

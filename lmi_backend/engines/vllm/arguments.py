@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
-
-if TYPE_CHECKING:
-    from lmi_backend.engine_config import EngineConfig
 
 
 def engine_args(config: EngineConfig) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psutil
@@ -29,13 +30,9 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 
 _POLL_SECONDS = 0.1
 
