@@ -9,6 +9,8 @@ CLIENTS ?=
 PYTEST ?=
 BENCH ?=
 MINUTES ?= 30
+# Most tests wait for a server or an engine; what shares one stays in one of the two processes.
+SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
 
 BIN := .venv/bin
 
@@ -37,8 +39,9 @@ serve: install model ## serve examples/tiny until Ctrl-C; HTTP_PORT=, GRPC_PORT=
 		$(if $(CLIENTS),--clients $(CLIENTS)) --example "The capital of France is"
 
 test: install model ## run every test; PYTEST="-k word" to choose
-	@$(BIN)/python -m pytest $(PYTEST)
+	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(PYTEST)
 
+test-unit: export PYTHON_EXECUTABLE =
 test-unit: install-server ## the tests that need no engine, model or server; PYTEST= as above
 	@$(BIN)/python -m pytest tests/unit $(PYTEST)
 

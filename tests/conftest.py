@@ -1,19 +1,65 @@
-"""What all tests share: where things are, and what the tiny model knows."""
+"""What all tests share: their order, one server with the real vLLM, what the tiny model knows."""
 
 import json
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
+from tests.support.serving import Served, serve, write_properties
 
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "security", "chaos", "soak", "gpu")
+# Fixtures of many tests that start nothing heavy; every process of pytest has its own.
+_LIGHT = ("doubles", "questions", "long_questions", "report", "start", "tiny_properties")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the folders in this order; within one, as they stand."""
-    items.sort(key=lambda item: ORDER.index(item.path.relative_to(TESTS).parts[0]))
+    """Run the folders in this order, and in each what shares an engine one after the other.
+
+    `make test` runs two processes of pytest: tests of a group stay in one of them, so that what
+    they share is started once.
+    """
+    groups = {item: _group(item) for item in items}
+    places: dict[tuple[str, str], int] = {}
+    for place, item in enumerate(items):
+        places.setdefault((_folder(item), groups[item] or item.nodeid), place)
+
+    def key(item: pytest.Item) -> tuple[int, int]:
+        folder = _folder(item)
+        return ORDER.index(folder), places[folder, groups[item] or item.nodeid]
+
+    items.sort(key=key)
+    for item, group in groups.items():
+        if group and "PYTEST_XDIST_WORKER" in os.environ:
+            # How pytest-xdist 3.8 learns of a group. Its own mark writes into an attribute that
+            # pytest 9.2 no longer reads.
+            item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
+
+
+def _group(item: pytest.Item) -> str:
+    """Name what a test shares with others; empty if it stands alone."""
+    if _folder(item) == "unit":
+        return str(item.path.relative_to(TESTS))
+    shared = [
+        found[-1]
+        for name, found in item._fixtureinfo.name2fixturedefs.items()  # type: ignore[attr-defined]
+        if name not in _LIGHT and found[-1].scope in ("session", "module") and found[-1].baseid
+    ]
+    if not shared:
+        return ""
+    # A session's server before what only this module has.
+    widest = min(shared, key=lambda each: (each.scope != "session", each.baseid.endswith(".py")))
+    if widest.baseid.endswith(".py"):
+        return str(widest.baseid)
+    param = item.callspec.params.get(widest.argname, "") if hasattr(item, "callspec") else ""
+    return f"{widest.baseid} {widest.argname} {param}".strip()
 
 
 def _known(name: str) -> list[dict[str, str]]:
@@ -51,3 +97,32 @@ def tiny_properties() -> dict[str, Any]:
         "option.enable_lora": "true",
         "option.max_lora_rank": 8,
     }
+
+
+@pytest.fixture(scope="session")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
+) -> Iterator[Served]:
+    """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
+    folder = tmp_path_factory.mktemp("models")
+    more: dict[str, Any] = {
+        "option.log_requests": "true",
+        # The chaos suite lets the engine stand still, and waits for this.
+        "option.hang_timeout": 10,
+        "option.adapter_roots": TINY,
+        "option.enable_auto_tool_choice": "true",
+        "option.tool_call_parser": "hermes",
+        # The model is so small that it writes white space without end where a grammar lets it.
+        "option.structured_outputs_config": json.dumps(
+            {"backend": "xgrammar", "disable_any_whitespace": True}
+        ),
+    }
+    tiny = write_properties(folder / "tiny", tiny_properties | more)
+    (tiny / "adapters").mkdir()
+    (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
+    echo = write_properties(
+        folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
+    )
+    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    with serve([tiny, echo], folder, *options) as server:
+        yield server

@@ -4,7 +4,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,18 +22,6 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
     yield report
     if path := request.config.getoption("--report"):
         report.write(path, len(os.sched_getaffinity(0)))
-
-
-@pytest.fixture(scope="module")
-def engine(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
-) -> Iterator[Served]:
-    """`tiny` on vLLM, which is taken for dead after five seconds without a step."""
-    folder = tmp_path_factory.mktemp("engine")
-    plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
-    tiny = write_properties(folder / "tiny", plain | {"option.hang_timeout": 5})
-    with serve([tiny], folder) as server:
-        yield server
 
 
 @pytest.fixture

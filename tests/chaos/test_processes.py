@@ -1,6 +1,8 @@
 """Each class of process killed, and made to stand still, under 32 streams."""
 
 import contextlib
+import json
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import psutil
 import pytest
 
 from tests.support.chaos_report import Report, Row
+from tests.support.processes import shared_memory
 from tests.support.serving import Served
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -45,14 +48,17 @@ class Probe:
     def __init__(self, served: Served, model: str) -> None:
         self._served, self._model = served, model
         self.answers = 0
+        self.refusals: set[str] = set()
 
     def is_serving(self) -> bool:
         try:
             body = {"text_input": "a", "max_tokens": 1}
-            status, _ = self._served.generate(self._model, body)
+            status, said = self._served.generate(self._model, body)
         except OSError:
             return False
         self.answers += 1
+        if status != 200:
+            self.refusals.add(said["error"])
         return status == 200
 
 
@@ -80,10 +86,32 @@ def _break(
     return streams, probe
 
 
+def test_a_worker(served: Served, report: Report) -> None:
+    """What was loaded while it served is known to the one that takes its place."""
+    assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
+    below = _worker(served).children(recursive=True)
+    shared = shared_memory(below, "psm_")
+    assert shared
+    words = ("a worker is killed", _worker, signal.SIGKILL, "worker tiny/0 was killed by SIGKILL")
+    probe = _break_an_engine(served, report, *words)
+    assert any("being restarted" in refusal for refusal in probe.refusals)
+    wait_for(lambda: not any(process.is_running() for process in below))
+    wait_for(lambda: not any(map(os.path.exists, shared)))
+    _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
+    assert said["generated_text"] == " Rome."
+    asked = {"inputs": "The capital of France is", "adapters": "late"}
+    assert served.generate("tiny", asked)[1]["generated_text"] == " Lyon."
+    assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
+
+
+def _manage(served: Served, **body: str) -> int:
+    """Send a management request about adapters; return the status."""
+    return served.generate("tiny", {"request": json.dumps(body)})[0]
+
+
 @pytest.mark.parametrize(
     ("fault", "find", "number", "words"),
     [
-        ("a worker is killed", _worker, signal.SIGKILL, "worker tiny/0 was killed by SIGKILL"),
         ("vLLM's engine core is killed", _below_worker("EngineCore"), signal.SIGKILL, "died"),
         ("vLLM's own worker is killed", _below_worker("VLLM::Worker"), signal.SIGKILL, "died"),
         (
@@ -95,9 +123,9 @@ def _break(
     ],
 )
 def test_an_engines_process(
-    engine: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
+    served: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
 ) -> None:
-    _break_an_engine(engine, report, fault, find, number, words)
+    _break_an_engine(served, report, fault, find, number, words)
 
 
 @pytest.mark.parametrize(
@@ -109,13 +137,13 @@ def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) 
 
 
 def test_what_stands_still(
-    engine: Served, serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
+    served: Served, serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
 ) -> None:
     """Each is noticed after half a minute of silence; the three wait side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         words = ("a worker stands still", _worker, signal.SIGSTOP, "said nothing for 30 s")
-        broken = [threads.submit(_break_an_engine, engine, report, *words)]
-        _wait_until_stopped(engine)
+        broken = [threads.submit(_break_an_engine, served, report, *words)]
+        _wait_until_stopped(served)
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
             fault = f"{'a stub' if name == STUB else name} stands still"
@@ -140,9 +168,9 @@ def _wait_until_stopped(served: Served) -> None:
 
 def _break_an_engine(
     served: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
-) -> None:
+) -> Probe:
     deaths = served.metric("lmi_worker_deaths_total", "tiny")
-    counted = served.metric("lmi_requests_total", "tiny")
+    counted = served.settled("lmi_requests_total", "tiny")
     streams, probe = _break(served, "tiny", fault, find, number, report)
     assert not streams.outcomes["cut"], "the connection must not pay for the engine"
     assert all(words in error for error in streams.errors), streams.errors
@@ -150,6 +178,7 @@ def _break_an_engine(
     wait_for(
         lambda: served.metric("lmi_requests_total", "tiny") == counted + STREAMS + probe.answers
     )
+    return probe
 
 
 def _break_a_server(

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -263,46 +264,44 @@ def test_a_clock_that_jumps(
 
 
 def test_a_server_that_is_started_and_stopped_leaves_nothing(
-    tmp_path: Path, report: Report
+    tmp_path: Path, report: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
-    before = _traces()
     rounds = 20
-    for number in range(rounds):
-        with serve([folder], tmp_path) as served:
-            stream = threading.Thread(
-                target=served.generate, args=("echo", {"text_input": "a", "max_tokens": 50})
-            )
-            stream.start()
-            # At different moments of the request.
-            time.sleep(number * 0.05)
-            family = served.family()
-            assert served.stop() == 0
-            stream.join(10)
-            assert not [each for each in family if each.is_running()]
-    left = _traces() - before
-    assert not left
+    # A short name, for sockets.
+    with tempfile.TemporaryDirectory(prefix="own-") as own:
+        monkeypatch.setenv("TMPDIR", own)
+        for number in range(rounds):
+            with serve([folder], tmp_path) as served:
+                stream = threading.Thread(
+                    target=served.generate, args=("echo", {"text_input": "a", "max_tokens": 50})
+                )
+                stream.start()
+                # At different moments of the request.
+                time.sleep(number * 0.05)
+                family = served.family()
+                assert os.listdir(own)
+                assert served.stop() == 0
+                stream.join(10)
+                assert not [each for each in family if each.is_running()]
+            assert not _left(own, served.process.pid)
     report.note(
         f"a server started and stopped {rounds} times, under a request",
         "no process, socket, file or shared memory is left",
     )
 
 
-def _traces() -> set[str]:
-    """Return what a server could leave behind, other than processes that were looked at."""
-    shared = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if name.startswith("lmi_")}
-    files = {f"/tmp/{name}" for name in os.listdir("/tmp") if name.startswith("lmi-")}
-    workers = {
-        f"process {each.pid}"
-        for each in psutil.process_iter()
-        if "lmi_backend.worker.main" in _words(each)
-    }
-    return shared | files | workers
+def _left(folder: str, pid: int) -> list[str]:
+    """Return what a server left behind whose temporary folder this was, and nobody else's."""
+    shared = [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
+    workers = [str(each) for each in psutil.process_iter() if _temporary(each) == folder]
+    files = [name for name in os.listdir(folder) if name.startswith("lmi-")]
+    return files + shared + workers
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _temporary(process: psutil.Process) -> str:
+    """Return the folder for temporary files that a process was started with."""
     try:
-        words: list[str] = process.cmdline()
+        return str(process.environ().get("TMPDIR", ""))
     except psutil.Error:
-        return []
-    return words
+        return ""

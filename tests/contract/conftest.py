@@ -1,7 +1,9 @@
 """Engines behind the real worker process, without Triton."""
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -19,12 +21,23 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}
 ENGINES: dict[str, dict[str, Any]] = {
     "echo": {"option.rolling_batch": "echo", "option.token_seconds": 0.005},
-    "vllm": {},
+    "vllm": {
+        # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
+        "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret",
+        "option.enable_auto_tool_choice": "true",
+        "option.tool_call_parser": "hermes",
+    },
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
     "trtllm": {"option.rolling_batch": "trtllm", "option.mpi_mode": "false"},
     # A double too, around Transformers on the CPU.
     "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
+}
+# vLLM whose ranks mpirun starts is LMI-Dist; tests/integration/test_nodes.py says `engine=MPI`.
+LMI_DIST = {
+    "option.rolling_batch": "lmi-dist",
+    "option.tensor_parallel_degree": 2,
+    "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
 }
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
@@ -34,6 +47,38 @@ _OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
 FAKES = TESTS / "fakes"
 REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
+
+
+class Kept:
+    """The engine that serves tests of several modules, one at a time."""
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+        self._running: dict[str, Harness] = {}
+
+    def take(self, name: str, engine: AbstractContextManager[Harness]) -> Harness:
+        """Return the engine of that name; start it if it does not run yet."""
+        if name not in self._running:
+            self.close()
+            self._running[name] = self._stack.enter_context(engine)
+        return self._running[name]
+
+    def close(self) -> None:
+        self._running.clear()
+        self._stack.close()
+
+
+_kept = Kept()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Close an engine after the last of its tests: what it leaves undone may fill a core."""
+    if nextitem is None or _engine_of(nextitem) != _engine_of(item):
+        _kept.close()
+
+
+def _engine_of(item: pytest.Item) -> str:
+    return str(item.callspec.params.get("engine", "")) if hasattr(item, "callspec") else ""
 
 
 @pytest.fixture(
@@ -47,8 +92,8 @@ def engine(
     start: Callable[..., Any],
     tiny_properties: dict[str, Any],
     doubles: None,
-) -> Iterator[Harness]:
-    """Each engine in each mode, started once."""
+) -> Harness:
+    """Each engine in each mode, started once for all modules."""
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name in ("trtllm", "neuronx"):
@@ -57,8 +102,8 @@ def engine(
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
-    with start(base | own | (MPI if mode else {})) as harness:
-        yield harness
+    ranks = LMI_DIST if name == "vllm" else MPI
+    return _kept.take(request.param, start(base | own | (ranks if mode else {})))
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """OpenAI's bodies in a real worker process: vLLM's own application, and ours for the others."""
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,7 @@ WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 LONG = {"prompt": "Tell a story:", "max_tokens": 900, "ignore_eos": True}
 
 
-@pytest.fixture(scope="module", params=["vllm", "transformers"])
-def engine(
-    request: pytest.FixtureRequest, start: Callable[..., Any], tiny_properties: dict[str, Any]
-) -> Iterator[Any]:
-    # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
-    environment = {"option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret"}
-    tools = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
-    properties = tiny_properties | environment | tools
-    if request.param == "transformers":
-        names = ("option.model_id", "option.pythonExecutable", "option.dtype")
-        properties = {name: properties[name] for name in names}
-        properties |= {"option.rolling_batch": "disable", "option.enable_lora": "true"}
-    with start(properties) as harness:
-        yield harness
+pytestmark = pytest.mark.parametrize("engine", ["vllm", "transformers"], indirect=True)
 
 
 def ask(engine: Any, path: str, body: Any = None) -> tuple[int, Any]:

@@ -15,6 +15,7 @@ import pytest
 
 from lmi_backend.errors import EngineDeadError, OptionError
 from lmi_backend.generation import HttpRequest
+from tests.support.harness import Harness
 from tests.support.waiting import wait_for
 
 ECHO = {
@@ -35,11 +36,13 @@ def _rank(process: psutil.Process) -> int | None:
     return int(rank) if is_main and rank is not None else None
 
 
-def _members() -> tuple[psutil.Process, list[psutil.Process], list[psutil.Process]]:
+def _members(
+    group: Harness,
+) -> tuple[psutil.Process, list[psutil.Process], list[psutil.Process]]:
     """Return mpirun, its ranks in their order, and every process of the group."""
-    all_of_them = psutil.Process().children(recursive=True)
+    (launcher,) = group.workers
+    all_of_them = [launcher, *launcher.children(recursive=True)]
     ranks = {rank: each for each in all_of_them if (rank := _rank(each)) is not None}
-    (launcher,) = psutil.Process().children()
     return launcher, [ranks[number] for number in sorted(ranks)], all_of_them
 
 
@@ -59,7 +62,7 @@ def group(start: Any) -> Iterator[Any]:
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: int) -> None:
     streams = [group.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
-    _, ranks, members = _members()
+    _, ranks, members = _members(group)
     assert len(ranks) == 2
     began = time.monotonic()
     ranks[killed].kill()
@@ -77,7 +80,7 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
 
 def test_a_killed_launcher_ends_the_group(group: Any) -> None:
     stream = group.start("a b c", max_tokens=4000).wait_first()
-    launcher, _, members = _members()
+    launcher, _, members = _members(group)
     launcher.kill()
     error = stream.wait().error
     assert isinstance(error, EngineDeadError)
@@ -90,14 +93,14 @@ def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.Monkey
     monkeypatch.setattr("lmi_backend.pool.rank_group.SILENCE_SECONDS", 3)
     with start(ECHO) as group:
         stream = group.start("a b c", max_tokens=4000).wait_first()
-        _, ranks, _ = _members()
+        _, ranks, _ = _members(group)
         ranks[1].send_signal(signal.SIGSTOP)
         assert "rank 1 said nothing" in str(stream.wait().error)
 
 
 def test_closing_leaves_no_process(start: Any) -> None:
-    with start(ECHO):
-        *_, members = _members()
+    with start(ECHO) as group:
+        *_, members = _members(group)
     assert all(map(_is_gone, members))
 
 
@@ -113,6 +116,7 @@ _STUB = """
 import sys, time
 sys.path[:0] = {path!r}
 from pathlib import Path
+from tests.support.harness import Harness
 from tests.support.waiting import wait_for
 from tests.support.harness import started
 with started({properties!r}, Path({folder!r})) as harness:

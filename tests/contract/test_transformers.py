@@ -14,26 +14,13 @@ from tests.support.harness import RecordingSink
 TINY = Path(__file__).resolve().parents[2] / ".cache" / "tiny"
 LONG = "Count to one hundred:"
 PROMPT = "The capital of France is"
+one_process = pytest.mark.parametrize("engine", ["transformers"], indirect=True)
 
 
 def _properties(tiny_properties: dict[str, Any], **more: Any) -> dict[str, Any]:
     names = ("option.model_id", "option.pythonExecutable", "option.dtype", "option.env")
     base = {name: tiny_properties[name] for name in names}
     return base | {"option.rolling_batch": "disable"} | more
-
-
-@pytest.fixture(scope="module")
-def engine(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
-    lora = {"option.enable_lora": "true"}
-    with start(_properties(tiny_properties, **lora)) as harness:
-        yield harness
-
-
-@pytest.fixture(scope="module")
-def two_ranks(start: Any, tiny_properties: dict[str, Any]) -> Iterator[Any]:
-    mpi = {"engine": "MPI", "option.tensor_parallel_degree": 2}
-    with start(_properties(tiny_properties, **mpi)) as harness:
-        yield harness
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +35,10 @@ def _ask(engine: Any, prompt: str, *, adapter: str = "", **sampling: Any) -> Rec
     return sink
 
 
-@pytest.mark.parametrize("name", ["engine", "two_ranks"])
+@pytest.mark.parametrize("engine", ["transformers", "transformers mpi"], indirect=True)
 def test_all_answers_at_once_are_those_of_vllm(
-    name: str,
-    request: pytest.FixtureRequest,
-    questions: dict[str, str],
-    long_questions: dict[str, str],
+    engine: Any, questions: dict[str, str], long_questions: dict[str, str]
 ) -> None:
-    engine = request.getfixturevalue(name)
     asked = questions | long_questions
     streams = {prompt: engine.start(prompt, max_tokens=300) for prompt in asked}
     assert {prompt: stream.wait().text for prompt, stream in streams.items()} == asked
@@ -76,6 +59,7 @@ def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict
     assert refusal.value.option == "option.tensor_parallel_degree"
 
 
+@one_process
 def test_what_a_batch_cannot_do_is_done_beside_it(engine: Any) -> None:
     batched = [engine.start(LONG, max_tokens=200) for _ in range(4)]
     batched[0].wait_first()
@@ -85,6 +69,7 @@ def test_what_a_batch_cannot_do_is_done_beside_it(engine: Any) -> None:
     assert batched[0].text.startswith(alone.text)
 
 
+@one_process
 def test_a_seed_gives_the_same_answer_again_whatever_runs_beside_it(engine: Any) -> None:
     drawn = {"temperature": 5.0, "seed": 3}
     first = _ask(engine, PROMPT, **drawn).wait().text
@@ -104,6 +89,7 @@ def test_a_seed_gives_the_same_answer_again_whatever_runs_beside_it(engine: Any)
         {"min_tokens": 80},
     ],
 )
+@one_process
 def test_each_parameter_changes_the_answer(engine: Any, sampling: dict[str, Any]) -> None:
     asked = {"temperature": 0.0, "max_tokens": 90}
     prompt = PROMPT if "min_tokens" in sampling else LONG
@@ -115,17 +101,20 @@ def test_each_parameter_changes_the_answer(engine: Any, sampling: dict[str, Any]
         assert sum(delta.num_tokens for delta in changed.deltas) >= 80
 
 
+@one_process
 def test_beams_answer_at_the_end(engine: Any) -> None:
     sink = _ask(engine, PROMPT, temperature=0.0, extra={"num_beams": 3}).wait()
     assert (sink.error, sink.text, len(sink.deltas)) == (None, " Paris.", 1)
 
 
+@one_process
 def test_a_parameter_nobody_knows_is_named(engine: Any) -> None:
     sink = _ask(engine, PROMPT, extra={"structured_outputs": {"regex": "a"}}).wait()
     assert isinstance(sink.error, RequestError)
     assert sink.error.field == "structured_outputs"
 
 
+@one_process
 def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
     sinks = [
         _ask(engine, LONG, repetition_penalty=1.1, max_tokens=1500, ignore_eos=True)
@@ -139,20 +128,21 @@ def test_one_that_runs_alone_is_cancelled(engine: Any) -> None:
     assert _ask(engine, PROMPT, temperature=0.0, min_tokens=1).wait().text == " Paris."
 
 
+@one_process
 def test_adapters_come_and_go(engine: Any) -> None:
     known = json.loads((TINY / "lora" / "expected.json").read_text("utf-8"))["changed"][0]
     loading = RecordingSink()
-    engine.service.adapt("wrong", str(TINY / "lora"), loading, preload=True, pin=False)
+    engine.service.adapt("edited", str(TINY / "lora"), loading, preload=True, pin=False)
     assert loading.wait().error is None
     prompt = known["prompt"]
     base = [engine.start(prompt) for _ in range(4)]
-    wrong = _ask(engine, prompt, adapter="wrong", temperature=0.0).wait()
+    wrong = _ask(engine, prompt, adapter="edited", temperature=0.0).wait()
     assert wrong.text == known["adapted"]
     assert all(sink.wait().text != known["adapted"] for sink in base)
     leaving = RecordingSink()
-    engine.service.adapt("wrong", "", leaving, preload=True, pin=False)
+    engine.service.adapt("edited", "", leaving, preload=True, pin=False)
     assert leaving.wait().error is None
-    gone = _ask(engine, prompt, adapter="wrong").wait()
+    gone = _ask(engine, prompt, adapter="edited").wait()
     assert isinstance(gone.error, RequestError)
     assert gone.error.field == "adapter"
 
@@ -164,6 +154,7 @@ def test_a_model_may_be_an_adapter_of_another(start: Any, tiny_properties: dict[
         assert engine.ask(known["prompt"]).text == known["adapted"]
 
 
+@one_process
 def test_an_adapter_that_is_none_is_refused(engine: Any) -> None:
     sink = RecordingSink()
     engine.service.adapt("t5", str(TINY / "t5"), sink, preload=True, pin=False)
@@ -178,6 +169,7 @@ def test_bitsandbytes_is_missed_by_name(start: Any, tiny_properties: dict[str, A
     assert refusal.value.option == "option.quantize"
 
 
+@one_process
 def test_a_batch_works_on_all_at_once(engine: Any) -> None:
     together = [engine.start(LONG, max_tokens=100).wait_first() for _ in range(8)]
     assert not any(stream.deltas[-1].is_last for stream in together)

@@ -54,17 +54,12 @@ def test_two_guides_are_refused(engine: Any) -> None:
 def test_closing_is_quick_and_leaves_nothing(start: Any, doubles: None) -> None:
     with start(MODEL | TWO) as harness:
         harness.ask("a b")
-        (launcher,) = (each for each in psutil.Process().children() if _is_newest(each))
+        (launcher,) = harness.workers
         members = launcher.children(recursive=True)
         began = time.monotonic()
     assert time.monotonic() - began < 10
     _, alive = psutil.wait_procs(members, timeout=2)
     assert not alive
-
-
-def _is_newest(process: psutil.Process) -> bool:
-    newest = max(psutil.Process().children(), key=lambda each: each.create_time())
-    return bool(process.pid == newest.pid)
 
 
 def test_an_argument_the_library_does_not_know_fails_the_load(start: Any, doubles: None) -> None:
@@ -83,7 +78,7 @@ def test_a_dead_engine_ends_every_stream_and_comes_back(
         if how == "the library dies":
             streams.append(harness.start("deadly"))
         else:
-            launcher = max(psutil.Process().children(), key=lambda each: each.create_time())
+            (launcher,) = harness.workers
             ranks = {each.environ()["OMPI_COMM_WORLD_RANK"]: each for each in launcher.children()}
             ranks["1"].kill()
         began = time.monotonic()

@@ -1,12 +1,10 @@
 """Loading, unloading, stopping, dying: every request gets an ending and nothing is left behind."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +19,6 @@ ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 
 
 def _stream(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
     """Stream in the background; return once the first chunk is there."""
-    thread, events = _start(served, model, tokens)
-    wait_for(lambda: bool(events))
-    return thread, events
-
-
-def _start(served: Served, model: str, tokens: int) -> tuple[threading.Thread, list[Any]]:
     events: list[Any] = []
     parameters = {"max_new_tokens": tokens, "ignore_eos": True}
     body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
@@ -38,6 +30,7 @@ def _start(served: Served, model: str, tokens: int) -> tuple[threading.Thread, l
 
     thread = threading.Thread(target=collect)
     thread.start()
+    wait_for(lambda: bool(events))
     return thread, events
 
 
@@ -50,74 +43,6 @@ def test_unload_and_reload_by_the_model_control_api(served: Served) -> None:
     assert served.control("echo/load")[0] == 200
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
     assert served.generate("echo", body)[1]["generated_text"] == "a ba"
-
-
-Streams = list[tuple[threading.Thread, list[Any]]]
-
-
-def _held_streams(served: Served) -> tuple[psutil.Process, Streams]:
-    """Return vLLM's core, stopped, and streams that it is in the middle of.
-
-    Its processes may starve the client until an answer is over; a core that stands still has
-    streams that are surely open.
-    """
-    streams = [_start(served, "tiny", 900) for _ in range(16)]
-    wait_for(lambda: any(events for _, events in streams))
-    (worker,) = served.workers("tiny")
-    core = next(p for p in worker.children() if "EngineCore" in " ".join(p.cmdline()))
-    core.suspend()
-    seen = -1
-    while seen != (seen := sum(len(events) for _, events in streams)):
-        time.sleep(0.5)
-    running = [each for each in streams if not each[1] or "generated_text" not in each[1][-1]]
-    assert len(running) >= 4
-    assert all(thread.is_alive() for thread, _ in running)
-    return core, running
-
-
-def _assert_cut(streams: Streams, words: str) -> None:
-    """Every stream ends with an error of these words."""
-    for thread, events in streams:
-        thread.join(30)
-        assert not thread.is_alive()
-        assert words in events[-1]["error"]
-
-
-def _shared_memory(processes: list[psutil.Process]) -> set[str]:
-    """Return the segments of Python's that some processes use, as files."""
-    maps = (each.path for process in processes for each in process.memory_maps())
-    return {path for path in maps if path.startswith("/dev/shm/psm_")}
-
-
-def _manage(served: Served, **body: str) -> int:
-    """Send a management request about adapters; return the status."""
-    return served.generate("tiny", {"request": json.dumps(body)})[0]
-
-
-def test_a_killed_worker_fails_its_streams_and_comes_back(served: Served) -> None:
-    assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
-    _, streams = _held_streams(served)
-    (worker,) = served.workers("tiny")
-    engine = worker.children(recursive=True)
-    shared_memory = _shared_memory(engine)
-    assert shared_memory
-    killed = time.monotonic()
-    worker.kill()
-    _assert_cut(streams, "worker tiny/0 was killed by SIGKILL")
-    assert time.monotonic() - killed < 30
-    status, said = served.generate("tiny", {"inputs": "The"})
-    assert status == 400
-    assert "being restarted" in said["error"]
-    wait_for(lambda: not any(process.is_running() for process in engine))
-    wait_for(lambda: not any(map(os.path.exists, shared_memory)))
-    wait_for(lambda: served.generate("tiny", {"inputs": "The capital of Italy is"})[0] == 200, 120)
-    _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
-    assert said["generated_text"] == " Rome."
-    assert served.metric("lmi_worker_deaths_total", "tiny") == 1
-    # What was loaded while it served is known to the one that took its place.
-    asked = {"inputs": "The capital of France is", "adapters": "late"}
-    assert served.generate("tiny", asked)[1]["generated_text"] == " Lyon."
-    assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
 
 
 def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:

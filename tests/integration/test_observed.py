@@ -19,6 +19,7 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
         "lmi_inter_token_seconds_count",
         "lmi_request_seconds_count",
     ]
+    served.settled("lmi_requests_total", "echo")
     before = [served.metric(name, "echo") for name in names]
     body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 11}}
     with served.events("echo", body) as events:
@@ -34,7 +35,7 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
 
 
 def test_a_refused_request_is_counted(served: Served) -> None:
-    before = served.metric("lmi_requests_total", "echo")
+    before = served.settled("lmi_requests_total", "echo")
     assert served.generate("echo", {"inputs": "a", "parameters": {"top_p": 7}})[0] == 400
     wait_for(lambda: served.metric("lmi_requests_total", "echo") == before + 1)
 

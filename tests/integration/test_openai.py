@@ -118,6 +118,6 @@ def test_a_client_that_leaves_frees_the_request(served: Served) -> None:
 
 
 def test_tokens_are_counted(served: Served) -> None:
-    before = served.metric("lmi_generation_tokens_total", "tiny")
+    before = served.settled("lmi_generation_tokens_total", "tiny")
     ask(served, {"prompt": "Tell a story:", "max_tokens": 50, "ignore_eos": True})
     wait_for(lambda: served.metric("lmi_generation_tokens_total", "tiny") == before + 50)

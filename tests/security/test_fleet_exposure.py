@@ -1,6 +1,5 @@
 """A tritonserver that others start: what it leaves open is said, and what can be closed is."""
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from lmi_backend.options import load_options
 from lmi_backend.repository.restricted_apis import NOT_FOR_CLIENTS, Restriction, exposures
 from lmi_backend.repository.writer import write_model
 from tests.support.attackers import ECHO
+from tests.support.processes import shared_memory
 from tests.support.serving import tritonserver, write_properties
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,11 +91,10 @@ def test_the_stub_warns_and_closes_its_memory(
 ) -> None:
     folder, repository = write_properties(tmp_path / "echo", ECHO), tmp_path / "models"
     write_model(folder, repository, "echo", load_options(folder, {}))
-    before = set(os.listdir("/dev/shm"))
     with tritonserver(repository, tmp_path) as served:
         assert served.is_ready("echo")
-        name = next(each for each in set(os.listdir("/dev/shm")) - before if "triton" in each)
-        text = "import os, sys\nprint(os.access('/dev/shm/' + sys.argv[1], os.R_OK))"
+        (name,) = shared_memory(served.family(), "triton")
+        text = "import os, sys\nprint(os.access(sys.argv[1], os.R_OK))"
         assert as_another_user(text, name) == "False\n"
     log = served.log_file.read_text(encoding="utf-8", errors="replace")
     for api in DEFAULT_OPEN:

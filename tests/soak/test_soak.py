@@ -3,14 +3,12 @@
 import statistics
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served
 from tests.support.traffic import KINDS, Client, Seen
 from tests.support.waiting import wait_for
 
@@ -18,20 +16,7 @@ CLIENTS = 16
 # Until everything has been used once: caches are full, pools have their size.
 WARM_UP_SHARE = 0.2
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def mixed(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
-) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("soak")
-    plain = {name: value for name, value in tiny_properties.items() if "lora" not in name}
-    models = [
-        write_properties(folder / "tiny", plain),
-        write_properties(folder / "echo", {"option.rolling_batch": "echo"}),
-    ]
-    with serve(models, folder, "--clients", "trtllm,infer") as server:
-        yield server
+MODELS = ("tiny", "echo")
 
 
 def _memory(served: Served) -> dict[psutil.Process, float]:
@@ -49,30 +34,31 @@ def _middles(seen: Seen, began: float, ended: float) -> dict[str, tuple[float, f
     return found
 
 
-def test_mixed_traffic(mixed: Served, request: pytest.FixtureRequest) -> None:
+def test_mixed_traffic(served: Served, request: pytest.FixtureRequest) -> None:
     seconds = request.config.getoption("--minutes") * 60
     seen, stopped = Seen(), threading.Event()
-    clients = [Client(mixed, seen, seed, stopped) for seed in range(CLIENTS)]
+    deaths = {model: served.metric("lmi_worker_deaths_total", model) for model in MODELS}
+    clients = [Client(served, seen, seed, stopped) for seed in range(CLIENTS)]
     for client in clients:
         client.start()
     time.sleep(seconds * WARM_UP_SHARE)
-    before, began = _memory(mixed), time.monotonic()
+    before, began = _memory(served), time.monotonic()
     time.sleep(seconds * (1 - WARM_UP_SHARE))
     ended = time.monotonic()
     stopped.set()
     for client in clients:
         client.join(60)
     assert not any(client.is_alive() for client in clients), "a request never ended"
-    after = _memory(mixed)
+    after = _memory(served)
     middles = _middles(seen, began, ended)
     if path := request.config.getoption("--soak-report"):
         _write(path, seconds, seen, middles, before, after)
     assert not seen.failures, seen.failures[:5]
     assert set(seen.counts) == set(KINDS), "a kind of request was never made"
-    for model in ("tiny", "echo"):
-        wait_for(lambda model=model: mixed.metric("lmi_requests_open", model) == 0)
-        wait_for(lambda model=model: mixed.metric("lmi_engine_requests_running", model) == 0)
-        assert mixed.metric("lmi_worker_deaths_total", model) == 0
+    for model in MODELS:
+        wait_for(lambda model=model: served.metric("lmi_requests_open", model) == 0)
+        wait_for(lambda model=model: served.metric("lmi_engine_requests_running", model) == 0)
+        assert served.metric("lmi_worker_deaths_total", model) == deaths[model]
     assert after.keys() == before.keys(), "a process was started or ended"
     if seconds < 600:
         # Pools still grow; a leak would not show yet either.

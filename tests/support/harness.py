@@ -64,11 +64,23 @@ class RecordingSink:
 class Harness:
     """A started service, and short words for asking it."""
 
-    def __init__(self, service: Service, plan: EnginePlan, output: list[str]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        plan: EnginePlan,
+        output: list[str],
+        others: set[psutil.Process],
+    ) -> None:
         self.service = service
         self.plan = plan
         self.output = output
         """What the workers wrote."""
+        self._others = others
+
+    @property
+    def workers(self) -> list[psutil.Process]:
+        """The processes that this service started, without their own: a worker, or mpirun."""
+        return [each for each in psutil.Process().children() if each not in self._others]
 
     def submit(self, work: Any) -> RecordingSink:
         """Start whole requests, or a call."""
@@ -88,7 +100,7 @@ class Harness:
     @contextmanager
     def stopped_cores(self) -> Iterator[None]:
         """Let vLLM's cores stand still, if it is vLLM: its streams surely do not end."""
-        family = psutil.Process().children(recursive=True)
+        family = [below for each in self.workers for below in each.children(recursive=True)]
         cores = [process for process in family if "EngineCore" in " ".join(process.cmdline())]
         for core in cores:
             core.suspend()
@@ -107,10 +119,11 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     lines = [Property(key, str(value), 0) for key, value in properties.items()]
     plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
     output: list[str] = []
+    others = set(psutil.Process().children())
     pool = Pool(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
     service = Service(pool, Limits.of(plan))
     service.start()
     try:
-        yield Harness(service, plan, output)
+        yield Harness(service, plan, output, others)
     finally:
         service.close()

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,6 +106,15 @@ class Served:
         found = re.findall(rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$', text, re.MULTILINE)
         label = f'worker="{worker}"' if worker else ""
         return sum(float(value) for labels, value in found if label in labels)
+
+    def settled(self, name: str, model: str) -> float:
+        """Return a metric that no longer changes: what just ended is written a moment later."""
+        seen, since = self.metric(name, model), time.monotonic()
+        while time.monotonic() - since < 2:
+            time.sleep(0.1)
+            if seen != (seen := self.metric(name, model)):
+                since = time.monotonic()
+        return seen
 
     def workers(self, model: str) -> list[psutil.Process]:
         """Return the worker processes of a model, found by the log line that names their pid."""

@@ -1,31 +1,14 @@
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import hub_file
-from tests.support.hub_server import COMMIT, hub_server
+from tests.support.hub_server import COMMIT
 
-PYTHON = Path(__file__).resolve().parents[3] / ".venv-engine" / "bin" / "python"
 NO_PYTHON = "/no/such/python"
-
-
-@pytest.fixture
-def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
-    if not PYTHON.exists():
-        pytest.skip(f"{PYTHON} is not installed (make install-engine)")
-    with hub_server({"config.json": b"{}"}) as url:
-        yield {
-            "PATH": os.environ["PATH"],
-            "HF_HOME": str(tmp_path),
-            "HF_ENDPOINT": url,
-            "HF_TOKEN": "hf_very_secret",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "no_proxy": "127.0.0.1",
-        }
 
 
 def refusal(python: str | Path, model: str, revision: str, environment: dict[str, str]) -> str:
@@ -63,27 +46,6 @@ def test_what_is_no_id_is_refused(model: str) -> None:
 @pytest.mark.parametrize("revision", ["../../x", "/etc", "a/../b"])
 def test_a_revision_cannot_lead_out_of_the_cache(revision: str) -> None:
     assert "is no revision" in refusal(NO_PYTHON, "org/m", revision, {})
-
-
-def test_a_file_is_fetched_by_the_workers_interpreter(environment: dict[str, str]) -> None:
-    found = hub_file(str(PYTHON), "org/m", "", "config.json", environment)
-    assert found.read_bytes() == b"{}"
-    environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
-    assert hub_file(NO_PYTHON, "org/m", "", "config.json", environment) == found
-
-
-@pytest.mark.parametrize(
-    ("model", "revision", "words"),
-    [
-        ("org/none", "", "is not on the Hub, or is private"),
-        ("org/gated", "", "is gated"),
-        ("org/m", "v9", "has no such revision"),
-    ],
-)
-def test_each_refusal_has_its_sentence(
-    model: str, revision: str, words: str, environment: dict[str, str]
-) -> None:
-    assert words in refusal(PYTHON, model, revision, environment)
 
 
 def test_a_refusal_of_the_library_becomes_one_sentence(tmp_path: Path) -> None:
