@@ -6,21 +6,18 @@ import os
 import select
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, Connection
 from lmi_backend.pool.process import WorkerProcess, describe_exit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3
