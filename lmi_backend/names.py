@@ -6,12 +6,10 @@ Names travel with each response, stay as long as what they name, and end up in l
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DEFAULT_MODEL_NAME: Final = "lmi"
 """What LMI calls a model to its clients."""
@@ -66,5 +64,4 @@ def check_headers(headers: Mapping[str, str]) -> None:
             )
         # A value may come back in an answer's headers, and in the engine's log.
         if _CONTROLS.search(value.replace("\t", " ")):
-            problem = "has a control character"
-            raise RequestError(problem, field=f"header {name}", value=value)
+            raise RequestError("has a control character", field=f"header {name}", value=value)

@@ -7,10 +7,7 @@ of somebody else's log, or characters that turn the reading direction around.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 _NAMED = 20
 

@@ -6,14 +6,12 @@ import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _PRIVATE: Final = 0o700
 # Where engines and their libraries keep what they load, or run, again: models, kernels, code.

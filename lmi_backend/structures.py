@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.printable import printable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 _JSON: Final = frozenset({"json", "guided_json", "structural_tag"})
 """Fields whose strings are JSON."""
@@ -192,8 +190,7 @@ class _Check:
     def _repeat(self, count: int) -> None:
         self._repeats += count
         if count > self._bounds.repeats:
-            problem = f"repeats {count} characters"
-            raise self._error(problem, "repeats", "characters")
+            raise self._error(f"repeats {count} characters", "repeats", "characters")
         if self._repeats > self._bounds.repeats * _ALL_PATTERNS:
             problem = f"repeats {self._repeats} characters in all patterns"
             raise self._error(problem, "repeats", f"times {_ALL_PATTERNS}")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 from lmi_backend.supervisor.ports import Ports
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _HTTP_PORT: Final = 8000
 _GRPC_PORT: Final = 8001

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import examine_options
+from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.option import Status
 from lmi_backend.plan import plan_model
@@ -22,7 +22,6 @@ from lmi_backend.redaction import Redactor
 if TYPE_CHECKING:
     import argparse
 
-    from lmi_backend.options import LmiOptions
     from lmi_backend.options.setting import Setting
 
 REFUSED = 2

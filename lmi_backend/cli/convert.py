@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_clients
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
+from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.repository.writer import (
     render_config,
     write_alias_model,
     write_backend,
     write_model,
 )
-
-if TYPE_CHECKING:
-    import argparse
-
-    from lmi_backend.options import LmiOptions
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
 import textwrap
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_ports, ports_of
 from lmi_backend.cli.doctor_machine import CheckResult, machine_checks
 from lmi_backend.cli.doctor_models import engine_checks, model_checks
 from lmi_backend.redaction import Redactor
-
-if TYPE_CHECKING:
-    import argparse
 
 _MARKS = {"ok": "ok", "warning": "!!", "error": "XX"}
 

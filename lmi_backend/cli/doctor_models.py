@@ -6,22 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.cli.doctor_machine import CheckResult
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.errors import LmiError
 from lmi_backend.options import load_options
 from lmi_backend.options.engine_spec import implementations
-from lmi_backend.plan import plan_model
+from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from lmi_backend.plan import EnginePlan
 
 # torch and an engine over a cold disk.
 _IMPORT_SECONDS: Final = 180

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import time
-from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_timeout, add_url
 from lmi_backend.endpoint.control import Draining
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
-
-if TYPE_CHECKING:
-    import argparse
 
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
@@ -35,8 +32,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _drain(arguments: argparse.Namespace) -> int:
     server = LocalServer.at(arguments.url)
     if not server.endpoints:
-        message = f"{arguments.url}: has no model of lmi-backend"
-        raise UnavailableError(message)
+        raise UnavailableError(f"{arguments.url}: has no model of lmi-backend")
     draining = Draining(server.endpoints, arguments.timeout)
     if not server.unload():
         say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")

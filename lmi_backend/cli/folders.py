@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
@@ -17,9 +17,6 @@ from lmi_backend.options.model_store import (
     models_of,
     store_folders,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _MARKS = (FILE_NAME, "config.json")
 
@@ -40,11 +37,9 @@ def model_folder(path: Path) -> Path:
     """
     folder = path.parent if path.name == FILE_NAME else path
     if not folder.is_dir():
-        message = f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        message = f"{folder}: has neither {FILE_NAME} nor config.json"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
     return folder
 
 
@@ -64,10 +59,9 @@ def find_models(
     else:
         models = [_listed(entry, environment, repository) for entry in models_of(environment)]
     if not models:
-        message = (
+        raise ConfigurationError(
             f"no PATH, and no model in {LOAD_MODELS}, {MODEL_STORE}, /opt/ml/model, {MODEL_ID}"
         )
-        raise ConfigurationError(message)
     name, count = Counter(model.name for model in models).most_common(1)[0]
     if count > 1:
         message = f"{count} models are named {name}; accepted: folders with different names"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout
 from lmi_backend.supervisor.triton_http import TritonHttp
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

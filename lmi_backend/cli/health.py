@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lmi_backend.cli.arguments import add_timeout, add_url
 from lmi_backend.endpoint.control import ask_health
 from lmi_backend.supervisor.local_server import LocalServer
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from lmi_backend import __version__
 from lmi_backend.cli import (
@@ -25,9 +25,6 @@ from lmi_backend.cli import (
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.printable import say
 from lmi_backend.redaction import Redactor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:

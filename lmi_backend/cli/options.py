@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
 
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import default_engine, implementation_of
-from lmi_backend.options.option import PREFIX
+from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
 from lmi_backend.options.signature import recorded_signature
 from lmi_backend.options.table import ENGINES, VARIABLES
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from lmi_backend.options.option import AnyOption, StatusWord
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

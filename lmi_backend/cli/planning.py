@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
+from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.printable import say
-
-if TYPE_CHECKING:
-    import argparse
-    from pathlib import Path
-
-    from lmi_backend.options import LmiOptions
 
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096

@@ -21,22 +21,17 @@ import itertools
 import re
 import time
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator
 
 import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine, Rank
+from lmi_backend.engines.protocol import Engine, Rank, Sink
 from lmi_backend.engines.streams import stream
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling, Token
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.engines.protocol import Sink
 
 _WORD = re.compile(r"\s*\S+|\s+")
 _LOGPROB = -0.5
@@ -153,8 +148,7 @@ class EchoEngine(Engine):
             known = ", ".join(self._adapters) or "none is loaded"
             raise RequestError("is unknown", field="adapter", value=request.adapter, accepted=known)
         if self._settings.fail_on and request.prompt == self._settings.fail_on:
-            message = "the engine was told to fail on this prompt"
-            raise EngineError(message)
+            raise EngineError("the engine was told to fail on this prompt")
 
     async def _answer(
         self, request: GenerateRequest, tokens: list[str], room: int
@@ -232,8 +226,7 @@ class EchoEngine(Engine):
 
     async def check_health(self) -> None:
         if self._is_dead:
-            message = "the echo engine was told to die"
-            raise EngineDeadError(message)
+            raise EngineDeadError("the echo engine was told to die")
 
 
 class EchoFollower(Rank):

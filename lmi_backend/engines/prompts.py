@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import GenerateRequest
 
 _LONG_PROMPT: Final = 4096
 """Characters above which a prompt is tokenised in a thread; below, the hop costs more."""

@@ -7,17 +7,13 @@ request that fails harms no other. When the engine dies, every open request rais
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import RequestError
-from lmi_backend.ipc.engine import EngineStats
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
-
-    from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
-    from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 
 class Sink(Protocol):

@@ -6,14 +6,13 @@ import importlib
 from typing import TYPE_CHECKING, cast
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.engine_spec import Implementation, implementations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.protocol import Engine, Rank
-    from lmi_backend.options.engine_spec import Implementation
 
 
 def create_engine(name: str, config: EngineConfig) -> Engine:
@@ -33,8 +32,7 @@ def create_follower(name: str, config: EngineConfig) -> Rank:
 def _known(name: str) -> Implementation:
     known = implementations()
     if name not in known:
-        message = f"engine {name!r} is unknown; known: {', '.join(sorted(known))}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"engine {name!r} is unknown; known: {', '.join(sorted(known))}")
     return known[name]
 
 
@@ -43,10 +41,9 @@ def _create(name: str, target: str, config: EngineConfig) -> object:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        message = (
+        raise ConfigurationError(
             f"engine {name} cannot be imported by this interpreter ({error}); name one that has "
             "it with option.pythonExecutable"
-        )
-        raise ConfigurationError(message) from error
+        ) from error
     factory = cast("Callable[[EngineConfig], object]", getattr(module, class_name))
     return factory(config)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import secure_caches
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -69,8 +66,7 @@ def hub_file(
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        message = f"{model_id}: the Hub did not answer: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
     if done.returncode:
         raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")
     return Path(done.stdout.splitlines()[-1])

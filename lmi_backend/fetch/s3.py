@@ -10,15 +10,13 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import check_owner, secure_cache
 from lmi_backend.units import GIB
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 _CONNECT_SECONDS = 5
 _PROGRESS_SECONDS = 5.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.errors import (
     CancelledError,
@@ -15,10 +15,7 @@ from lmi_backend.errors import (
     StoppingError,
     UnavailableError,
 )
-from lmi_backend.ipc.messages import Failure
-
-if TYPE_CHECKING:
-    from lmi_backend.ipc.messages import FailureKind
+from lmi_backend.ipc.messages import Failure, FailureKind
 
 _KINDS: Final[dict[type[LmiError], FailureKind]] = {
     EngineDeadError: "dead",

@@ -6,16 +6,14 @@ Nothing else packs bytes, and a peer that sends more than the limit is cut off.
 
 from __future__ import annotations
 
+import socket
 import struct
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Sequence
 
 T = TypeVar("T")
 
@@ -59,8 +57,7 @@ class FrameDecoder(Generic[T]):
         """
         if not data:
             cut = f" in the middle of a frame ({len(self._buffer)} bytes)" if self._buffer else ""
-            message = f"the other end closed the socket{cut}"
-            raise ConnectionLostError(message)
+            raise ConnectionLostError(f"the other end closed the socket{cut}")
         buffer = self._buffer
         buffer += data
         messages: list[T] = []
@@ -79,16 +76,14 @@ class FrameDecoder(Generic[T]):
             return None
         (length,) = _HEADER.unpack_from(self._buffer, start)
         if length > self._limit:
-            message = f"a frame of {length} bytes; accepted: at most {self._limit}"
-            raise WorkerError(message)
+            raise WorkerError(f"a frame of {length} bytes; accepted: at most {self._limit}")
         return body + length if len(self._buffer) >= body + length else None
 
     def _decode(self, body: memoryview) -> list[T]:
         try:
             return self._decoder.decode(body)
         except msgspec.DecodeError as error:
-            message = f"a frame that cannot be read: {error}"
-            raise WorkerError(message) from error
+            raise WorkerError(f"a frame that cannot be read: {error}") from error
         finally:
             # The buffer cannot shrink while a view of it is open.
             body.release()

@@ -13,18 +13,16 @@ import logging
 import os
 import secrets
 import selectors
+import socket
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 import msgspec
 
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
-
-if TYPE_CHECKING:
-    import socket
 
 T = TypeVar("T")
 
@@ -175,8 +173,7 @@ class _Stranger:
         """Send without waiting: the buffer of a new socket has room for it."""
         frame = encode([message])
         if self.socket.send(frame) != len(frame):
-            problem = "it does not read"
-            raise WorkerError(problem)
+            raise WorkerError("it does not read")
 
     def read(self) -> msg.Hello | None:
         """Return its Hello once all of it is here.
@@ -188,17 +185,14 @@ class _Stranger:
         try:
             messages = self._decoder.feed(data)
         except ConnectionLostError as error:
-            problem = "it hung up"
-            raise WorkerError(problem) from error
+            raise WorkerError("it hung up") from error
         except WorkerError as error:
             # What it sent stays out of the log.
-            problem = "what it sent is no Hello"
-            raise WorkerError(problem) from error
+            raise WorkerError("what it sent is no Hello") from error
         if not messages and self._decoder.rest:
             return None
         if len(messages) != 1 or self._decoder.rest:
-            problem = "it sent something beside one Hello"
-            raise WorkerError(problem)
+            raise WorkerError("it sent something beside one Hello")
         return messages[0]
 
 
@@ -226,8 +220,7 @@ async def join(
             raise WorkerError(message) from error
         else:
             return reader, writer
-    message = f"who listens at {address} did not let rank {rank} in, {_TRIES} times"
-    raise WorkerError(message)
+    raise WorkerError(f"who listens at {address} did not let rank {rank} in, {_TRIES} times")
 
 
 async def _connect(address: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -247,8 +240,7 @@ async def _introduce(
     writer.write(encode([msgspec.structs.replace(hello, proof=proof)]))
     accepted = await _read(reader, msg.Accepted)
     if not hmac.compare_digest(accepted.proof, _proof(key, "stub", challenge.nonce, hello)):
-        message = "it does not know the token"
-        raise WorkerError(message)
+        raise WorkerError("it does not know the token")
 
 
 async def _read(reader: asyncio.StreamReader, kind: type[T]) -> T:

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.option import PREFIX, Status
-from lmi_backend.options.resolve import closest
-from lmi_backend.options.signature import recorded_signature, signature
+from lmi_backend.options.resolve import LmiOptions, closest
+from lmi_backend.options.signature import Signature, recorded_signature, signature
 from lmi_backend.options.table import KEYS, find_option
-
-if TYPE_CHECKING:
-    from lmi_backend.options.resolve import LmiOptions
-    from lmi_backend.options.signature import Signature
 
 
 def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:

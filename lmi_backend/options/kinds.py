@@ -39,16 +39,14 @@ def _bool(text: str) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    message = "is not a truth value"
-    raise ValueError(message)
+    raise ValueError("is not a truth value")
 
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
-        message = f"is not JSON ({error})"
-        raise ValueError(message) from error
+        raise ValueError(f"is not JSON ({error})") from error
     if not isinstance(value, dict):
         message = "is not a JSON object"
         raise ValueError(message)  # noqa: TRY004  every parser raises ValueError
@@ -58,8 +56,7 @@ def _json_object(text: str) -> dict[str, Any]:
 def _pairs(text: str) -> dict[str, str]:
     items = [item.partition("=") for item in text.split(",") if item.strip()]
     if not all(name.strip() and equals for name, equals, _ in items):
-        message = "has an entry that is not NAME=VALUE"
-        raise ValueError(message)
+        raise ValueError("has an entry that is not NAME=VALUE")
     return {name.strip(): value for name, _, value in items}
 
 
@@ -86,8 +83,7 @@ def _limits(text: str) -> dict[str, Any]:
         return _json_object(text)
     limits = _pairs(text.lower())
     if not all(value.strip().isdigit() for value in limits.values()):
-        message = "has an entry that is not NAME=NUMBER"
-        raise ValueError(message)
+        raise ValueError("has an entry that is not NAME=NUMBER")
     return {name: int(value) for name, value in limits.items()}
 
 
@@ -95,8 +91,7 @@ def _weights(text: str) -> dict[str, int]:
     weights = _json_object(text)
     for name, weight in weights.items():
         if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
-            message = f"has {json.dumps(weight)} for {json.dumps(name)}"
-            raise ValueError(message)
+            raise ValueError(f"has {json.dumps(weight)} for {json.dumps(name)}")
     return weights
 
 
@@ -120,11 +115,9 @@ def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
         try:
             value = int(text)
         except ValueError:
-            message = "is not a whole number"
-            raise ValueError(message) from None
+            raise ValueError("is not a whole number") from None
         if value < minimum or (maximum is not None and value > maximum):
-            message = "is out of range"
-            raise ValueError(message)
+            raise ValueError("is out of range")
         return value
 
     return Kind("int", parse, accepted)
@@ -141,11 +134,9 @@ def tokens() -> Kind[int]:
         match = pattern.fullmatch(text)
         value = float(match[1]) * scale[match[2]] if match else 0.5
         if not value.is_integer():
-            message = "is not a number of tokens"
-            raise ValueError(message)
+            raise ValueError("is not a number of tokens")
         if not 1 <= value <= _MOST_TOKENS:
-            message = "is out of range"
-            raise ValueError(message)
+            raise ValueError("is out of range")
         return int(value)
 
     return Kind("tokens", parse, "a whole number, 1 or more, also as 32k or 32K, or auto")
@@ -160,12 +151,10 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
         try:
             value = float(text)
         except ValueError:
-            message = "is not a number"
-            raise ValueError(message) from None
+            raise ValueError("is not a number") from None
         highest = sys.float_info.max if maximum is None else maximum
         if not minimum <= value <= highest:
-            message = "is out of range"
-            raise ValueError(message)
+            raise ValueError("is out of range")
         return value
 
     return Kind("float", parse, accepted)
@@ -210,8 +199,7 @@ def text_but(**refused: str) -> Kind[str]:
 
     def parse(text: str) -> str:
         if text.lower() in refused:
-            message = f"is not supported: {refused[text.lower()]}"
-            raise ValueError(message)
+            raise ValueError(f"is not supported: {refused[text.lower()]}")
         return text
 
     return Kind("text", parse, f"any text but {', '.join(refused)}")
@@ -225,8 +213,7 @@ def choice(*words: str, **aliases: str) -> Kind[str]:
         try:
             return known[text.lower()]
         except KeyError:
-            message = "is unknown"
-            raise ValueError(message) from None
+            raise ValueError("is unknown") from None
 
     return Kind("enum", parse, ", ".join([*words, *aliases]))
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_network
-from typing import TYPE_CHECKING, Final
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Final
 
 from lmi_backend.options.kinds import ITEMS, Kind
-
-if TYPE_CHECKING:
-    from ipaddress import IPv4Network, IPv6Network
 
 ANY_HOST: Final = "*"
 HOST_NAME: Final = re.compile(r"(?:[a-z0-9_-]{1,63}\.)*[a-z][a-z0-9_-]{0,62}")
@@ -40,14 +37,12 @@ def _read(text: str) -> list[str]:
     for entry in entries:
         network = read_network(entry)
         if network is None and entry != ANY_HOST and not HOST_NAME.fullmatch(entry):
-            message = f"has {entry!r}, which is no host"
-            raise ValueError(message)
+            raise ValueError(f"has {entry!r}, which is no host")
         if network is not None and any(
             network.version == never.version and network.subnet_of(never)  # type: ignore[arg-type]
             for never in NEVER
         ):
-            message = f"has {entry}, which media are never fetched from"
-            raise ValueError(message)
+            raise ValueError(f"has {entry}, which media are never fetched from")
     return entries
 
 

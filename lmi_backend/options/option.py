@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
-from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS
+from lmi_backend.options.engine_spec import COMMON_SCOPES, SPECS, Device, EngineSpec, Implementation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
     from types import ModuleType
 
-    from lmi_backend.options.engine_spec import Device, EngineSpec, Implementation
     from lmi_backend.options.kinds import Kind
 
 T = TypeVar("T")
@@ -131,6 +129,37 @@ class Option(Generic[T]):
 
 AnyOption: TypeAlias = Option[Any]
 """A row, whatever its values are."""
+
+
+@dataclass(frozen=True)
+class ArgumentRows:
+    """Writes the rows of options that are arguments of an implementation, or keys of one."""
+
+    scope: str
+    implementation: str
+    within: str = ""
+    """The argument that is an object and holds them, with a dot; empty for arguments themselves."""
+
+    def __call__(
+        self,
+        name: str,
+        kind: Kind[T],
+        meaning: str,
+        *,
+        default: T | None = None,
+        to: str = "",
+        **more: Any,
+    ) -> Option[T]:
+        """Return a row of an option that is handed on `to` an argument, or to one of its name."""
+        return Option(
+            name=PREFIX + name,
+            kind=kind,
+            default=cast("T", default),
+            scope=self.scope,
+            engine_args={self.implementation: self.within + (to or name)},
+            help=meaning,
+            **more,
+        )
 
 
 def rows_in(module: ModuleType) -> Iterator[AnyOption]:

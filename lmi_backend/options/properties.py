@@ -37,11 +37,9 @@ def read_properties(path: Path) -> list[Property]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        message = f"{path}: cannot be read: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
     if b"\0" in data:
-        message = f"{path}: is not a text file; accepted: lines of key=value"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{path}: is not a text file; accepted: lines of key=value")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -211,8 +211,7 @@ class _Collector:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
-            problem = f"contradicts {earlier.name}={earlier.shown} ({earlier.origin})"
-            raise _error(setting, problem)
+            raise _error(setting, f"contradicts {earlier.name}={earlier.shown} ({earlier.origin})")
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
         self._classify(setting, option.status_under(self._engine))

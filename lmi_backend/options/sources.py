@@ -7,16 +7,13 @@ TENSOR_PARALLEL_DEGREE.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from lmi_backend.options.model_store import LOAD_MODELS, model_urls
 from lmi_backend.options.option import PREFIX, AnyOption
 from lmi_backend.options.setting import Setting
 from lmi_backend.options.table import OPTIONS, VARIABLES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 FILE_NAME = "serving.properties"
 ORIGIN = "environment"

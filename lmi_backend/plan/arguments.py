@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.options.option import NOTHING, PREFIX
+from lmi_backend.options.option import NOTHING, PREFIX, AnyOption
 from lmi_backend.options.table import OPTIONS, find_option
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import Implementation
-    from lmi_backend.options.option import AnyOption
     from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.strategy import Degrees
 
@@ -79,8 +78,7 @@ class _Arguments:
             return False
         names = path.split(".")
         if len(names) > 1 and names[0] in self.options.passthrough:
-            problem = f"belongs into {PREFIX}{names[0]}, which is set too"
-            raise self.options.error(option, problem)
+            raise self.options.error(option, f"belongs into {PREFIX}{names[0]}, which is set too")
         if isinstance(argument, dict):
             self.tree.setdefault(path, {})
             for key, item in argument.items():

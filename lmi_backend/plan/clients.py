@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
-from lmi_backend.options import OPTIONS
+from lmi_backend.options import OPTIONS, LmiOptions
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import handler_properties
-from lmi_backend.plan.model_source import find_adapters
+from lmi_backend.plan.model_source import Sources, find_adapters
 from lmi_backend.plan.refusals import GENERATION
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
-    from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import Explanation
-    from lmi_backend.plan.model_source import Sources
 
 
 def engine_config(
@@ -71,8 +69,7 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
         problem = f"is neither a template nor a file (looked at {options.folder / template})"
         raise options.error(chat.CHAT_TEMPLATE, problem)
     if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
-        problem = "needs option.tool_call_parser too"
-        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, problem)
+        raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")
     return arguments
 
 

@@ -41,8 +41,7 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     entry = options[opt.ENTRY_POINT]
     file = options.folder / (entry if entry.endswith(".py") else _FILE)
     if (options.folder / "MAR-INF").is_dir():
-        message = f"{options.folder}: is an archive of TorchServe, which is not served"
-        raise PlanError(message)
+        raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
     if not file.is_file():
         if entry.endswith(".py"):
             raise options.error(opt.ENTRY_POINT, f"is not a file (looked at {file})")
@@ -51,8 +50,7 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
     except (SyntaxError, ValueError) as error:
-        message = f"{file}: is not Python: {error}"
-        raise PlanError(message) from error
+        raise PlanError(f"{file}: is not Python: {error}") from error
     functions = dict(_functions(tree))
     answers = functions.get(handler) or next(
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
@@ -63,11 +61,10 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         )
     if any(_decorators(node) & _FORMATTERS for node in functions.values()):
         return CustomFile(str(file.resolve()), handler, replaces_engine=False)
-    message = (
+    raise PlanError(
         f"{file}: defines neither a function {handler}, nor model_fn, nor functions decorated with "
         "input_formatter or output_formatter"
     )
-    raise PlanError(message)
 
 
 def handler_properties(options: LmiOptions) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING
 
@@ -10,8 +10,6 @@ from lmi_backend.engine_config import ClientSettings, EngineConfig
 from lmi_backend.redaction import secrets_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from lmi_backend.options.engine_spec import Mode
     from lmi_backend.sizing.memory import MemoryEstimate
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from lmi_backend.units import MIB
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 _NVIDIA_SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")

@@ -82,10 +82,9 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
         return _local_or_hub(options, model_id)
     if (options.folder / "config.json").is_file():
         return str(options.folder.resolve())
-    message = (
+    raise PlanError(
         f"{options.folder}: no model: option.model_id is not set and the folder has no config.json"
     )
-    raise PlanError(message)
 
 
 def _local_or_hub(options: LmiOptions, model_id: str) -> str:

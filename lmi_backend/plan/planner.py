@@ -15,7 +15,7 @@ from lmi_backend.plan.arguments import engine_arguments
 from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
-from lmi_backend.plan.model_source import find_adapter_roots, find_sources
+from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_options
 from lmi_backend.plan.strategy import Degrees, Strategy
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.custom import CustomFile
     from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_source import Sources
     from lmi_backend.sizing.model_facts import ModelFacts
 
 
@@ -167,8 +166,7 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
         if options.is_set(option)
     ]
     if len({value for _, value in asked}) > 1:
-        problem = f"contradicts {asked[0][0].name}={asked[0][1]}"
-        raise options.error(asked[1][0], problem)
+        raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
     if asked:
         return asked[0][1]
     if options[srv.BATCH_SIZE] > 1:

@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Literal
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.plan.model_source import S3, find_sources
+from lmi_backend.plan.hardware import Hardware, detect_hardware
+from lmi_backend.plan.model_source import S3, Sources, find_sources
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.config_fields import MissingFieldError
-from lmi_backend.sizing.model_facts import read_model_facts
+from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
-    from lmi_backend.plan.hardware import Hardware
-    from lmi_backend.plan.model_source import Sources
-    from lmi_backend.sizing.model_facts import ModelFacts
 
 _CONFIG = "config.json"
 

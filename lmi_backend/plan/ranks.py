@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
-from lmi_backend.plan.engine_plan import Parallel
+from lmi_backend.plan.engine_plan import Explanation, Parallel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
-    from lmi_backend.plan.engine_plan import Explanation
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.strategy import Degrees
 
@@ -81,11 +80,10 @@ def make_parallel(
         # Without devices nothing says how many machines are wanted but their list.
         nodes = len(hosts)
     if nodes > max(1, len(hosts)):
-        message = (
+        raise PlanError(
             f"MPI mode over {nodes} nodes needs their names: {opt.MPI_HOSTFILE.name}, or "
             f"{_LEADER} and {_WORKERS} with {opt.CLUSTER_SIZE.name}"
         )
-        raise PlanError(message)
     return replace(
         parallel,
         nodes=nodes,
@@ -108,8 +106,7 @@ def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, 
     try:
         written = shlex.split(options[opt.MPI_OPTIONS])
     except ValueError as error:
-        problem = f"cannot be split into words: {error}"
-        raise options.error(opt.MPI_OPTIONS, problem) from error
+        raise options.error(opt.MPI_OPTIONS, f"cannot be split into words: {error}") from error
     argv: list[str] = []
     variables: dict[str, str] = {}
     for argument in written:

@@ -25,16 +25,14 @@ def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
     """
     implementation = options.choice.spec.implementation
     if facts is not None and facts.architecture in implementation.refused_architectures:
-        message = (
+        raise PlanError(
             f"{facts.architecture} is not served by {implementation.title}; "
             "option.rolling_batch=disable serves it on Transformers"
         )
-        raise PlanError(message)
     if options[opt.TASK] not in GENERATION and not implementation.pools:
         # Of engines that share an implementation the first is not a retired one.
         first = next(spec for spec in SPECS.values() if spec.implementation.pools)
-        problem = f"is served by {first.title} only; use {first.how_to_choose}"
-        raise options.error(opt.TASK, problem)
+        raise options.error(opt.TASK, f"is served by {first.title} only; use {first.how_to_choose}")
     is_staged = options[opt.PIPELINE_PARALLEL_DEGREE] > 1
     if is_staged and options.choice.mode not in implementation.pipeline_modes:
         problem = f"is not served by {implementation.name}, which splits layers only"
@@ -50,14 +48,12 @@ def refuse_unserved(plan: EnginePlan) -> None:
     known = implementations()
     if plan.engine not in (*known, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        message = f"{problem} {', '.join(sorted(known))} as option.rolling_batch"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{problem} {', '.join(sorted(known))} as option.rolling_batch")
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
-        message = (
+        raise ConfigurationError(
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
             "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
         )
-        raise ConfigurationError(message)
     spans_nodes = plan.engine in known and known[plan.engine].ray_argument
     if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and not spans_nodes:
         message = f"{plan.parallel.nodes} nodes: engine {plan.engine} needs engine=MPI for that"

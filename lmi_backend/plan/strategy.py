@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import PlanError
+from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
 from lmi_backend.units import human_bytes
@@ -13,7 +13,6 @@ from lmi_backend.units import human_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lmi_backend.errors import OptionError
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import EngineSpec
     from lmi_backend.plan.capacity import Capacity
@@ -113,12 +112,11 @@ class Strategy:
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
-            message = (
+            raise PlanError(
                 f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.num_tokens} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
                 f"{memory.num_tokens} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
             )
-            raise PlanError(message)
         return Degrees(tensor, self._pipeline, memory)
 
     def _given(self, tensor: int) -> Degrees:
@@ -247,13 +245,12 @@ class Strategy:
         way_out = "more or larger devices, more nodes, or a quantised model are needed"
         if memory.num_tokens:
             way_out = f"option.max_model_len={memory.num_tokens} or less fits, or more devices"
-        message = (
+        raise PlanError(
             f"the model does not fit on {split}: each needs {human_bytes(memory.weights)} for "
             f"weights and {human_bytes(longest)} for one sequence of {capacity.longest} tokens, "
             f"and may use {human_bytes(capacity.budget)} of "
             f"{human_bytes(self.hardware.device_memory)}; {way_out}"
         )
-        raise PlanError(message)
 
     def _valid(self, limit: int) -> list[int]:
         if self._facts is None:

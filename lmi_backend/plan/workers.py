@@ -88,11 +88,10 @@ def check_memory(options: LmiOptions, hardware: Hardware) -> None:
     ):
         needed = options[required] + options[reserved]
         if options[required] and available and needed * MIB > available:
-            message = (
+            raise PlanError(
                 f"{what} {available // MIB} MiB are less than {required.name}, "
                 f"{options[required]}, and {reserved.name}, {options[reserved]}, together"
             )
-            raise PlanError(message)
 
 
 def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:

@@ -58,8 +58,7 @@ class Connection:
             # Half a frame may be on its way: the worker could never read on from there.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-            message = f"the worker cannot be reached: {error}"
-            raise ConnectionLostError(message) from error
+            raise ConnectionLostError(f"the worker cannot be reached: {error}") from error
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages; before `expect_beats`, return none after a while.
@@ -75,10 +74,8 @@ class Connection:
                 if not self._is_ready:
                     return []
             except OSError as error:
-                message = f"the worker's socket failed: {error}"
-                raise ConnectionLostError(message) from error
-        message = f"the worker said nothing for {SILENCE_SECONDS} s"
-        raise WorkerError(message)
+                raise ConnectionLostError(f"the worker's socket failed: {error}") from error
+        raise WorkerError(f"the worker said nothing for {SILENCE_SECONDS} s")
 
     def close(self) -> None:
         """Close the socket; the worker ends."""

@@ -149,15 +149,13 @@ class _Start:
             seconds = self.plan.launch.load_timeout
             problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
         elif self.is_cancelled():
-            message = "the start was given up: the server is stopping"
-            raise WorkerStartError(message)
+            raise WorkerStartError("the start was given up: the server is stopping")
         else:
             return
         if refusals:
             problem += f"; {refusals}"
         lines = self.process.last_lines()
-        message = f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}"
-        raise WorkerStartError(message)
+        raise WorkerStartError(f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}")
 
 
 def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[str, str]:

@@ -25,13 +25,12 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
-from lmi_backend.pool.rank_group import WorkerStats
+from lmi_backend.pool.rank_group import Worker, WorkerStats
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.plan import EnginePlan
-    from lmi_backend.pool.rank_group import Worker
 
 _log = logging.getLogger(__name__)
 
@@ -116,8 +115,7 @@ class Pool:
             self._readers.append(reader)
         first = self._slots[0].worker
         if first is None:
-            message = "the pool was closed while it started"
-            raise UnavailableError(message)
+            raise UnavailableError("the pool was closed while it started")
         return first.capabilities
 
     def claim(self, width: int = 1) -> tuple[int, Worker]:

@@ -6,21 +6,18 @@ import os
 import select
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, Connection
 from lmi_backend.pool.process import WorkerProcess, describe_exit
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
 _CAUSE_SECONDS: Final = 0.3
@@ -169,8 +166,7 @@ class RankGroup:
             ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
             messages = self._hear(ready)
             if self._launcher in ready:
-                message = "its launcher, mpirun, ended"
-                raise WorkerError(message)
+                raise WorkerError("its launcher, mpirun, ended")
             if any(isinstance(each, msg.Failure) and each.kind == "dead" for each in messages):
                 self._look_for_the_cause()
             if messages:
@@ -204,12 +200,10 @@ class RankGroup:
                 self._heard[rank] = now
                 said += messages if rank == 0 else []
         if lost:
-            message = f"lost {_names(lost)}"
-            raise WorkerError(message)
+            raise WorkerError(f"lost {_names(lost)}")
         silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
         if silent:
-            message = f"{_names(silent)} said nothing for {SILENCE_SECONDS} s"
-            raise WorkerError(message)
+            raise WorkerError(f"{_names(silent)} said nothing for {SILENCE_SECONDS} s")
         return said
 
 

@@ -6,19 +6,15 @@ import contextlib
 import difflib
 import os
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.redaction import masked
-from lmi_backend.repository.record import RECORD, digest, salted
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from lmi_backend.repository.record import Record
+from lmi_backend.repository.record import RECORD, Record, digest, salted
 
 CONFIG: Final = "config.pbtxt"
 WARMUP: Final = "warmup/"
@@ -63,8 +59,7 @@ def write_files(
         for path in files.keys() & {FILE_NAME, RECORD}:
             _copy_mode(like, folder / path)
     except OSError as error:
-        message = f"{folder}: cannot be written: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
     return [line for path in before for line in _difference(path, before[path], files[path])]
 
 
@@ -118,11 +113,10 @@ def _refuse_edits(
         else:
             is_ours = "lmi_backend.triton.model import TritonPythonModel" in text
         if not is_ours and text != files[path]:
-            message = (
+            raise ConfigurationError(
                 f"{folder / path}: was edited by hand, or is not from lmi-backend; "
                 "--force writes over it"
             )
-            raise ConfigurationError(message)
 
 
 def _difference(path: str, before: str, after: str) -> Iterator[str]:

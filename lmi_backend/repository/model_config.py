@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lmi_backend.repository.variants import MAIN
+from lmi_backend.repository.variants import MAIN, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.repository.tensors import Tensor
-    from lmi_backend.repository.variants import Variant
 
 WARMUP_FILE: str = "prompt"
 """File in the model's warmup folder."""

@@ -75,11 +75,10 @@ class Record:
         except FileNotFoundError:
             return None
         except OSError as error:
-            message = (
+            raise ConfigurationError(
                 f"{path}: cannot be read: {error.strerror}; accepted: a file of the server's user: "
                 "convert as that user, or give it to him with chown"
-            )
-            raise ConfigurationError(message) from error
+            ) from error
         except (ValueError, TypeError) as error:
             message = f"{path}: is not a record of lmi-backend: {error}; run convert again"
             raise ConfigurationError(message) from error

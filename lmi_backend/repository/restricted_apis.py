@@ -7,12 +7,10 @@ Triton prefixes (docs/protocol/extension_* and `--http-restricted-api` of triton
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 NOT_FOR_CLIENTS: Final = {
     "model-repository": "a client may run code as the server's user (`file:` of a load), read "

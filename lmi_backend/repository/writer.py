@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import FILE_NAME
+from lmi_backend.options import FILE_NAME, LmiOptions
 from lmi_backend.plan.model_source import find_adapters
 from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import DIGEST, RECORD, Record, new_salt
 from lmi_backend.repository.variants import CLIENTS, SHARES, VARIANTS
-
-if TYPE_CHECKING:
-    from lmi_backend.options import LmiOptions
 
 MODEL_PY = '''\
 """Served by lmi-backend; config.pbtxt and serving.properties say what it runs."""
@@ -128,6 +124,5 @@ def write_backend(backends: Path) -> Path:
         folder.mkdir(exist_ok=True)
         replace(folder / "model.py", MODEL_PY)
     except OSError as error:
-        message = f"{folder}: cannot be written: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"{folder}: cannot be written: {error.strerror}") from error
     return folder

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from lmi_backend.printable import printable
 from lmi_backend.schema.fields import NEUTRAL
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _log = logging.getLogger(__name__)
 

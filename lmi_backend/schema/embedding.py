@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, RequestError
-from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.errors import HTTP_SERVER_ERROR, EngineError, LmiError, RequestError
+from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
 from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.schema.context import Context
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.values import read_prompts
 from lmi_backend.schema.vllm import requested_outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
-    from lmi_backend.schema.context import Context
 
 _PATH = "/v1/embeddings"
 

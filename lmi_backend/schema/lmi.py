@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.schema.body_reply import LmiBodyReply
+from lmi_backend.schema.context import Context
 from lmi_backend.schema.formats.forms import make_format
 from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.schema.reply import Output, ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
-    from lmi_backend.schema.context import Context
 
 MAX_TOKENS: Final = 30
 """Default of LMI's `max_new_tokens`."""

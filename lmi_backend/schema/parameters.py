@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import difflib
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.schema import values
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
 
@@ -85,8 +83,7 @@ def read_json(field: str, text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        problem = f"is not JSON ({error})"
-        raise RequestError(problem, field=field, value=text) from error
+        raise RequestError(f"is not JSON ({error})", field=field, value=text) from error
     if not isinstance(value, dict):
         raise RequestError("is not a JSON object", field=field, value=text)
     return value

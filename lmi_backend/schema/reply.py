@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from lmi_backend.errors import LmiError, RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
+from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
 
 Value = str | bytes | int | float
 Output = Value | list[str] | list[int] | list[float]

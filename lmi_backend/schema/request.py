@@ -6,11 +6,13 @@ Triton's vLLM backend, or its TensorRT-LLM backend where a name occurs that only
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.names import NAME_BYTES, PATH_BYTES, check_name
 from lmi_backend.schema.body import make_body, of_tenant, read_body
+from lmi_backend.schema.context import Context
 from lmi_backend.schema.embedding import read_embedding, read_lmi_embedding
 from lmi_backend.schema.fields import TRTLLM_ONLY
 from lmi_backend.schema.lmi import read_lmi
@@ -18,11 +20,6 @@ from lmi_backend.schema.parameters import scalars
 from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.trtllm import TrtllmReply, read_trtllm
 from lmi_backend.schema.vllm import RETURNS, read_vllm
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lmi_backend.schema.context import Context
 
 _PROMPTS: Final = ("request", "inputs", "text_input", "input_ids", "embedding_request")
 _OWN: Final = frozenset({*_PROMPTS, *RETURNS, "sampling_parameters", "image", "path", "headers"})

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-from lmi_backend.generation import HttpRequest
-
-if TYPE_CHECKING:
-    from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import GenerateRequest, HttpRequest
 
 HEADERS: Final = ("traceparent", "tracestate")
 # https://www.w3.org/TR/trace-context/#traceparent-header

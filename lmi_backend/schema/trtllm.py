@@ -6,11 +6,13 @@ and `llmapi` of TensorRT-LLM's triton_backend.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest
+from lmi_backend.schema.context import Context
 from lmi_backend.schema.parameters import (
     Requested,
     answers_wanted,
@@ -21,13 +23,6 @@ from lmi_backend.schema.parameters import (
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.values import Prompt, prompt_text, read_prompts
 from lmi_backend.schema.vllm import RETURNS, requested_outputs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk
-    from lmi_backend.schema.context import Context
 
 _MAX_TOKENS: Final = 16
 _GUIDES: Final = {

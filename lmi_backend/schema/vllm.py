@@ -6,11 +6,12 @@ import base64
 import binascii
 import json
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from lmi_backend.errors import RequestError
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, Token
 from lmi_backend.schema.parameters import (
     Requested,
     answers_wanted,
@@ -20,12 +21,6 @@ from lmi_backend.schema.parameters import (
 )
 from lmi_backend.schema.reply import ParsedRequest, Response, rename_prompt
 from lmi_backend.schema.values import read_prompts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lmi_backend.errors import LmiError
-    from lmi_backend.generation import Chunk, Token
 
 # What vLLM's SamplingParams says when nothing is asked; its Triton backend uses no model defaults.
 _DEFAULTS: Final = {

@@ -6,13 +6,12 @@ import queue
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
+from lmi_backend.errors import ConnectionLostError, EngineDeadError, LmiError, UnavailableError
 from lmi_backend.serving.admission import Admission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.errors import LmiError
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.pool.pool import Listener

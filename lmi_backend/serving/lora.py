@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import Chunk, HttpChunk
 from lmi_backend.names import PATH_BYTES
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lmi_backend.generation import Chunk
     from lmi_backend.serving.request_state import Sink
     from lmi_backend.serving.service import Service
 

@@ -16,7 +16,8 @@ import math
 import queue
 import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from lmi_backend.errors import (
     HTTP_ERROR,
@@ -26,24 +27,17 @@ from lmi_backend.errors import (
     LmiError,
     StoppingError,
 )
-from lmi_backend.generation import Delta, HttpRequest
+from lmi_backend.generation import Chunk, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
 from lmi_backend.serving.cancellation import CancellationPoller
-from lmi_backend.serving.dispatch import Dispatch
+from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.request_state import RequestState, Sink
-from lmi_backend.serving.stats import RequestStats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lmi_backend.generation import Chunk
-    from lmi_backend.ipc.engine import Capabilities
-    from lmi_backend.serving.dispatch import Workers
-    from lmi_backend.serving.stats import StatsSnapshot
+from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
 _log = logging.getLogger(__name__)
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import EngineError
+from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.printable import cut, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.request_state import RequestState

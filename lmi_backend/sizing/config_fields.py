@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # A multimodal config keeps the language model's in one of these, sometimes two deep.
 _LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from lmi_backend.sizing.config_fields import read_config
+from lmi_backend.sizing.config_fields import ConfigFields, read_config
 from lmi_backend.sizing.kv_layers import ATTENTION_FREE, count_kv_layers
 from lmi_backend.sizing.parameters import PLAIN_MLP
 from lmi_backend.sizing.weights import (
@@ -15,13 +15,6 @@ from lmi_backend.sizing.weights import (
     weights_on_disk,
 )
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from lmi_backend.sizing.config_fields import ConfigFields
-
-# LMI's rule for what it serves as text generation.
-_TEXT_GENERATION = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads")
 _T5 = frozenset({"t5", "mt5", "umt5"})
 # Families whose head is the embedding matrix unless the config says otherwise. Falcon is not
@@ -70,7 +63,6 @@ class ModelFacts:
     """Routed experts of a layer, 0 if the model is dense."""
     quantization: str
     """Method of the weights, for example "awq"; "" if there is none."""
-    is_text_generation: bool
     ties_embeddings: bool = False
     """Whether the output head is the embedding matrix."""
     expert_intermediate_size: int = 0
@@ -125,7 +117,6 @@ def _shape(config: ConfigFields) -> ModelFacts:
         is_encoder_decoder=_is_encoder_decoder(config),
         num_experts=experts,
         quantization=_quantization(config),
-        is_text_generation=any(name.endswith(_TEXT_GENERATION) for name in architectures),
         ties_embeddings=config.flag("tie_word_embeddings", default=_kind(config) in _TIED),
         expert_intermediate_size=_expert_width(config) if experts else 0,
         experts_per_token=_experts_per_token(config) if experts else 0,

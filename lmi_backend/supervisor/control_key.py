@@ -6,12 +6,10 @@ import os
 import re
 import secrets
 import stat
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # What an HTTP header and an argument of Triton hold without quoting.
 _KEY: Final = re.compile(r"[A-Za-z0-9_.-]{16,256}")
@@ -34,8 +32,7 @@ def read_key(path: Path) -> str:
     except FileExistsError:
         return _read(path)
     except OSError as error:
-        message = f"--control-key {path}: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"--control-key {path}: {error.strerror}") from error
     key = new_key()
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(f"{key}\n")
@@ -48,13 +45,11 @@ def _read(path: Path) -> str:
             mode = os.fstat(file.fileno()).st_mode
             key = file.read(1024).strip()
     except OSError as error:
-        message = f"--control-key {path}: {error.strerror}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"--control-key {path}: {error.strerror}") from error
     # A mounted secret is often readable to a group; to everybody it is none.
     if stat.S_IMODE(mode) & 0o007:
         message = f"--control-key {path}: all users may read it; accepted: mode 0600 or 0640"
         raise ConfigurationError(message)
     if not _KEY.fullmatch(key):
-        message = f"--control-key {path}: accepted in it: {_ACCEPTED}"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"--control-key {path}: accepted in it: {_ACCEPTED}")
     return key

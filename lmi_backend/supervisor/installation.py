@@ -7,16 +7,13 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
@@ -65,11 +62,10 @@ def find_server(folder: Path) -> TritonServer:
 def _from_wheel(folder: Path) -> TritonServer:
     package = importlib.util.find_spec("pytriton")
     if package is None or package.origin is None:
-        message = (
+        raise ConfigurationError(
             "no tritonserver: not on PATH, not in /opt/tritonserver/bin, and nvidia-pytriton is "
             "not installed; `pip install lmi-backend[server]` brings one"
         )
-        raise ConfigurationError(message)
     root = Path(package.origin).parent / "tritonserver"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     stub = root / "python_backend_stubs" / version / STUB

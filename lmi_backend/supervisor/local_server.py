@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -17,9 +18,6 @@ from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
 from lmi_backend.supervisor.processes import argv_of
 from lmi_backend.supervisor.triton_http import TritonHttp
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @dataclass(frozen=True)

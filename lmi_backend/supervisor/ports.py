@@ -28,10 +28,9 @@ class Ports:
         """Raise ConfigurationError if one of them is taken, or given twice."""
         ports = [port for port in (self.http, self.grpc, self.metrics) if port]
         if len(set(ports)) < len(ports):
-            message = (
+            raise ConfigurationError(
                 f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
             )
-            raise ConfigurationError(message)
         for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
             family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
             with socket.socket(family) as probe:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import psutil
 
 from lmi_backend.supervisor.installation import STUB
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def stubs_of(server: int) -> dict[str, psutil.Process]:

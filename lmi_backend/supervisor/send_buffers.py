@@ -13,11 +13,9 @@ import ctypes
 import errno
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Final
 
 ADVICE: Final = "sysctl -w net.core.wmem_default=16777216, before tritonserver starts"
 ENOUGH: Final = 1 << 22

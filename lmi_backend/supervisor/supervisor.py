@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
-from lmi_backend.supervisor.server import RunningServer, Trouble
+from lmi_backend.supervisor.server import RunningServer, ServerSetup, Trouble
 from lmi_backend.supervisor.triton_http import TritonHttp
-
-if TYPE_CHECKING:
-    import threading
-    from collections.abc import Callable
-
-    from lmi_backend.supervisor.server import ServerSetup
 
 _POLL_SECONDS: Final = 0.2
 _PROGRESS_SECONDS: Final = 5.0

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
 
 _OK: Final = 200
 
@@ -30,8 +27,7 @@ class TritonHttp:
     ) -> None:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            message = f"--url {url}: accepted: http://HOST:PORT"
-            raise ConfigurationError(message)
+            raise ConfigurationError(f"--url {url}: accepted: http://HOST:PORT")
         self.url, self._parts, self._timeout = url, parts, timeout
         self._headers = dict(headers or {})
 
@@ -66,8 +62,7 @@ class TritonHttp:
         try:
             return json.loads(self._answer(method, path, body).read())
         except (OSError, HTTPException, ValueError) as error:
-            message = f"{self.url}{path}: no answer: {error}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"{self.url}{path}: no answer: {error}") from error
 
     def is_ready(self, model: str) -> bool | None:
         """Tell whether a model is ready; None if nobody answers."""
@@ -118,8 +113,7 @@ class TritonHttp:
                 if line:
                     yield _checked(json.loads(line))
         except (OSError, HTTPException) as error:
-            message = f"{self.url}: no answer: {error}"
-            raise UnavailableError(message) from error
+            raise UnavailableError(f"{self.url}: no answer: {error}") from error
         except ValueError as error:
             message = f"{self.url}: the answer is not JSON; is this Triton's HTTP port? ({error})"
             raise ConfigurationError(message) from error

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmi_backend.repository.variants import CLIENTS, MAIN, VARIANTS
+from lmi_backend.repository.variants import CLIENTS, MAIN, VARIANTS, Variant
 
 if TYPE_CHECKING:
     from lmi_backend.repository.tensors import Tensor
-    from lmi_backend.repository.variants import Variant
 
 
 def complete(config: Any) -> Any:

@@ -9,16 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.printable import cut, printable
 from lmi_backend.redaction import Redactor
 from lmi_backend.triton.recent_log import RECENT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _ROOT = logging.getLogger("lmi_backend")
 

@@ -11,14 +11,12 @@ import logging
 import os
 import select
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.repository.restricted_apis import exposures
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _log = logging.getLogger(__name__)
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, RequestError
-from lmi_backend.triton.codec import error_response
+from lmi_backend.triton.codec import Codec, error_response
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
-    from lmi_backend.triton.codec import Codec
 
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 

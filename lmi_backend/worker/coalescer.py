@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
-from lmi_backend.generation import Delta
+from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lmi_backend.generation import Chunk
 
 
 class _Request:

@@ -8,9 +8,8 @@ import logging
 import time
 from contextlib import aclosing
 from functools import partial
-from typing import TYPE_CHECKING
 
-from lmi_backend.engines.protocol import TemplateEngine
+from lmi_backend.engines.protocol import Engine, Rank, TemplateEngine
 from lmi_backend.engines.registry import create_engine, create_follower
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
@@ -29,9 +28,6 @@ from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.hang import HangDetector
-
-if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import Engine, Rank
 
 _log = logging.getLogger(__name__)
 

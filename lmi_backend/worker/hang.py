@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.errors import EngineDeadError
-
-if TYPE_CHECKING:
-    from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.engine import EngineStats
 
 _LONGEST_GAP: Final = 5.0
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.engines.protocol import Engine
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import Engine, Sink, TemplateEngine
 from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
+from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.schema.openai.reading import (
     Body,
@@ -29,13 +32,6 @@ from lmi_backend.schema.openai.writing import (
 )
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.values import prompt_text
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.engine_config import EngineConfig
-    from lmi_backend.engines.protocol import Sink, TemplateEngine
-    from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}

@@ -6,10 +6,8 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from collections.abc import Mapping
+from typing import Final
 
 # What torch calls them, and each engine that builds on it.
 _NAMES: Final = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import chat_ids, prompt_ids
-from lmi_backend.engines.protocol import TemplateEngine
+from lmi_backend.engines.protocol import Sink, TemplateEngine
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
@@ -21,12 +22,6 @@ from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.engines.transformers.steps import Answer, Step
 from lmi_backend.generation import Delta, GenerateRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lmi_backend.engines.protocol import Sink
-
 
 _Steps = asyncio.Queue[tuple[int, Step]]
 """The steps of all answers of a request, each with its answer's index."""

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from transformers import (
@@ -17,11 +17,9 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
-
-if TYPE_CHECKING:
-    from lmi_backend.engine_config import EngineConfig
 
 _DTYPES: Final = {
     "float32": torch.float32,
@@ -51,8 +49,7 @@ def load(config: EngineConfig) -> Loaded:
             model = _merged(model, config.model)
         tokenizer = AutoTokenizer.from_pretrained(_tokenizer_of(config.model, base), **source)
     except (OSError, ValueError, TypeError, KeyError, ImportError) as error:
-        message = f"Transformers cannot load {config.model}: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"Transformers cannot load {config.model}: {error}") from error
     longest = _max_length(model.config, tokenizer)
     if max_model_len := config.arguments.get("max_model_len"):
         longest = min(longest, max_model_len)
@@ -70,8 +67,7 @@ def _base(model: str) -> str:
     if not adapter.is_file() or Path(model, "config.json").is_file():
         return model
     if importlib.util.find_spec("peft") is None:
-        message = f"{model} is a PEFT adapter, and this interpreter has no peft"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{model} is a PEFT adapter, and this interpreter has no peft")
     base: str = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
     beside = Path(model, base)
     return str(beside.resolve()) if beside.is_dir() else base

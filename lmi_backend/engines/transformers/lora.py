@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class NoAdapters:

@@ -60,8 +60,7 @@ class NeuronxEngine(GenerateEngine):
                 model = NeuronModelForCausalLM.export(model_id, config, load_weights=True, **trust)
             tokenizer = AutoTokenizer.from_pretrained(model_id, **trust)
         except (OSError, ValueError, TypeError, KeyError, SystemError) as error:
-            message = f"optimum-neuron cannot load {model_id}: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"optimum-neuron cannot load {model_id}: {error}") from error
         return Loaded(model, tokenizer, model.neuron_config.sequence_length)
 
     def refuse_solo(self, request: GenerateRequest) -> None:

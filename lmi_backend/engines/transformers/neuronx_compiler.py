@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+from collections.abc import MutableMapping
+from typing import Any
 
 
 def compiler_environment(arguments: dict[str, Any], environment: MutableMapping[str, str]) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.generation import GenerateRequest, Sampling
 
 _ONE_BY_ONE: Final = {
     "repetition_penalty": 1.0,
@@ -84,8 +82,7 @@ def generation_config(
         ]
     unknown = [name for name in extra if not hasattr(made, name)]
     if unknown:
-        problem = "is not a parameter of Transformers' generate"
-        raise RequestError(problem, field=unknown[0])
+        raise RequestError("is not a parameter of Transformers' generate", field=unknown[0])
     values: dict[str, Any] = {
         "max_new_tokens": sampling.max_tokens,
         "max_length": None,

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
-from lmi_backend.engines.transformers.loaded import paused
+from lmi_backend.engines.transformers.loaded import Batch, Loaded, paused
 from lmi_backend.engines.transformers.steps import Step
 from lmi_backend.errors import EngineError, LmiError
-from lmi_backend.generation import Token
+from lmi_backend.generation import GenerateRequest, Token
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
-    from lmi_backend.engines.transformers.loaded import Batch, Loaded
     from lmi_backend.engines.transformers.lora import NoAdapters
-    from lmi_backend.generation import GenerateRequest
 
 
 class Solo:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from lmi_backend.generation import Delta
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from lmi_backend.generation import GenerateRequest, Token
+from lmi_backend.generation import Delta, GenerateRequest, Token
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.trtllm import compat
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from lmi_backend.engine_config import EngineConfig
 
 
 def llm_arguments(config: EngineConfig, adapters: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:

@@ -7,11 +7,12 @@ import itertools
 import os
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import AsyncGenerator
+from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import chat_ids, prompt_ids
-from lmi_backend.engines.protocol import Rank, TemplateEngine
+from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import OutputReader
@@ -23,14 +24,9 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
+from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.engines.protocol import Sink
-    from lmi_backend.generation import GenerateRequest
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.
 _STALL_SECONDS: Final = 300.0
@@ -58,8 +54,7 @@ class TrtllmEngine(TemplateEngine):
         try:
             self._llm = await asyncio.to_thread(self._create, backend, arguments)
         except (ValueError, TypeError) as error:
-            message = f"TensorRT-LLM refuses to start: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
         return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
@@ -161,8 +156,7 @@ class TrtllmEngine(TemplateEngine):
         if self._death is not None:
             raise self._death
         if self._open and time.monotonic() - self._last_output > _STALL_SECONDS:
-            message = f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s"
-            raise EngineDeadError(message)
+            raise EngineDeadError(f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s")
 
     async def close(self) -> None:
         llm, self._llm = self._llm, None

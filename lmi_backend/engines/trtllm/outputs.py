@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
-from lmi_backend.generation import Delta, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lmi_backend.generation import FinishReason, GenerateRequest
+from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
 
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import GenerateRequest
 
 # None means the same to the library; without temperature, top_k and top_p it is greedy.
 _SAME = (

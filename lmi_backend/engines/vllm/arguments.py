@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.resolve import closest
-
-if TYPE_CHECKING:
-    from lmi_backend.engine_config import EngineConfig
 
 
 def engine_args(config: EngineConfig) -> Any:
@@ -39,8 +37,7 @@ def engine_args(config: EngineConfig) -> Any:
             model=config.model, **{"disable_log_stats": False, "enable_log_requests": False} | typed
         )
     except (TypeError, ValueError) as error:
-        message = f"vLLM refuses its arguments: {error}"
-        raise ConfigurationError(message) from error
+        raise ConfigurationError(f"vLLM refuses its arguments: {error}") from error
 
 
 def is_rank() -> bool:
@@ -80,8 +77,7 @@ def _argv(action: argparse.Action, text: str) -> list[str]:
     """Write an option as command-line arguments, as LMI does."""
     if isinstance(action, argparse.BooleanOptionalAction):
         if text.lower() not in ("true", "false"):
-            message = "accepted: true or false"
-            raise ValueError(message)
+            raise ValueError("accepted: true or false")
         is_off = text.lower() == "false"
         return [next(o for o in action.option_strings if o.startswith("--no-") == is_off)]
     flag = action.option_strings[0]

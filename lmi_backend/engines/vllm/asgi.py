@@ -7,12 +7,10 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import HttpChunk, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
-
-    from lmi_backend.generation import HttpRequest
 
     Message = MutableMapping[str, Any]
     Application = Callable[..., Awaitable[None]]

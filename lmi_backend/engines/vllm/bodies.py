@@ -6,18 +6,14 @@ vLLM 0.32 itself bounds the nesting of a schema and the time of a regular expres
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 from lmi_backend.errors import RequestError
 from lmi_backend.names import check_name
-from lmi_backend.structures import check_structure
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from lmi_backend.structures import StructureBounds
+from lmi_backend.structures import StructureBounds, check_structure
 
 NAMES: Final = (
     "model", "user", "request_id", "session_id", "cache_salt", "prompt_cache_key",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import torch
 from torch import distributed
 
 from lmi_backend.engines.vllm import compat
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _LIMIT: Final = timedelta(days=1)
 _SMALL: Final = 1024

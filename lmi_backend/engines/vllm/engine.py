@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
+from collections.abc import AsyncGenerator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psutil
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import prompt_ids
-from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.protocol import Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
@@ -29,14 +30,9 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
-    from lmi_backend.engines.protocol import Sink
-    from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 
 _POLL_SECONDS = 0.1
 
@@ -63,8 +59,7 @@ class VllmEngine(Engine):
             await _import_while(loading)
             self._engine = await loading
         except ValueError as error:
-            message = f"vLLM refuses to start: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"vLLM refuses to start: {error}") from error
         self._tokenizer = self._engine.get_tokenizer()
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
@@ -178,8 +173,7 @@ def _image(index: int, file: bytes) -> Any:
     try:
         return Image.open(io.BytesIO(file)).convert("RGB")
     except (OSError, ValueError, Image.DecompressionBombError) as error:
-        problem = f"number {index} is no image that can be read"
-        raise RequestError(problem, field="image") from error
+        raise RequestError(f"number {index} is no image that can be read", field="image") from error
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:

@@ -36,8 +36,7 @@ class VllmFollower(Rank):
         try:
             await asyncio.wrap_future(ready)
         except ValueError as error:
-            message = f"vLLM refuses to start: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"vLLM refuses to start: {error}") from error
         return Capabilities("vllm", compat.vllm_version, 0)
 
     def _follow(self, arguments: Any, ready: Future[None]) -> None:
@@ -51,5 +50,4 @@ class VllmFollower(Rank):
 
     async def check_health(self) -> None:
         if self._is_dead:
-            message = "this rank's engine core died"
-            raise EngineDeadError(message)
+            raise EngineDeadError("this rank's engine core died")

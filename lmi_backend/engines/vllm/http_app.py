@@ -16,17 +16,15 @@ from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import openai_error
+from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.structures import check_structures
+from lmi_backend.structures import StructureBounds, check_structures
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Mapping
 
     from lmi_backend.engine_config import EngineConfig
     from lmi_backend.engines.vllm.lora import LoraAdapters
-    from lmi_backend.generation import HttpChunk, HttpRequest
-    from lmi_backend.structures import StructureBounds
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +76,7 @@ class HttpApp:
         try:
             await server.init_app_state(client, app.state, arguments, tasks)
         except (KeyError, TypeError, ValueError) as error:
-            message = f"vLLM's server refuses its options: {error}"
-            raise ConfigurationError(message) from error
+            raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # An error handler of vLLM's would stop the server through it; a worker stops itself.
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.

@@ -13,17 +13,15 @@ import os
 import queue
 import socket
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.broadcast import Broadcast
 from lmi_backend.ipc.environment import GROUP_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _log = logging.getLogger(__name__)
 

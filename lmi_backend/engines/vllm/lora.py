@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class LoraAdapters:

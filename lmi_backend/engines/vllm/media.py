@@ -12,10 +12,11 @@ import inspect
 import logging
 import os
 import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import aiohttp
 import psutil
@@ -23,10 +24,6 @@ from yarl import URL
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.media_rules import OPTION, MediaRules
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-    from contextlib import AbstractAsyncContextManager
 
 _log = logging.getLogger(__name__)
 

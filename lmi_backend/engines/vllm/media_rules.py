@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from lmi_backend.options.media_hosts import ANY_HOST, HOST_NAME, NEVER, read_network
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 OPTION: Final = "option.allowed_media_domains"
 _PUBLIC_V6: Final = ip_network("2000::/3")

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from lmi_backend.generation import Delta, Token
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, Token
 
 
 class OutputReader:

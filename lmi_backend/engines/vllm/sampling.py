@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.errors import RequestError
-
-if TYPE_CHECKING:
-    from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import GenerateRequest
 
 # Where one of these is None, the model's generation_config.json decides, then vLLM.
 _OPTIONAL = (
@@ -55,8 +53,7 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
             | _extra(sampling.extra)
         )
     except (TypeError, ValueError, compat.VLLMClientError) as error:
-        problem = f"are refused by vLLM: {error}"
-        raise RequestError(problem, field="sampling parameters") from error
+        raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
 
 
 def _extra(extra: dict[str, Any]) -> dict[str, Any]:

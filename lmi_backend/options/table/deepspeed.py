@@ -10,7 +10,7 @@ from typing import Final
 
 from lmi_backend.options.engine_spec import EngineSpec
 from lmi_backend.options.kinds import BOOL, whole
-from lmi_backend.options.option import AnyOption, Option
+from lmi_backend.options.option import ArgumentRows
 from lmi_backend.options.table import transformers
 
 SPEC: Final = EngineSpec(
@@ -28,19 +28,9 @@ SPEC: Final = EngineSpec(
     max_running=4,
 )
 
-MAX_TOKENS: Final[AnyOption] = Option(
-    name="option.max_tokens",
-    kind=whole(1),
-    default=None,
-    scope="deepspeed",
-    engine_args={"transformers": "max_model_len"},
-    help="Longest prompt plus answer, in tokens.",
+_argument: Final = ArgumentRows("deepspeed", "transformers")
+
+MAX_TOKENS: Final = _argument(
+    "max_tokens", whole(1), "Longest prompt plus answer, in tokens.", to="max_model_len"
 )
-LOW_CPU_MEM: Final[AnyOption] = Option(
-    name="option.low_cpu_mem_usage",
-    kind=BOOL,
-    default=None,
-    scope="deepspeed",
-    engine_args={"transformers": "low_cpu_mem_usage"},
-    help="Load without a copy in host memory.",
-)
+LOW_CPU_MEM: Final = _argument("low_cpu_mem_usage", BOOL, "Load without a copy in host memory.")

@@ -5,13 +5,11 @@ Ignored: leaving it out changes no answer. Refused: the user would get something
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Iterator
+from typing import Literal
 
 from lmi_backend.options.kinds import BOOL, TEXT
 from lmi_backend.options.option import PREFIX, AnyOption, Option
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TRITON_HTTP = "Triton's own HTTP server is used"
 _TRITON_LOADS = "Triton loads what its repository holds; convert and serve read it"
@@ -21,8 +19,12 @@ _V1 = "vLLM no longer has it and schedules by itself"
 _SCHEDULER = "batching is continuous; LMI's old scheduler needed it"
 _CONFIG_JSON = "the model's config.json says it"
 _CONVERSION = "it concerns conversion by LMI's own toolkit"
+_PARTITION = (
+    "only LMI's partition command reads it, which writes a checkpoint; nothing does at serving"
+)
 _NEURON = "Transformers-NeuronX is retired, and optimum-neuron decides it itself"
 
+# Of each scope: names, with blanks between them, to the reason they share.
 _IGNORED: dict[str, dict[str, str]] = {
     "common": {
         "modelName": "the Triton model's folder names the model",
@@ -35,84 +37,45 @@ _IGNORED: dict[str, dict[str, str]] = {
         "enable_venv": "name the worker's interpreter with option.pythonExecutable",
     },
     "server": {
-        "max_batch_delay": "continuous batching does not wait to fill a batch",
-        "option.max_batch_delay": "continuous batching does not wait to fill a batch",
-        "max_idle_time": "the number of workers is fixed",
-        "option.max_idle_time": "the number of workers is fixed",
-        "log_request_metric": "Triton's /metrics has the figures",
-        "log_model_metric": "Triton's /metrics has the figures",
-        "metrics_aggregation": "Triton's /metrics has the figures",
+        "max_batch_delay"
+        " option.max_batch_delay": "continuous batching does not wait to fill a batch",
+        "max_idle_time option.max_idle_time": "the number of workers is fixed",
+        "log_request_metric log_model_metric"
+        " metrics_aggregation": "Triton's /metrics has the figures",
         "metric_dimension": "metrics are labelled with the Triton model",
-        "application": _NO_JVM,
-        "batchifier": _NO_JVM,
-        "inference_address": _TRITON_HTTP,
-        "management_address": _TRITON_HTTP,
+        "application batchifier": _NO_JVM,
+        "inference_address management_address": _TRITON_HTTP,
         "cluster_address": "there is no listener for other nodes",
-        "number_of_netty_threads": _TRITON_HTTP,
-        "use_native_io": _TRITON_HTTP,
-        "io_ratio": _TRITON_HTTP,
-        "max_request_size": _TRITON_HTTP,
-        "chunked_read_timeout": _TRITON_HTTP,
-        "cors_allowed_origin": _TRITON_HTTP,
-        "cors_allowed_methods": _TRITON_HTTP,
-        "cors_allowed_headers": _TRITON_HTTP,
-        "allow_multi_status": _TRITON_HTTP,
-        "error_rate_wlm": _TRITON_HTTP,
-        "error_rate_server": _TRITON_HTTP,
-        "error_rate_model": _TRITON_HTTP,
-        "error_rate_any": _TRITON_HTTP,
-        "bad_request_http_code": "Triton chooses the status code",
-        "wlm_error_http_code": "Triton chooses the status code",
-        "throttle_error_http_code": "Triton chooses the status code",
-        "timeout_http_code": "Triton chooses the status code",
-        "server_error_http_code": "Triton chooses the status code",
+        "number_of_netty_threads use_native_io io_ratio max_request_size chunked_read_timeout"
+        " cors_allowed_origin cors_allowed_methods cors_allowed_headers allow_multi_status"
+        " error_rate_wlm error_rate_server error_rate_model error_rate_any": _TRITON_HTTP,
+        "bad_request_http_code wlm_error_http_code throttle_error_http_code timeout_http_code"
+        " server_error_http_code": "Triton chooses the status code",
         "request_id_header_key": "send the request id as id in the body",
-        "keystore": "TLS ends before Triton",
-        "keystore_pass": "TLS ends before Triton",
-        "keystore_type": "TLS ends before Triton",
-        "certificate_file": "TLS ends before Triton",
-        "private_key_file": "TLS ends before Triton",
+        "keystore keystore_pass keystore_type certificate_file"
+        " private_key_file": "TLS ends before Triton",
         "plugin_folder": _NO_JVM,
-        "model_store": _TRITON_LOADS,
-        "load_models": _TRITON_LOADS,
+        "model_store load_models": _TRITON_LOADS,
         "wait_model_loading": "Triton's --exit-on-error and --strict-readiness say it",
     },
     "vllm": {
         "device": "vLLM chooses the device by platform",
-        "swap_space": _V1,
-        "use_v2_block_manager": _V1,
-        "num_scheduler_steps": _V1,
-        "multi_step_stream_outputs": _V1,
-        "preemption_mode": _V1,
-        "scheduler_delay_factor": _V1,
-        "num_lookahead_slots": _V1,
-        "tokenizer_pool_size": _V1,
-        "tokenizer_pool_type": _V1,
-        "tokenizer_pool_extra_config": _V1,
-        "engine_use_ray": _V1,
-        "disable_async_output_proc": _V1,
-        "calculate_kv_scales": _V1,
-        "max_num_partial_prefills": _V1,
-        "max_long_partial_prefills": _V1,
-        "max_prompt_adapters": "vLLM has no prompt adapters any more",
-        "max_prompt_adapter_token": "vLLM has no prompt adapters any more",
+        "swap_space use_v2_block_manager num_scheduler_steps multi_step_stream_outputs"
+        " preemption_mode scheduler_delay_factor num_lookahead_slots tokenizer_pool_size"
+        " tokenizer_pool_type tokenizer_pool_extra_config engine_use_ray disable_async_output_proc"
+        " calculate_kv_scales max_num_partial_prefills max_long_partial_prefills": _V1,
+        "max_prompt_adapters max_prompt_adapter_token": "vLLM has no prompt adapters any more",
         "quantization_param_path": "vLLM reads the scales from the checkpoint",
         "guided_decoding_disable_fallback": "vLLM no longer falls back",
-        "max_seq_len_to_capture": "use option.cudagraph_capture_sizes",
-        "max_context_len_to_capture": "use option.cudagraph_capture_sizes",
+        "max_seq_len_to_capture max_context_len_to_capture": "use option.cudagraph_capture_sizes",
     },
     "speculative": {
-        "speculative_disable_mqa_scorer": _V1,
-        "disable_logprobs_during_spec_decoding": _V1,
-        "speculative_disable_by_batch_size": _V1,
-        "spec_decoding_acceptance_method": _V1,
-        "typical_acceptance_sampler_posterior_threshold": _V1,
-        "typical_acceptance_sampler_posterior_alpha": _V1,
+        "speculative_disable_mqa_scorer disable_logprobs_during_spec_decoding"
+        " speculative_disable_by_batch_size spec_decoding_acceptance_method"
+        " typical_acceptance_sampler_posterior_threshold"
+        " typical_acceptance_sampler_posterior_alpha": _V1,
     },
-    "sessions": {
-        "sessions_path": "sessions are not served yet",
-        "sessions_expiration": "sessions are not served yet",
-    },
+    "sessions": {"sessions_path sessions_expiration": "sessions are not served yet"},
     "chat": {"enable_reasoning": "option.reasoning_parser alone turns it on"},
     "lmi-dist": {
         "speculative_telemetry": "nothing is reported to SageMaker",
@@ -121,80 +84,37 @@ _IGNORED: dict[str, dict[str, str]] = {
     "transformers": {
         "is_peft_model": "adapter_config.json says it",
         "enable_streaming": "the request says whether to stream",
-        "max_sparsity": _SCHEDULER,
-        "max_splits": _SCHEDULER,
-        "multi_gpu": _SCHEDULER,
+        "max_sparsity max_splits multi_gpu": _SCHEDULER,
         "image_placeholder_token": "the model's chat template has it",
     },
     "trtllm": {
-        "auto_parallel": "TensorRT-LLM no longer has it",
-        "auto_parallel_world_size": "TensorRT-LLM no longer has it",
+        "auto_parallel auto_parallel_world_size": "TensorRT-LLM no longer has it",
         "use_custom_all_reduce": "TensorRT-LLM chooses; option.allreduce_strategy overrides",
         "multi_block_mode": "it is always on",
-        "multi_query_mode": _CONFIG_JSON,
-        "baichuan_model_version": _CONFIG_JSON,
-        "chatglm_model_version": _CONFIG_JSON,
-        "gpt_model_version": _CONFIG_JSON,
-        "rotary_base": _CONFIG_JSON,
-        "rotary_dim": _CONFIG_JSON,
-        "rotary_scaling_type": _CONFIG_JSON,
-        "rotary_scaling_factor": _CONFIG_JSON,
+        "multi_query_mode baichuan_model_version chatglm_model_version gpt_model_version"
+        " rotary_base rotary_dim rotary_scaling_type rotary_scaling_factor": _CONFIG_JSON,
         "logits_dtype": "it concerns the building of T5 engines by LMI's own toolkit",
-        "trtllm_checkpoint_path": _CONVERSION,
-        "num_checkpoint_workers": _CONVERSION,
-        "num_engine_workers": _CONVERSION,
-        "load_by_shard": _CONVERSION,
+        "trtllm_checkpoint_path num_checkpoint_workers num_engine_workers"
+        " load_by_shard": _CONVERSION,
     },
-    "deepspeed": dict.fromkeys(
-        (
-            "enable_cuda_graph",
-            "triangular_masking",
-            "return_tuple",
-            "training_mp_size",
-            "deepspeed_config_path",
-            "save_mp_checkpoint_path",
-        ),
-        "it tunes DeepSpeed's kernels; the model runs on Transformers",
-    ),
+    "deepspeed": {
+        "enable_cuda_graph triangular_masking return_tuple training_mp_size deepspeed_config_path"
+        " save_mp_checkpoint_path": "it tunes DeepSpeed's kernels; the model runs on Transformers",
+    },
     "neuronx": {
-        "unroll": _NEURON,
-        "load_split_model": _NEURON,
-        "group_query_attention": _NEURON,
+        "unroll load_split_model group_query_attention": _NEURON,
         "model_loader": "optimum-neuron is the only loader",
         "rolling_batch_strategy": "batching is continuous",
-        "fuse_mlp": _NEURON,
-        "fused_rmsnorm_qkv": _NEURON,
-        "qkv_tiling": _NEURON,
-        "weight_tiling": _NEURON,
-        "mlp_out_weight_transpose": _NEURON,
-        "attention_layout": _NEURON,
-        "collectives_layout": _NEURON,
-        "cache_layout": _NEURON,
-        "partition_schema": _NEURON,
-        "all_reduce_dtype": _NEURON,
-        "cast_logits_dtype": _NEURON,
-        "sequence_parallel_norm_threshold": _NEURON,
-        "shard_over_sequence": _NEURON,
-        "compilation_worker_count": _NEURON,
-        "neuron_cc_pipeline_factor": _NEURON,
-        "neuron_quant": _NEURON,
+        "fuse_mlp fused_rmsnorm_qkv qkv_tiling weight_tiling mlp_out_weight_transpose"
+        " attention_layout collectives_layout cache_layout partition_schema all_reduce_dtype"
+        " cast_logits_dtype sequence_parallel_norm_threshold shard_over_sequence"
+        " compilation_worker_count neuron_cc_pipeline_factor neuron_quant": _NEURON,
     },
-    "partition": dict.fromkeys(
-        (
-            "save_mp_checkpoint_path",
-            "fp8_scheme",
-            "fp8_ignore",
-            "fp8_activation_scheme",
-            "fp8_ignore_patterns",
-            "fp8_kv_cache_quant_targets",
-            "awq_zero_point",
-            "awq_weight_bit_width",
-            "awq_mm_version",
-            "awq_ignore_layers",
-            "partition_handler",
-        ),
-        "only LMI's partition command reads it, which writes a checkpoint; nothing does at serving",
-    ),
+    "partition": {
+        "save_mp_checkpoint_path fp8_scheme fp8_ignore fp8_activation_scheme fp8_ignore_patterns"
+        " fp8_kv_cache_quant_targets awq_zero_point awq_weight_bit_width awq_mm_version"
+        " awq_ignore_layers partition_handler": _PARTITION,
+    },
     "adapters": {
         "lora_extra_vocab_size": "vLLM reads it from the adapter",
         "long_lora_scaling_factors": "vLLM no longer has it",
@@ -213,21 +133,19 @@ _FORK = "it needs AWS's own fork of DeepSpeed"
 _REFUSED: dict[str, dict[str, str]] = {
     "common": {"bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
-        "translatorFactory": _NO_JAVA,
-        "translator": _NO_JAVA,
+        "translatorFactory translator": _NO_JAVA,
         "model_url_pattern": "requests cannot load models",
     },
     "vllm": {
         "enable_prompt_adapter": "vLLM has no prompt adapters any more",
-        "rope_scaling": 'use option.hf_overrides={"rope_parameters": {...}}',
-        "rope_theta": 'use option.hf_overrides={"rope_parameters": {...}}',
+        "rope_scaling rope_theta": 'use option.hf_overrides={"rope_parameters": {...}}',
         "override_neuron_config": "use option.additional_config",
         "preloaded_model": "it was never an option for users",
         "qlora_adapter_name_or_path": "vLLM no longer has it; use option.enable_lora",
     },
     "adapters": {"enable_lora_bias": "vLLM no longer loads biases of adapters"},
     "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
-    "sessions": {"enable_stateful_sessions": _SESSIONS, "sessions_s3url": _SESSIONS},
+    "sessions": {"enable_stateful_sessions sessions_s3url": _SESSIONS},
     "deepspeed": {
         "quantize": f"{_FORK}; vLLM quantises too",
         "smoothquant_alpha": _FORK,
@@ -235,32 +153,17 @@ _REFUSED: dict[str, dict[str, str]] = {
     },
     "neuronx": {
         "multi_node": "a model over several Neuron nodes is not served",
-        "height": _IMAGES,
-        "width": _IMAGES,
-        "num_images_per_prompt": _IMAGES,
-        "use_auth_token": _IMAGES,
-        "use_stable_diffusion": _IMAGES,
+        "height width num_images_per_prompt use_auth_token use_stable_diffusion": _IMAGES,
     },
     "other handlers": {
-        "option.model_format": _SKLEARN,
-        "option.trust_insecure_model_files": _SKLEARN,
-        "option.skops_trusted_types": _SKLEARN,
-        "option.default_accept": _SKLEARN,
-        "option.optimization": _ONNX,
-        "option.interOpNumThreads": _ONNX,
-        "option.intraOpNumThreads": _ONNX,
-        "option.executionMode": _ONNX,
-        "option.optLevel": _ONNX,
-        "option.memoryPatternOptimization": _ONNX,
-        "option.cpuArenaAllocator": _ONNX,
-        "option.disablePerSessionThreads": _ONNX,
-        "option.customOpLibrary": _ONNX,
-        "option.ortDevice": _ONNX,
-        "option.mapLocation": _TORCH,
-        "option.extraFiles": _TORCH,
-        "pooling": _EMBEDDINGS,
-        "reranking": _EMBEDDINGS,
-        "normalize": _EMBEDDINGS,
+        "option.model_format option.trust_insecure_model_files option.skops_trusted_types"
+        " option.default_accept": _SKLEARN,
+        "option.optimization option.interOpNumThreads option.intraOpNumThreads"
+        " option.executionMode option.optLevel option.memoryPatternOptimization"
+        " option.cpuArenaAllocator option.disablePerSessionThreads option.customOpLibrary"
+        " option.ortDevice": _ONNX,
+        "option.mapLocation option.extraFiles": _TORCH,
+        "pooling reranking normalize": _EMBEDDINGS,
     },
 }
 
@@ -286,19 +189,23 @@ def rows() -> tuple[AnyOption, ...]:
 def _rows(
     status: Literal["ignored", "refused"], scopes: dict[str, dict[str, str]]
 ) -> Iterator[AnyOption]:
-    for scope, names in scopes.items():
-        for name, reason in names.items():
-            is_switch = name in _SWITCHES
-            yield Option(
-                name=name if scope in _WHOLE_KEYS else PREFIX + name,
-                kind=BOOL if is_switch else TEXT,
-                default=False if is_switch else "",
-                scope=scope,
-                help=f"{status.capitalize()}: {reason}.",
-                status=status,
-                reason=reason,
-                harmless=(False,) if is_switch else (),
-            )
+    for scope, reasons in scopes.items():
+        for names, reason in reasons.items():
+            yield from (_row(status, scope, name, reason) for name in names.split())
+
+
+def _row(status: Literal["ignored", "refused"], scope: str, name: str, reason: str) -> AnyOption:
+    is_switch = name in _SWITCHES
+    return Option(
+        name=name if scope in _WHOLE_KEYS else PREFIX + name,
+        kind=BOOL if is_switch else TEXT,
+        default=False if is_switch else "",
+        scope=scope,
+        help=f"{status.capitalize()}: {reason}.",
+        status=status,
+        reason=reason,
+        harmless=(False,) if is_switch else (),
+    )
 
 
 _WHOLE_KEYS = frozenset({"server", "other handlers"})

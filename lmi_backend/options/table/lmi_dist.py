@@ -6,7 +6,7 @@ from typing import Final
 
 from lmi_backend.options.engine_spec import EngineSpec
 from lmi_backend.options.kinds import BOOL, number
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import ArgumentRows
 from lmi_backend.options.table import vllm
 
 SPEC: Final = EngineSpec(
@@ -21,22 +21,20 @@ SPEC: Final = EngineSpec(
     utilization_option="option.gpu_memory_utilization",
 )
 
-GPU_MEMORY_UTILIZATION: Final = Option(
-    name="option.gpu_memory_utilization",
-    kind=number(0, 1),
+_argument: Final = ArgumentRows("lmi-dist", "vllm")
+
+GPU_MEMORY_UTILIZATION: Final = _argument(
+    "gpu_memory_utilization",
+    number(0, 1),
+    "Share of a device's memory vLLM may take.",
     default=0.0,
     lmi_default=0.9,
-    scope="lmi-dist",
     env=("CUDA_MEMORY_FRACTION",),
-    engine_args={"vllm": "gpu_memory_utilization"},
-    help="Share of a device's memory vLLM may take.",
 )
-ENABLE_PREFIX_CACHING: Final = Option(
-    name="option.enable_prefix_caching",
-    kind=BOOL,
+ENABLE_PREFIX_CACHING: Final = _argument(
+    "enable_prefix_caching",
+    BOOL,
+    "Keep KV-cache blocks of prompts that begin alike.",
     default=False,
     lmi_default=False,
-    scope="lmi-dist",
-    engine_args={"vllm": "enable_prefix_caching"},
-    help="Keep KV-cache blocks of prompts that begin alike.",
 )

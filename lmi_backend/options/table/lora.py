@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.kinds import BOOL, TEXT, float_type, whole
-from lmi_backend.options.option import Option
+from lmi_backend.options.option import ArgumentRows, Option
 
-LORA_DTYPE: Final = Option(
-    name="option.lora_dtype",
-    kind=float_type(),
-    default="auto",
-    scope="adapters",
-    engine_args={"vllm": "lora_dtype"},
-    help="Type of LoRA weights.",
-)
+_argument: Final = ArgumentRows("adapters", "vllm")
+
+LORA_DTYPE: Final = _argument("lora_dtype", float_type(), "Type of LoRA weights.", default="auto")
 ENABLE_LORA: Final = Option(
     name="option.enable_lora",
     kind=BOOL,
@@ -48,13 +43,11 @@ MAX_CPU_LORAS: Final = Option(
     engine_args={"vllm": "max_cpu_loras", "trtllm": "lora_config.max_cpu_loras"},
     help="Adapters cached on the host.",
 )
-FULLY_SHARDED_LORAS: Final = Option(
-    name="option.fully_sharded_loras",
-    kind=BOOL,
+FULLY_SHARDED_LORAS: Final = _argument(
+    "fully_sharded_loras",
+    BOOL,
+    "Split all LoRA arithmetic over the tensor parallel devices.",
     default=False,
-    scope="adapters",
-    engine_args={"vllm": "fully_sharded_loras"},
-    help="Split all LoRA arithmetic over the tensor parallel devices.",
 )
 ADAPTER_ROOTS: Final = Option(
     name="option.adapter_roots",

@@ -5,14 +5,11 @@ Source: LMI's user guide of 0.34.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from lmi_backend.options.engine_spec import Cache, EngineSpec, Implementation, Sizes
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, float_type, whole
-from lmi_backend.options.option import AnyOption, Option, same
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, float_type, whole
+from lmi_backend.options.option import AnyOption, ArgumentRows
 
 
 def _visible_cores(index: int, degree: int) -> dict[str, str]:
@@ -65,74 +62,66 @@ SPEC: Final = EngineSpec(
     },
 )
 
-_Row = tuple[str, Kind[Any], str, str]
+_argument: Final = ArgumentRows("neuronx", "neuronx")
+_compiler: Final = ArgumentRows("neuronx", "neuronx", "compiler.")
+_drafting: Final = ArgumentRows("neuronx", "neuronx", "speculative_config.")
 
-_ROWS: tuple[_Row, ...] = (
-    ("n_positions", whole(1), "sequence_length", "Longest prompt plus answer, in tokens."),
-    ("neuron_optimize_level", whole(1, 3), "compiler.optlevel", "Compiler's -O level."),
-    (
+ROWS: Final[tuple[AnyOption, ...]] = (
+    _argument(
+        "n_positions", whole(1), "Longest prompt plus answer, in tokens.", to="sequence_length"
+    ),
+    _compiler("neuron_optimize_level", whole(1, 3), "Compiler's -O level.", to="optlevel"),
+    _compiler(
         "enable_mixed_precision_accumulation",
         BOOL,
-        "compiler.mixed_precision_accumulation",
         "Accumulate in float32.",
+        to="mixed_precision_accumulation",
     ),
-    ("enable_saturate_infinity", BOOL, "compiler.saturate_infinity", "Largest value, not inf."),
-    ("low_cpu_mem_usage", BOOL, "low_cpu_mem_usage", "Load without a copy in host memory."),
-    ("compiled_graph_path", TEXT, "compile_cache_url", "Where compiled graphs are kept."),
-    ("draft_model_compiled_path", TEXT, "draft_compile_cache_url", "The same for the draft model."),
-    ("speculative_draft_model", TEXT, "speculative_config.model", "Draft model."),
-    (
-        "speculative_length",
-        whole(1),
-        "speculative_config.num_speculative_tokens",
-        "Drafted tokens.",
+    _compiler("enable_saturate_infinity", BOOL, "Largest value, not inf.", to="saturate_infinity"),
+    _argument("low_cpu_mem_usage", BOOL, "Load without a copy in host memory."),
+    _argument(
+        "compiled_graph_path", TEXT, "Where compiled graphs are kept.", to="compile_cache_url"
     ),
-    (
+    _argument(
+        "draft_model_compiled_path",
+        TEXT,
+        "The same for the draft model.",
+        to="draft_compile_cache_url",
+    ),
+    _drafting("speculative_draft_model", TEXT, "Draft model.", to="model"),
+    _drafting("speculative_length", whole(1), "Drafted tokens.", to="num_speculative_tokens"),
+    _drafting(
         "draft_model_tp_size",
         whole(1),
-        "speculative_config.draft_tensor_parallel_size",
         "Tensor parallel degree of the draft model.",
+        to="draft_tensor_parallel_size",
     ),
-    ("fuse_qkv", BOOL, "fused_qkv", "Fuse the three projections of attention."),
-)
-_ROWS_WITH_VARIABLE: tuple[tuple[_Row, str], ...] = (
-    (
-        ("context_length_estimate", ITEMS, "context_encoding_buckets", "Prompt lengths compiled."),
-        "NEURON_CONTEXT_LENGTH_ESTIMATE",
+    _argument("fuse_qkv", BOOL, "Fuse the three projections of attention.", to="fused_qkv"),
+    _argument(
+        "context_length_estimate",
+        ITEMS,
+        "Prompt lengths compiled.",
+        to="context_encoding_buckets",
+        env=("NEURON_CONTEXT_LENGTH_ESTIMATE",),
     ),
-    (
-        ("on_device_embedding", BOOL, "on_device_embedding", "Embed on the device."),
-        "NEURON_ON_DEVICE_EMBEDDING",
+    _argument(
+        "on_device_embedding", BOOL, "Embed on the device.", env=("NEURON_ON_DEVICE_EMBEDDING",)
     ),
-    (
-        ("on_device_generation", JSON, "on_device_sampling", "Sample on the device."),
-        "NEURON_ON_DEV_GENERATION",
+    _argument(
+        "on_device_generation",
+        JSON,
+        "Sample on the device.",
+        to="on_device_sampling",
+        env=("NEURON_ON_DEV_GENERATION",),
     ),
-    (
-        ("sequence_parallel", BOOL, "sequence_parallel_enabled", "Split norms over the sequence."),
-        "NEURON_SEQUENCE_PARALLEL",
+    _argument(
+        "sequence_parallel",
+        BOOL,
+        "Split norms over the sequence.",
+        to="sequence_parallel_enabled",
+        env=("NEURON_SEQUENCE_PARALLEL",),
     ),
-)
-
-
-def _option(row: _Row, *, variable: str = "", convert: Callable[[Any], Any] = same) -> AnyOption:
-    name, kind, argument, meaning = row
-    return Option(
-        name=f"option.{name}",
-        kind=kind,
-        default=None,
-        scope="neuronx",
-        env=(variable,) if variable else (),
-        engine_args={"neuronx": argument},
-        convert=convert,
-        help=meaning,
-    )
-
-
-ROWS: Final = (
-    *(_option(row) for row in _ROWS),
-    *(_option(row, variable=name) for row, name in _ROWS_WITH_VARIABLE),
-    _option(("quantize", choice("static_int8"), "quantized", "Weights in int8."), convert=bool),
-    _option(("load_in_8bit", BOOL, "quantized", "Older name of static_int8.")),
-    _option(("amp", float_type(), "dtype", "Older name of option.dtype.")),
+    _argument("quantize", choice("static_int8"), "Weights in int8.", to="quantized", convert=bool),
+    _argument("load_in_8bit", BOOL, "Older name of static_int8.", to="quantized"),
+    _argument("amp", float_type(), "Older name of option.dtype.", to="dtype"),
 )

@@ -9,7 +9,7 @@ from typing import Final
 
 from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice
-from lmi_backend.options.option import NOTHING, Option
+from lmi_backend.options.option import NOTHING, ArgumentRows
 
 SPEC: Final = EngineSpec(
     name="transformers",
@@ -37,81 +37,63 @@ SPEC: Final = EngineSpec(
     scopes=("adapters",),
 )
 
-DEVICE_MAP: Final = Option(
-    name="option.device_map",
-    kind=TEXT,
+_argument: Final = ArgumentRows("transformers", "transformers")
+
+DEVICE_MAP: Final = _argument(
+    "device_map",
+    TEXT,
+    "Where layers go: auto, balanced, balanced_low_0, sequential, cpu, or JSON.",
     default="",
-    scope="transformers",
-    engine_args={"transformers": "device_map"},
-    help="Where layers go: auto, balanced, balanced_low_0, sequential, cpu, or JSON.",
 )
-QUANTIZE: Final = Option(
-    name="option.quantize",
-    kind=choice("bitsandbytes4", "bitsandbytes8"),
+QUANTIZE: Final = _argument(
+    "quantize",
+    choice("bitsandbytes4", "bitsandbytes8"),
+    "Quantise while loading.",
     default="",
-    scope="transformers",
     env=("HF_MODEL_QUANTIZE",),
-    engine_args={"transformers": "quantize"},
-    help="Quantise while loading.",
 )
-LOAD_IN_8BIT: Final = Option(
-    name="option.load_in_8bit",
-    kind=BOOL,
+LOAD_IN_8BIT: Final = _argument(
+    "load_in_8bit",
+    BOOL,
+    "Older name of option.quantize=bitsandbytes8.",
     default=False,
-    scope="transformers",
-    engine_args={"transformers": "quantize"},
+    to="quantize",
     convert=lambda is_wanted: "bitsandbytes8" if is_wanted else NOTHING,
-    help="Older name of option.quantize=bitsandbytes8.",
 )
-LOAD_IN_4BIT: Final = Option(
-    name="option.load_in_4bit",
-    kind=BOOL,
+LOAD_IN_4BIT: Final = _argument(
+    "load_in_4bit",
+    BOOL,
+    "Older name of option.quantize=bitsandbytes4.",
     default=False,
-    scope="transformers",
-    engine_args={"transformers": "quantize"},
+    to="quantize",
     convert=lambda is_wanted: "bitsandbytes4" if is_wanted else NOTHING,
-    help="Older name of option.quantize=bitsandbytes4.",
 )
-LOW_CPU_MEM: Final = Option(
-    name="option.low_cpu_mem_usage",
-    kind=BOOL,
+LOW_CPU_MEM: Final = _argument(
+    "low_cpu_mem_usage",
+    BOOL,
+    "Load without a second copy in host memory.",
     default=True,
     lmi_default=True,
-    scope="transformers",
-    engine_args={"transformers": "low_cpu_mem_usage"},
-    help="Load without a second copy in host memory.",
 )
-FLASH_ATTENTION: Final = Option(
-    name="option.disable_flash_attn",
-    kind=BOOL,
+FLASH_ATTENTION: Final = _argument(
+    "disable_flash_attn",
+    BOOL,
+    "false asks for FlashAttention 2.",
     default=True,
-    scope="transformers",
-    engine_args={"transformers": "attn_implementation"},
+    to="attn_implementation",
     convert=lambda is_off: NOTHING if is_off else "flash_attention_2",
-    help="false asks for FlashAttention 2.",
 )
-STOP_SEQUENCE: Final = Option(
-    name="option.stop_sequence",
-    kind=ITEMS,
-    default=[],
-    scope="transformers",
-    engine_args={"transformers": "stop"},
-    help="Strings that end every answer.",
+STOP_SEQUENCE: Final = _argument(
+    "stop_sequence", ITEMS, "Strings that end every answer.", default=[], to="stop"
 )
-DECODING_STRATEGY: Final = Option(
-    name="option.decoding_strategy",
-    kind=choice("greedy", "sample"),
+DECODING_STRATEGY: Final = _argument(
+    "decoding_strategy",
+    choice("greedy", "sample"),
+    "Whether answers are sampled when the request does not say.",
     default="greedy",
-    scope="transformers",
-    engine_args={"transformers": "do_sample"},
+    to="do_sample",
     convert=lambda word: word == "sample",
-    help="Whether answers are sampled when the request does not say.",
 )
-KWARGS: Final = Option(
-    name="option.kwargs",
-    kind=JSON,
-    default={},
-    scope="transformers",
-    engine_args={"transformers": "kwargs"},
-    help="Further arguments of from_pretrained, as JSON.",
+KWARGS: Final = _argument(
+    "kwargs", JSON, "Further arguments of from_pretrained, as JSON.", default={}
 )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, Kind, choice, number, whole
-from lmi_backend.options.option import AnyOption, Option
+from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, number, whole
+from lmi_backend.options.option import AnyOption, ArgumentRows, Option
 
 if TYPE_CHECKING:
     from lmi_backend.options.resolve import LmiOptions
@@ -83,125 +83,74 @@ SPEC: Final = EngineSpec(
 )
 
 
-def _argument(name: str, kind: Kind[Any], argument: str, meaning: str, **more: Any) -> AnyOption:
-    return Option(
-        name=f"option.{name}",
-        kind=kind,
-        default=None,
-        scope="trtllm",
-        engine_args={"trtllm": argument},
-        help=meaning,
-        **more,
-    )
+_argument: Final = ArgumentRows("trtllm", "trtllm")
+_cache: Final = ArgumentRows("trtllm", "trtllm", "kv_cache_config.")
+_quantisation: Final = ArgumentRows("trtllm", "trtllm", "quant_config.")
+_calibration: Final = ArgumentRows("trtllm", "trtllm", "calib_config.")
+_plugin: Final = ArgumentRows("trtllm", "trtllm", "build_config.plugin_config.")
 
-
-MAX_INPUT_LEN: Final = _argument(
-    "max_input_len", whole(1), "max_input_len", "Longest prompt, in tokens."
-)
-MAX_SEQ_LEN: Final = _argument(
-    "max_seq_len",
-    whole(1),
-    "max_seq_len",
-    "Longest prompt plus answer, in tokens. max_output_len is its older name.",
-    aliases=("option.max_output_len",),
-)
-MAX_NUM_TOKENS: Final = _argument(
-    "max_num_tokens",
-    whole(1),
-    "max_num_tokens",
-    "Tokens one engine step may process.",
-    lmi_default=16384,
-)
-FREE_MEMORY_FRACTION: Final = _argument(
-    "kv_cache_free_gpu_mem_fraction",
-    number(0, 1),
-    "kv_cache_config.free_gpu_memory_fraction",
-    "Share of the memory left after loading that the KV cache takes.",
-    aliases=("option.free_gpu_memory_fraction",),
-    lmi_default=0.95,
-    env=("CUDA_MEMORY_FRACTION",),
-)
-TOKENS_PER_BLOCK: Final = _argument(
-    "tokens_per_block",
-    whole(1),
-    "kv_cache_config.tokens_per_block",
-    "Tokens of one KV-cache block.",
-    lmi_default=128,
-)
-BLOCK_REUSE: Final = _argument(
-    "enable_block_reuse",
-    BOOL,
-    "kv_cache_config.enable_block_reuse",
-    "Keep KV-cache blocks of prompts that begin alike.",
-    aliases=("option.enable_kv_cache_reuse",),
-)
-KV_MAX_TOKENS: Final = _argument(
-    "max_tokens", whole(1), "kv_cache_config.max_tokens", "Tokens the KV cache holds."
-)
-MAX_ATTENTION_WINDOW: Final = _argument(
-    "max_attention_window",
-    ITEMS,
-    "kv_cache_config.max_attention_window",
-    "Attention window of each layer, in tokens.",
-)
-SINK_TOKENS: Final = _argument(
-    "sink_token_length",
-    whole(0),
-    "kv_cache_config.sink_token_length",
-    "First tokens that always stay in the attention window.",
-)
-HOST_CACHE: Final = _argument(
-    "host_cache_size", whole(0), "kv_cache_config.host_cache_size", "Bytes of KV cache on the host."
-)
-ONBOARD_BLOCKS: Final = _argument(
-    "onboard_blocks", BOOL, "kv_cache_config.onboard_blocks", "Bring offloaded blocks back."
-)
-CROSS_KV_FRACTION: Final = _argument(
-    "cross_kv_cache_fraction",
-    number(0, 1),
-    "kv_cache_config.cross_kv_cache_fraction",
-    "Share of the KV cache for cross attention.",
-)
-OFFLOAD_PRIORITY: Final = _argument(
-    "secondary_offload_min_priority",
-    whole(0, 100),
-    "kv_cache_config.secondary_offload_min_priority",
-    "Priority from which blocks are offloaded.",
-)
-EVENT_BUFFER: Final = _argument(
-    "event_buffer_max_size",
-    whole(0),
-    "kv_cache_config.event_buffer_max_size",
-    "KV-cache events kept.",
-)
-KV_DTYPE: Final = _argument(
-    "kv_cache_dtype", TEXT, "kv_cache_config.dtype", "Type of the KV cache."
-)
-SCHEDULER_POLICY: Final = _argument(
-    "batch_scheduler_policy",
-    choice("max_utilization", "guaranteed_no_evict", "static_batch"),
-    "scheduler_config.capacity_scheduler_policy",
-    "Whether a request may be paused to fit more (max_utilization) or never.",
-    lmi_default="max_utilization",
-    convert=str.upper,
-)
-OVERLAP: Final = _argument(
-    "enable_overlap_scheduler",
-    BOOL,
-    "disable_overlap_scheduler",
-    "Prepare the next step while one runs.",
-    aliases=("option.enable_trt_overlap",),
-    convert=not_,
-)
-CUDA_GRAPH: Final = _argument(
-    "use_cuda_graph",
-    BOOL,
-    "cuda_graph_config",
-    "Capture CUDA graphs.",
-    convert=lambda is_wanted: {} if is_wanted else None,
-)
-MOE_BACKEND: Final = _argument(
-    "moe_backend", TEXT, "moe_config.backend", "Kernels of mixture-of-experts layers."
+ROWS: Final[tuple[AnyOption, ...]] = (
+    _argument("max_input_len", whole(1), "Longest prompt, in tokens."),
+    _argument(
+        "max_seq_len",
+        whole(1),
+        "Longest prompt plus answer, in tokens. max_output_len is its older name.",
+        aliases=("option.max_output_len",),
+    ),
+    _argument("max_num_tokens", whole(1), "Tokens one engine step may process.", lmi_default=16384),
+    _cache(
+        "kv_cache_free_gpu_mem_fraction",
+        number(0, 1),
+        "Share of the memory left after loading that the KV cache takes.",
+        to="free_gpu_memory_fraction",
+        aliases=("option.free_gpu_memory_fraction",),
+        lmi_default=0.95,
+        env=("CUDA_MEMORY_FRACTION",),
+    ),
+    _cache("tokens_per_block", whole(1), "Tokens of one KV-cache block.", lmi_default=128),
+    _cache(
+        "enable_block_reuse",
+        BOOL,
+        "Keep KV-cache blocks of prompts that begin alike.",
+        aliases=("option.enable_kv_cache_reuse",),
+    ),
+    _cache("max_tokens", whole(1), "Tokens the KV cache holds."),
+    _cache("max_attention_window", ITEMS, "Attention window of each layer, in tokens."),
+    _cache("sink_token_length", whole(0), "First tokens that always stay in the attention window."),
+    _cache("host_cache_size", whole(0), "Bytes of KV cache on the host."),
+    _cache("onboard_blocks", BOOL, "Bring offloaded blocks back."),
+    _cache("cross_kv_cache_fraction", number(0, 1), "Share of the KV cache for cross attention."),
+    _cache(
+        "secondary_offload_min_priority", whole(0, 100), "Priority from which blocks are offloaded."
+    ),
+    _cache("event_buffer_max_size", whole(0), "KV-cache events kept."),
+    _cache("kv_cache_dtype", TEXT, "Type of the KV cache.", to="dtype"),
+    _argument(
+        "batch_scheduler_policy",
+        choice("max_utilization", "guaranteed_no_evict", "static_batch"),
+        "Whether a request may be paused to fit more (max_utilization) or never.",
+        to="scheduler_config.capacity_scheduler_policy",
+        lmi_default="max_utilization",
+        convert=str.upper,
+    ),
+    _argument(
+        "enable_overlap_scheduler",
+        BOOL,
+        "Prepare the next step while one runs.",
+        to="disable_overlap_scheduler",
+        aliases=("option.enable_trt_overlap",),
+        convert=not_,
+    ),
+    _argument(
+        "use_cuda_graph",
+        BOOL,
+        "Capture CUDA graphs.",
+        to="cuda_graph_config",
+        convert=lambda is_wanted: {} if is_wanted else None,
+    ),
+    _argument(
+        "moe_backend", TEXT, "Kernels of mixture-of-experts layers.", to="moe_config.backend"
+    ),
 )
 MAX_SEQUENCES: Final = Option(
     name="option.max_num_sequences",
@@ -212,31 +161,35 @@ MAX_SEQUENCES: Final = Option(
     plan_field="max_running",
     help="Older name of option.max_rolling_batch_size.",
 )
-MAX_DRAFT_LEN: Final = _argument(
-    "max_draft_len", whole(0), "speculative_config.max_draft_len", "Tokens drafted in a step."
-)
-PERF_KNOBS: Final = _argument(
-    "extended_runtime_perf_knob_config",
-    JSON,
-    "extended_runtime_perf_knob_config",
-    "Run-time performance settings of the TensorRT backend.",
+FURTHER_ROWS: Final[tuple[AnyOption, ...]] = (
+    _argument(
+        "max_draft_len",
+        whole(0),
+        "Tokens drafted in a step.",
+        to="speculative_config.max_draft_len",
+    ),
+    _argument(
+        "extended_runtime_perf_knob_config",
+        JSON,
+        "Run-time performance settings of the TensorRT backend.",
+    ),
 )
 
 # What follows is read while a TensorRT engine is built (option.backend=tensorrt).
 
-QUANTIZE: Final = _argument(
+QUANTIZE: Final[AnyOption] = _quantisation(
     "quantize",
     choice("smoothquant", "awq", "fp8"),
-    "quant_config.quant_algo",
     "Quantisation of the engine that is built.",
+    to="quant_algo",
     env=("HF_MODEL_QUANTIZE",),
     convert={"smoothquant": "W8A8_SQ_PER_TENSOR_PLUGIN", "awq": "W4A16_AWQ", "fp8": "FP8"}.get,
 )
-QUANT_FORMAT: Final = _argument(
+QUANT_FORMAT: Final[AnyOption] = _quantisation(
     "q_format",
     choice("int4_awq"),
-    "quant_config.quant_algo",
     "Form of AWQ weights.",
+    to="quant_algo",
     aliases=("option.awq_format",),
     convert={"int4_awq": "W4A16_AWQ"}.get,
 )
@@ -257,33 +210,26 @@ PER_CHANNEL: Final = Option(
     help="SmoothQuant: scale each channel by itself.",
 )
 
-_BUILD: tuple[tuple[str, Kind[Any], str, str], ...] = (
-    ("quant_algo", TEXT, "quant_config", "Quantisation algorithm."),
-    ("kv_cache_quant_algo", TEXT, "quant_config", "Quantisation of the KV cache."),
-    ("group_size", whole(1), "quant_config", "Weights that share a scale."),
-    ("smoothquant_val", number(0, 1), "quant_config", "SmoothQuant's alpha."),
-    ("clamp_val", ITEMS, "quant_config", "Bounds of activations."),
-    ("use_meta_recipe", BOOL, "quant_config", "Meta's recipe for FP8."),
-    ("has_zero_point", BOOL, "quant_config", "Quantised zero is not zero."),
-    ("exclude_modules", ITEMS, "quant_config", "Modules left as they are."),
-    ("calib_dataset", TEXT, "calib_config", "Texts for calibration."),
-    ("calib_batch_size", whole(1), "calib_config", "Texts in a batch of calibration."),
-    ("calib_max_seq_length", whole(1), "calib_config", "Longest text of calibration, in tokens."),
-    ("random_seed", whole(0), "calib_config", "Seed of calibration."),
-    ("tokenizer_max_seq_length", whole(1), "calib_config", "Where the tokenizer cuts texts."),
-    ("use_fused_mlp", BOOL, "build_config.plugin_config", "Fuse the gated MLP."),
-    ("use_fp8_context_fmha", BOOL, "build_config.plugin_config", "Attention over prompts in FP8."),
-)
-_RENAMED: tuple[tuple[str, Kind[Any], str, str], ...] = (
-    ("smoothquant_alpha", number(0, 1), "quant_config.smoothquant_val", "SmoothQuant's alpha."),
-    ("awq_block_size", whole(1), "quant_config.group_size", "Weights that share a scale."),
-    ("pre_quant_scales", BOOL, "quant_config.pre_quant_scale", "Scales before quantisation."),
-    ("calib_size", whole(1), "calib_config.calib_batches", "Batches of calibration."),
-    ("awq_calib_size", whole(1), "calib_config.calib_batches", "Batches of calibration."),
-    ("calib_batches", whole(1), "calib_config.calib_batches", "Batches of calibration."),
-)
-
-BUILD_ROWS: Final = (
-    *(_argument(name, kind, f"{place}.{name}", text) for name, kind, place, text in _BUILD),
-    *(_argument(name, kind, path, text) for name, kind, path, text in _RENAMED),
+BUILD_ROWS: Final[tuple[AnyOption, ...]] = (
+    _quantisation("quant_algo", TEXT, "Quantisation algorithm."),
+    _quantisation("kv_cache_quant_algo", TEXT, "Quantisation of the KV cache."),
+    _quantisation("group_size", whole(1), "Weights that share a scale."),
+    _quantisation("smoothquant_val", number(0, 1), "SmoothQuant's alpha."),
+    _quantisation("clamp_val", ITEMS, "Bounds of activations."),
+    _quantisation("use_meta_recipe", BOOL, "Meta's recipe for FP8."),
+    _quantisation("has_zero_point", BOOL, "Quantised zero is not zero."),
+    _quantisation("exclude_modules", ITEMS, "Modules left as they are."),
+    _calibration("calib_dataset", TEXT, "Texts for calibration."),
+    _calibration("calib_batch_size", whole(1), "Texts in a batch of calibration."),
+    _calibration("calib_max_seq_length", whole(1), "Longest text of calibration, in tokens."),
+    _calibration("random_seed", whole(0), "Seed of calibration."),
+    _calibration("tokenizer_max_seq_length", whole(1), "Where the tokenizer cuts texts."),
+    _plugin("use_fused_mlp", BOOL, "Fuse the gated MLP."),
+    _plugin("use_fp8_context_fmha", BOOL, "Attention over prompts in FP8."),
+    _quantisation("smoothquant_alpha", number(0, 1), "SmoothQuant's alpha.", to="smoothquant_val"),
+    _quantisation("awq_block_size", whole(1), "Weights that share a scale.", to="group_size"),
+    _quantisation("pre_quant_scales", BOOL, "Scales before quantisation.", to="pre_quant_scale"),
+    _calibration("calib_size", whole(1), "Batches of calibration.", to="calib_batches"),
+    _calibration("awq_calib_size", whole(1), "Batches of calibration.", to="calib_batches"),
+    _calibration("calib_batches", whole(1), "Batches of calibration."),
 )

@@ -14,62 +14,50 @@ _SAGEMAKER_SIZE = Status("ignored", "Triton's own HTTP server is used")
 _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
-VARIABLES: Final[dict[str, Status]] = {
+# Names, with blanks between them, to what becomes of each.
+_VARIABLES: Final[dict[str, Status]] = {
     "SERVING_FEATURES": Status("mapped", "engine, when nothing else names it"),
     "SERVING_LOAD_MODELS": Status("mapped", "engine and devices of the folders it names"),
-    "SERVING_DOWNLOAD_DIR": Status("mapped", "folder for models from S3"),
-    "DJL_CACHE_DIR": Status("mapped", "folder for models from S3"),
+    "SERVING_DOWNLOAD_DIR DJL_CACHE_DIR": Status("mapped", "folder for models from S3"),
     "CUDA_VISIBLE_DEVICES": Status("mapped", "devices that workers are given"),
     "OMP_NUM_THREADS": _WORKER,
     "NO_OMP_NUM_THREADS": Status("ignored", "OMP_NUM_THREADS has no default here"),
-    "PYTHONPATH": _WORKER,
-    "MASTER_ADDR": _WORKER,
-    "HF_TOKEN": _WORKER,
-    "HF_HOME": _WORKER,
-    "LMCACHE_CONFIG_FILE": _WORKER,
-    "LMCACHE_MAX_LOCAL_CPU_SIZE": _WORKER,
-    "LMCACHE_MAX_LOCAL_DISK_SIZE": _WORKER,
-    "LMCACHE_LOCAL_DISK": _WORKER,
-    "LMCACHE_ENABLE_LAZY_MEMORY_ALLOCATOR": _WORKER,
-    "LMCACHE_EXTRA_CONFIG": _WORKER,
-    "DJL_LEADER_ADDR": _NODES,
-    "DJL_WORKER_ADDR_FORMAT": _NODES,
-    "LWS_LEADER_ADDR": _NODES,
-    "NEURON_SHARD_OVER_SEQUENCE": _NEURON,
-    "NEURON_COMPILATION_WORKER_COUNT": _NEURON,
-    "NEURON_MULTI_NODE": _NEURON,
-    "NEURON_CC_PIPELINE_FACTOR": _NEURON,
-    "NEURON_QUANT": _NEURON,
+    "PYTHONPATH MASTER_ADDR HF_TOKEN HF_HOME LMCACHE_CONFIG_FILE LMCACHE_MAX_LOCAL_CPU_SIZE"
+    " LMCACHE_MAX_LOCAL_DISK_SIZE LMCACHE_LOCAL_DISK LMCACHE_ENABLE_LAZY_MEMORY_ALLOCATOR"
+    " LMCACHE_EXTRA_CONFIG": _WORKER,
+    "DJL_LEADER_ADDR DJL_WORKER_ADDR_FORMAT LWS_LEADER_ADDR": _NODES,
+    "NEURON_SHARD_OVER_SEQUENCE NEURON_COMPILATION_WORKER_COUNT NEURON_MULTI_NODE"
+    " NEURON_CC_PIPELINE_FACTOR NEURON_QUANT": _NEURON,
     "SERVING_FAIL_FAST": Status("ignored", "Triton's --exit-on-error decides"),
-    "SERVING_HEALTH_CHECK_OVERRIDE": Status("ignored", "Triton answers health checks"),
-    "SAGEMAKER_HEALTH_CHECK_OVERRIDE": Status("ignored", "Triton answers health checks"),
-    "SERVING_OPTS": _NO_JVM,
-    "JAVA_OPTS": _NO_JVM,
+    "SERVING_HEALTH_CHECK_OVERRIDE SAGEMAKER_HEALTH_CHECK_OVERRIDE": Status(
+        "ignored", "Triton answers health checks"
+    ),
+    "SERVING_OPTS JAVA_OPTS": _NO_JVM,
     "DJL_VENV_DIR": Status("ignored", "name the interpreter with option.pythonExecutable"),
     "MODEL_SERVER_HOME": _NO_JVM,
     "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
     "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
-    "SAGEMAKER_MAX_REQUEST_SIZE": _SAGEMAKER_SIZE,
-    "SAGEMAKER_MAX_PAYLOAD_IN_MB": _SAGEMAKER_SIZE,
-    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": _SAGEMAKER_SIZE,
+    "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB"
+    " SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": _SAGEMAKER_SIZE,
     "SAGEMAKER_SECURE_MODE": _SECURE,
-    "SAGEMAKER_SECURITY_CONTROLS": Status("ignored", "only secure mode reads it"),
-    "SAGEMAKER_UNTRUSTED_CHANNELS": Status("ignored", "only secure mode reads it"),
+    "SAGEMAKER_SECURITY_CONTROLS SAGEMAKER_UNTRUSTED_CHANNELS": Status(
+        "ignored", "only secure mode reads it"
+    ),
     "ALLOW_REQUEST_HANDLER_OVERRIDE": Status("ignored", "requests cannot name a handler"),
     "ENABLE_ADAPTERS_PREVIEW": Status("ignored", "adapters are no preview any more"),
     "SERVING_BACKPORT_FOR_NON_STREAMING_HTTP_ERROR_CODES": Status(
         "ignored", "errors always have their own code"
     ),
-    "SERVING_CACHE_MULTITENANT": _NO_CACHE,
-    "SERVING_CACHE_BATCH": _NO_CACHE,
-    "SERVING_MEMORY_CACHE_CAPACITY": _NO_CACHE,
+    "SERVING_CACHE_MULTITENANT SERVING_CACHE_BATCH SERVING_MEMORY_CACHE_CAPACITY": _NO_CACHE,
     "LMI_DEBUG_NSYS_ENABLED": Status("ignored", "start the server under nsys yourself"),
     "SM_NEO_EXECUTION_CONTEXT": Status("refused", "SageMaker Neo jobs are not run here"),
-    "DJL_PYTHON_PROFILING": Status("ignored", "use py-spy on the worker"),
-    "DJL_PYTHON_PROFILING_TOP_OBJ": Status("ignored", "use py-spy on the worker"),
+    "DJL_PYTHON_PROFILING DJL_PYTHON_PROFILING_TOP_OBJ": Status(
+        "ignored", "use py-spy on the worker"
+    ),
     "SERVING_ROLLING_BATCH_BUFFER": Status(
         "ignored", "tokens are merged only while the send waits"
     ),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }
+VARIABLES: Final = {name: status for names, status in _VARIABLES.items() for name in names.split()}
 """Name, or the beginning of one before *, to what becomes of it."""

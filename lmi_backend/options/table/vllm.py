@@ -23,7 +23,7 @@ from lmi_backend.options.kinds import (
     whole,
 )
 from lmi_backend.options.media_hosts import MEDIA_HOSTS
-from lmi_backend.options.option import NOTHING, Option, rows_in
+from lmi_backend.options.option import NOTHING, ArgumentRows, Option, rows_in
 from lmi_backend.options.table import chat, common, lora, speculative
 
 if TYPE_CHECKING:
@@ -93,193 +93,143 @@ SPEC: Final = EngineSpec(
     utilization_option="option.gpu_memory_utilization",
 )
 
-QUANTIZE: Final = Option(
-    name="option.quantize",
-    kind=text_but(squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
+_argument: Final = ArgumentRows("vllm", "vllm")
+
+QUANTIZE: Final = _argument(
+    "quantize",
+    text_but(squeezellm="vLLM no longer has it; use awq, gptq or fp8"),
+    "Quantisation method. Leave it out for models that are quantised already.",
     default="",
-    scope="vllm",
+    to="quantization",
     aliases=("option.quantization",),
     env=("HF_MODEL_QUANTIZE",),
-    engine_args={"vllm": "quantization"},
     convert=lambda method: "bitsandbytes" if method.startswith("bitsandbytes") else method,
-    help="Quantisation method. Leave it out for models that are quantised already.",
 )
-DTYPE: Final = Option(
-    name="option.dtype",
-    kind=float_type(),
+DTYPE: Final = _argument(
+    "dtype",
+    float_type(),
+    "Type of weights and activations; vLLM takes no int8.",
     default="auto",
-    scope="vllm",
     aliases=("option.data_type",),
-    engine_args={"vllm": "dtype"},
-    help="Type of weights and activations; vLLM takes no int8.",
 )
-CPU_OFFLOAD: Final = Option(
-    name="option.cpu_offload_gb_per_gpu",
-    kind=number(0),
+CPU_OFFLOAD: Final = _argument(
+    "cpu_offload_gb_per_gpu",
+    number(0),
+    "GiB of weights kept on the host, per device.",
     default=0.0,
-    scope="vllm",
+    to="cpu_offload_gb",
     aliases=("option.cpu_offload_gb",),
-    engine_args={"vllm": "cpu_offload_gb"},
-    help="GiB of weights kept on the host, per device.",
 )
-MAX_MODEL_LEN: Final = Option(
-    name="option.max_model_len",
-    kind=tokens(),
-    default=0,
-    scope="vllm",
-    engine_args={"vllm": "max_model_len"},
-    help="Longest prompt plus answer, in tokens.",
+MAX_MODEL_LEN: Final = _argument(
+    "max_model_len", tokens(), "Longest prompt plus answer, in tokens.", default=0
 )
-GPU_MEMORY_UTILIZATION: Final = Option(
-    name="option.gpu_memory_utilization",
-    kind=number(0, 1),
+GPU_MEMORY_UTILIZATION: Final = _argument(
+    "gpu_memory_utilization",
+    number(0, 1),
+    "Share of a device's memory vLLM may take.",
     default=0.0,
-    scope="vllm",
     env=("CUDA_MEMORY_FRACTION",),
-    engine_args={"vllm": "gpu_memory_utilization"},
-    help="Share of a device's memory vLLM may take.",
 )
-KV_CACHE_DTYPE: Final = Option(
-    name="option.kv_cache_dtype",
-    kind=TEXT,
-    default="auto",
-    scope="vllm",
-    engine_args={"vllm": "kv_cache_dtype"},
-    help="Type of the KV cache; fp8 halves it.",
+KV_CACHE_DTYPE: Final = _argument(
+    "kv_cache_dtype", TEXT, "Type of the KV cache; fp8 halves it.", default="auto"
 )
-KV_CACHE_MEMORY: Final = Option(
-    name="option.kv_cache_memory_bytes",
-    kind=tokens(),
+KV_CACHE_MEMORY: Final = _argument(
+    "kv_cache_memory_bytes",
+    tokens(),
+    "Bytes of the KV cache on each device, instead of what is left over.",
     default=0,
-    scope="vllm",
-    engine_args={"vllm": "kv_cache_memory_bytes"},
-    help="Bytes of the KV cache on each device, instead of what is left over.",
 )
-BLOCK_SIZE: Final = Option(
-    name="option.block_size",
-    kind=whole(1),
-    default=0,
-    scope="vllm",
-    engine_args={"vllm": "block_size"},
-    help="Tokens of one KV-cache block.",
-)
-LOAD_FORMAT: Final = Option(
-    name="option.load_format",
-    kind=text_but(sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
+BLOCK_SIZE: Final = _argument("block_size", whole(1), "Tokens of one KV-cache block.", default=0)
+LOAD_FORMAT: Final = _argument(
+    "load_format",
+    text_but(sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
+    "Form of the weights.",
     default="auto",
-    scope="vllm",
-    engine_args={"vllm": "load_format"},
-    help="Form of the weights.",
 )
-DATA_PARALLEL_SIZE: Final = Option(
-    name="option.data_parallel_size",
-    kind=whole(1),
+DATA_PARALLEL_SIZE: Final = _argument(
+    "data_parallel_size",
+    whole(1),
+    "Copies of the model inside one worker, each on devices of its own.",
     default=1,
-    scope="vllm",
-    engine_args={"vllm": "data_parallel_size"},
-    help="Copies of the model inside one worker, each on devices of its own.",
 )
-MAX_LOGPROBS: Final = Option(
-    name="option.max_logprobs",
-    kind=whole(-1),
+MAX_LOGPROBS: Final = _argument(
+    "max_logprobs",
+    whole(-1),
+    "Largest number of log probabilities a request may ask per token.",
     default=20,
-    scope="vllm",
-    engine_args={"vllm": "max_logprobs"},
-    help="Largest number of log probabilities a request may ask per token.",
 )
-ENFORCE_EAGER: Final = Option(
-    name="option.enforce_eager",
-    kind=BOOL,
+ENFORCE_EAGER: Final = _argument(
+    "enforce_eager",
+    BOOL,
+    "Do not capture CUDA graphs.",
     default=False,
-    scope="vllm",
     inverse_env=("ENABLE_CUDA_GRAPHS",),
-    engine_args={"vllm": "enforce_eager"},
-    help="Do not capture CUDA graphs.",
 )
-SERVED_MODEL_NAME: Final = Option(
-    name="option.served_model_name",
-    kind=ITEMS,
-    default=[DEFAULT_MODEL_NAME],
-    scope="vllm",
-    engine_args={"vllm": "served_model_name"},
-    help="Names of the model in OpenAI bodies.",
+SERVED_MODEL_NAME: Final = _argument(
+    "served_model_name", ITEMS, "Names of the model in OpenAI bodies.", default=[DEFAULT_MODEL_NAME]
 )
-LIMIT_MM_PER_PROMPT: Final = Option(
-    name="option.limit_mm_per_prompt",
-    kind=LIMITS,
-    default={},
-    scope="vllm",
-    engine_args={"vllm": "limit_mm_per_prompt"},
-    help="Images, videos or sounds one prompt may hold.",
+LIMIT_MM_PER_PROMPT: Final = _argument(
+    "limit_mm_per_prompt", LIMITS, "Images, videos or sounds one prompt may hold.", default={}
 )
-ALLOWED_MEDIA_DOMAINS: Final = Option(
-    name="option.allowed_media_domains",
-    kind=MEDIA_HOSTS,
-    default=[],
-    scope="vllm",
-    engine_args={"vllm": "allowed_media_domains"},
-    help="Hosts that images, videos and sounds in bodies may be fetched from, each by its exact"
+ALLOWED_MEDIA_DOMAINS: Final = _argument(
+    "allowed_media_domains",
+    MEDIA_HOSTS,
+    "Hosts that images, videos and sounds in bodies may be fetched from, each by its exact"
     " name, or * for any; without it only data: URLs are taken. Private addresses are never"
     " connected to, unless one, or its network, is listed too: images.intranet,10.2.0.0/16."
     " Redirects keep to the same list, and proxies are not used.",
-)
-LOG_REQUESTS: Final = Option(
-    name="option.disable_log_requests",
-    kind=BOOL,
-    default=True,
-    scope="vllm",
-    engine_args={"vllm": "enable_log_requests"},
-    convert=not_,
-    help="Older name of the opposite of option.enable_log_requests.",
-)
-DISTRIBUTED_EXECUTOR: Final = Option(
-    name="option.worker_use_ray",
-    kind=BOOL,
-    default=False,
-    scope="vllm",
-    engine_args={"vllm": "distributed_executor_backend"},
-    convert=lambda is_wanted: "ray" if is_wanted else NOTHING,
-    help="Older name of option.distributed_executor_backend=ray.",
-)
-CUDA_GRAPH_SIZES: Final = Option(
-    name="option.cuda_graph_sizes",
-    kind=ITEMS,
     default=[],
-    scope="vllm",
-    engine_args={"vllm": "cudagraph_capture_sizes"},
-    help="Older name of option.cudagraph_capture_sizes.",
 )
-POOLER_CONFIG: Final = Option(
-    name="option.override_pooler_config",
-    kind=JSON,
+LOG_REQUESTS: Final = _argument(
+    "disable_log_requests",
+    BOOL,
+    "Older name of the opposite of option.enable_log_requests.",
+    default=True,
+    to="enable_log_requests",
+    convert=not_,
+)
+DISTRIBUTED_EXECUTOR: Final = _argument(
+    "worker_use_ray",
+    BOOL,
+    "Older name of option.distributed_executor_backend=ray.",
+    default=False,
+    to="distributed_executor_backend",
+    convert=lambda is_wanted: "ray" if is_wanted else NOTHING,
+)
+CUDA_GRAPH_SIZES: Final = _argument(
+    "cuda_graph_sizes",
+    ITEMS,
+    "Older name of option.cudagraph_capture_sizes.",
+    default=[],
+    to="cudagraph_capture_sizes",
+)
+POOLER_CONFIG: Final = _argument(
+    "override_pooler_config",
+    JSON,
+    "Older name of option.pooler_config.",
     default={},
-    scope="vllm",
-    engine_args={"vllm": "pooler_config"},
-    help="Older name of option.pooler_config.",
+    to="pooler_config",
 )
-GUIDED_BACKEND: Final = Option(
-    name="option.guided_decoding_backend",
-    kind=TEXT,
+GUIDED_BACKEND: Final = _argument(
+    "guided_decoding_backend",
+    TEXT,
+    "Library that enforces a structure of the answer.",
     default="",
-    scope="vllm",
-    engine_args={"vllm": "structured_outputs_config.backend"},
-    help="Library that enforces a structure of the answer.",
+    to="structured_outputs_config.backend",
 )
-GUIDED_WHITESPACE: Final = Option(
-    name="option.guided_decoding_disable_any_whitespace",
-    kind=BOOL,
+GUIDED_WHITESPACE: Final = _argument(
+    "guided_decoding_disable_any_whitespace",
+    BOOL,
+    "Write structured answers without blanks.",
     default=False,
-    scope="vllm",
-    engine_args={"vllm": "structured_outputs_config.disable_any_whitespace"},
-    help="Write structured answers without blanks.",
+    to="structured_outputs_config.disable_any_whitespace",
 )
-GUIDED_PROPERTIES: Final = Option(
-    name="option.guided_decoding_disable_additional_properties",
-    kind=BOOL,
+GUIDED_PROPERTIES: Final = _argument(
+    "guided_decoding_disable_additional_properties",
+    BOOL,
+    "Allow only the properties a JSON schema names.",
     default=False,
-    scope="vllm",
-    engine_args={"vllm": "structured_outputs_config.disable_additional_properties"},
-    help="Allow only the properties a JSON schema names.",
+    to="structured_outputs_config.disable_additional_properties",
 )
 LMCACHE_FILE: Final = Option(
     name="option.lmcache_config_file",

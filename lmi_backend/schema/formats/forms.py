@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import LMI_ERROR, RequestError
+from lmi_backend.errors import LMI_ERROR, LmiError, RequestError
 from lmi_backend.schema.formats.answers import (
     Answers,
     Json,
@@ -17,7 +17,6 @@ from lmi_backend.schema.formats.answers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from lmi_backend.errors import LmiError
     from lmi_backend.generation import Delta
     from lmi_backend.schema.formats.requested import Format, RequestedAnswer
 

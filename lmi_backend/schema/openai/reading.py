@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from lmi_backend.errors import HttpError, RequestError
+from lmi_backend.generation import Sampling
 from lmi_backend.names import check_name
 from lmi_backend.schema import values
 from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.parameters import Requested, answers_wanted, make_sampling, read_parameters
 from lmi_backend.schema.values import Prompt
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
-    from lmi_backend.generation import Sampling
 
 _DROPPED: Final = DroppedParameters()
 """Of this worker's one model."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from lmi_backend.generation import Delta, Token
+from lmi_backend.generation import Delta, Token
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from lmi_backend.generation import HttpRequest
 from lmi_backend.schema.lmi import MAX_TOKENS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NAMES: Final = {
     "max_new_tokens": "max_tokens",

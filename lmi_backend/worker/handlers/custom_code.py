@@ -8,12 +8,10 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import ModuleType
+from typing import Any, Final
 
 from lmi_backend.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 Function = Callable[..., Any]
 
@@ -71,8 +69,7 @@ def _import(file: Path) -> ModuleType:
     name = f"lmi_custom_{file.parent.name}_{file.stem}".replace("-", "_").replace(".", "_")
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        message = f"{file}: is not a Python file"
-        raise ConfigurationError(message)
+        raise ConfigurationError(f"{file}: is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

@@ -15,26 +15,23 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine
+from lmi_backend.engines.protocol import Engine, Sink
 from lmi_backend.engines.streams import stream
 from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Delta, HttpChunk, HttpRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.schema.body import read_body
 from lmi_backend.schema.context import Context
 from lmi_backend.worker.handlers import formatters
 from lmi_backend.worker.handlers.completion import Response, completion_request
-from lmi_backend.worker.handlers.custom_code import CustomCode, load_custom_code
+from lmi_backend.worker.handlers.custom_code import CustomCode, Function, load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from lmi_backend.engines.protocol import Sink
-    from lmi_backend.generation import GenerateRequest
     from lmi_backend.schema.reply import ParsedRequest
-    from lmi_backend.worker.handlers.custom_code import Function
 
 _log = logging.getLogger(__name__)
 
@@ -162,8 +159,7 @@ class CustomEngine(Engine):
 
     async def _deltas(self, parsed: ParsedRequest) -> AsyncGenerator[Delta, None]:
         if not isinstance(parsed.work, tuple):
-            problem = "is no request for text"
-            raise RequestError(problem, field="the request")
+            raise RequestError("is no request for text", field="the request")
         first_index = 0
         for request in parsed.work:
             logged = msgspec.structs.replace(request, logprobs=request.logprobs or 0)

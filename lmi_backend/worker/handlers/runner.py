@@ -10,12 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import HttpChunk, HttpRequest
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 
-    from lmi_backend.generation import HttpRequest
     from lmi_backend.worker.handlers.custom_code import Function
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,6 @@ LLAMA_70B = ModelFacts(
     is_encoder_decoder=False,
     num_experts=0,
     quantization="",
-    is_text_generation=True,
 )
 TWELVE_HEADS = replace(
     LLAMA_70B,

@@ -34,7 +34,6 @@ LLAMA_3_8B = ModelFacts(
     is_encoder_decoder=False,
     num_experts=0,
     quantization="",
-    is_text_generation=True,
 )
 TINY_LLAMA = replace(
     LLAMA_3_8B,

@@ -173,7 +173,6 @@ def test_every_fact_of_a_dense_model(tmp_path: Path) -> None:
         is_encoder_decoder=False,
         num_experts=0,
         quantization="",
-        is_text_generation=True,
     )
 
 
@@ -196,7 +195,6 @@ def test_facts_of_a_model_with_experts_and_a_latent_cache(tmp_path: Path) -> Non
         (FALCON_40B, "num_kv_heads", 8),
         (MPT_7B, "max_position_embeddings", 2048),
         (CHATGLM_3, "max_position_embeddings", 8192),
-        (CHATGLM_3, "is_text_generation", False),
         (FLAN_T5_XL, "max_position_embeddings", 0),
         (FLAN_T5_XL, "is_encoder_decoder", True),
         (FLAN_T5_XL, "num_layers", 48),
