@@ -35,6 +35,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="Triton's HTTP port, to which V2 paths are passed (default %(default)s)",
     )
     parser.add_argument(
+        "--metrics-url",
+        default="http://127.0.0.1:8002/metrics",
+        metavar="URL",
+        help="Triton's metrics, which /metrics shows too (default %(default)s)",
+    )
+    parser.add_argument(
         "--run-folder",
         type=Path,
         metavar="FOLDER",
@@ -134,6 +140,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
     settings = Settings(
         base=Path(base),
         triton_url=arguments.triton_url,
+        metrics_url=arguments.metrics_url,
         max_body=arguments.max_body,
         logs_access=not arguments.no_access_log,
         api_keys=arguments.api_keys,

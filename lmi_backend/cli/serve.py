@@ -138,6 +138,7 @@ def _front_end(
         say(f"no front end: {', '.join(missing)} missing; install lmi-backend[frontend]")
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
+    words += ["--metrics-url", ports.metrics_url]
     return front_end([*words, *front_end_words(arguments)], arguments.log_file)
 
 

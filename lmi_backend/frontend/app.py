@@ -27,6 +27,7 @@ from lmi_backend.frontend.failures import (
 )
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.lmi import Lmi
+from lmi_backend.frontend.metrics import Metrics
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
@@ -58,6 +59,8 @@ class Settings:
     """Folder for temporary files of the server, or its supervisor's run folder."""
     triton_url: str = "http://127.0.0.1:8000"
     """Triton's own HTTP port."""
+    metrics_url: str = "http://127.0.0.1:8002/metrics"
+    """Triton's own metrics."""
     max_body: int = 64 << 20
     """Bytes."""
     body_seconds: float = 60.0
@@ -99,6 +102,7 @@ class FrontEnd:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.models = Models(settings.base)
+        self._metrics = Metrics(self.models, settings.metrics_url)
         self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.body_seconds)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
@@ -122,6 +126,7 @@ class FrontEnd:
         with contextlib.suppress(asyncio.CancelledError):
             await looking
         await self._triton.close()
+        await self._metrics.close()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
@@ -238,6 +243,7 @@ class FrontEnd:
             ("GET", "/health", health.ping, lmi_failure, anybody),
             ("GET", "/live", health.live, lmi_failure, anybody),
             ("GET", "/version", health.version, openai_failure, anybody),
+            ("GET", "/metrics", self._metrics.show, openai_failure, _ANYBODY),
             ("GET", "/api/state", State(self.models).show, openai_failure, operator),
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),

@@ -21,8 +21,16 @@ class Ports:
     @property
     def url(self) -> str:
         """Address for a client on this machine."""
-        host = "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
-        return f"http://{host}:{self.http}"
+        return f"http://{self._own_host}:{self.http}"
+
+    @property
+    def metrics_url(self) -> str:
+        """Where Triton's metrics are, for a client on this machine."""
+        return f"http://{self._own_host}:{self.metrics}/metrics"
+
+    @property
+    def _own_host(self) -> str:
+        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
 
     def check(self) -> None:
         """Raise ConfigurationError if one of them is taken, or given twice."""

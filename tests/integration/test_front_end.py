@@ -126,3 +126,27 @@ def test_it_serves_the_models_of_a_server_that_others_start(tmp_path: Path) -> N
 def listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
+    server: Served,
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stream:
+        data = json.dumps(LONG).encode()
+        head = f"POST /invocations HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
+        stream.sendall(head.encode() + data)
+        assert stream.recv(100)
+        wait_for(lambda: "vllm:num_requests_running 1\n" in metrics(server))
+        text = metrics(server)
+    for name in ("running", "waiting"):
+        assert text.count(f"\nvllm:num_requests_{name} ") == 1
+    assert text.count("\nvllm:kv_cache_usage_perc ") == 1
+    # The stub publishes once a second.
+    wait_for(lambda: 'lmi_requests_open{model="echo"' in metrics(server))
+    assert "nv_inference_request_success" in metrics(server)
+
+
+def metrics(server: Served) -> str:
+    status, said, data = server.ask("/metrics")
+    assert (status, said["content-type"].partition(";")[0]) == (200, "text/plain")
+    return data.decode()
