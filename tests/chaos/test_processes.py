@@ -184,6 +184,7 @@ def _break_an_engine(
 def _break_a_server(
     served: Served, report: Report, fault: str, name: str, number: signal.Signals
 ) -> None:
-    before = served.family()
+    # The front end outlives the server.
+    before = served.family(with_front_end=False)
     _break(served, "echo", fault, _named(name), number, report)
     assert not [each for each in before if each.is_running()], "left over from before"

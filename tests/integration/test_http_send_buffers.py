@@ -11,5 +11,6 @@ def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:
     sizes = [
         end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for end in socket_pairs(server.pid)
     ]
-    assert len(sizes) >= 16, "tritonserver has eight HTTP threads, each with a pair"
-    assert min(sizes) >= ENOUGH
+    # Later it makes further pairs, which are not for responses.
+    wide = [size for size in sizes if size >= ENOUGH]
+    assert len(wide) >= 16, "tritonserver has eight HTTP threads, each with a pair"

@@ -92,7 +92,7 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
 def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path) as served:
-        family = served.family()
+        family = served.family(with_front_end=False)
         (server,) = (p for p in family if p.name() == "tritonserver")
         threads = [_stream(served, "echo", 4000)[0] for _ in range(16)]
         server.send_signal(signal.SIGSEGV)

@@ -145,7 +145,7 @@ def test_headers_that_no_server_takes_are_refused(headers: dict[str, str], path:
 @names
 def test_a_model_of_an_openai_body_is_refused(name: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        adapter_of(read_completion({"prompt": "a", "model": name}), {})
+        adapter_of(read_completion({"prompt": "a", "model": name}), (), {})
     assert refusal.value.field == "model"
     assert len(str(refusal.value)) < 500
 

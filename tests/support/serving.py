@@ -145,10 +145,11 @@ class Served:
         pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", log)
         return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
 
-    def family(self) -> list[psutil.Process]:
+    def family(self, *, with_front_end: bool = True) -> list[psutil.Process]:
         """Return every process below `serve` but the one that waits for its end."""
         below = psutil.Process(self.process.pid).children(recursive=True)
-        return [each for each in below if _name_of(each) not in ("", GUARD)]
+        family = [each for each in below if _name_of(each) not in ("", GUARD)]
+        return family if with_front_end else [each for each in family if not _is_front_end(each)]
 
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""
@@ -193,6 +194,13 @@ def _wait_until_ready(served: Served) -> None:
     is_there = served.log_file.is_file()
     log = served.log_file.read_text("utf-8", "replace") if is_there else "no log of Triton"
     raise AssertionError(f"serve ended:\n{''.join(said)}\n{log[-4000:]}")
+
+
+def _is_front_end(process: psutil.Process) -> bool:
+    try:
+        return "frontend" in process.cmdline()
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _name_of(process: psutil.Process) -> str:
