@@ -26,7 +26,7 @@ from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import front_end, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.ports import Ports, check_free
 from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
@@ -110,6 +110,8 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
 def _serve(arguments: argparse.Namespace) -> int:
     ports = ports_of(arguments)
     ports.check()
+    if not arguments.no_frontend:
+        check_free("--port", arguments.host, arguments.port)
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
         run = traces.run

@@ -35,8 +35,13 @@ _KEEP_ALIVE_SECONDS: Final = 65
 _log = logging.getLogger(__name__)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; several processes may have one each of the same port.
+def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        host: address, or a name of this machine.
+        port: of TCP.
+        is_shared: whether other processes listen at the same port; else it must be free.
 
     Raises:
         ConfigurationError: the address cannot be had.
@@ -45,7 +50,8 @@ def listen(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.socket(family)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((host, port))
         listener.listen(_BACKLOG)
@@ -76,7 +82,7 @@ class _DroppingHandler(QueueHandler):
 
 def serve(settings: Settings, host: str, port: int) -> int:
     """Serve in this process until a signal; return the exit status."""
-    listener = listen(host, port)
+    listener = listen(host, port, is_shared=settings.processes > 1)
     config = uvicorn.Config(
         FrontEnd(settings),
         loop="uvloop",

@@ -40,12 +40,17 @@ class Ports:
                 f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
             )
         for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
-            family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-            with socket.socket(family) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                try:
-                    probe.bind((self.host, port))
-                except (OSError, OverflowError) as error:
-                    reason = getattr(error, "strerror", None) or error
-                    message = f"--{name}-port {port} on {self.host}: {reason}; choose another port"
-                    raise ConfigurationError(message) from error
+            check_free(f"--{name}-port", self.host, port)
+
+
+def check_free(option: str, host: str, port: int) -> None:
+    """Raise ConfigurationError, naming the option, if nobody could listen there now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            message = f"{option} {port} on {host}: {reason}; choose another port"
+            raise ConfigurationError(message) from error

@@ -72,16 +72,16 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
 def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -> None:
     folder = write_properties(tmp_path / "echo", ECHO | {"option.start_seconds": 600})
     command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", str(folder)]
-    http, grpc, metrics = map(str, free_ports(3))
-    command += ["--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
+    port, http, grpc, metrics = map(str, free_ports(4))
+    command += ["--port", port, "--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if "worker echo/0 starts" in line:
                 break
         serve_process = psutil.Process(process.pid)
-        # The guard, the server, the stub and the worker.
-        wait_for(lambda: len(serve_process.children(recursive=True)) == 4)
+        # The guard, the server, the stub, the worker and the front end.
+        wait_for(lambda: len(serve_process.children(recursive=True)) == 5)
         family = serve_process.children(recursive=True)
         process.send_signal(number)
         process.stderr.read()

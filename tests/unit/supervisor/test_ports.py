@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.supervisor.ports import Ports
+from lmi_backend.supervisor.ports import Ports, check_free
 
 # 0 lets the system choose a free one.
 FREE = {"http": 0, "grpc": 0, "metrics": 0}
@@ -34,6 +34,17 @@ def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
 def test_what_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
     with pytest.raises(ConfigurationError, match=f"--http-port {port} on {host}: "):
         Ports(host, **FREE | {"http": port}).check()
+
+
+def test_a_port_that_others_share_is_taken() -> None:
+    with socket.socket() as listener:
+        # As the processes of another front end do.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"^--port {port} on 127.0.0.1: Address"):
+            check_free("--port", "127.0.0.1", port)
 
 
 def test_free_ports_are_fine() -> None:
