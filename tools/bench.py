@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmark.measure import Settings, measure
 from benchmark.perf_analyzer import find_perf_analyzer
 from benchmark.report import write_report
+from benchmark.servers import keep_pace
 from benchmark.targets import DEFAULT, PROTOCOLS, TARGETS, Target, peer
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,6 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 def main(words: list[str]) -> int:
     """Run the benchmark; return the exit status."""
     arguments = _arguments(words)
+    if arguments.step_ms:
+        keep_pace(arguments.step_ms / 1e3)
     settings = Settings(
         analyzer=find_perf_analyzer(ROOT / ".cache" / "perf_analyzer"),
         tokens=arguments.tokens,
@@ -70,6 +73,12 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64, help="of an answer (%(default)s)")
     parser.add_argument(
         "--seconds", type=float, default=4.0, help="of one measurement, about (%(default)s)"
+    )
+    parser.add_argument(
+        "--step-ms",
+        type=float,
+        default=0.0,
+        help="each step of vLLM takes at least so long, as one on a GPU does (default: no wait)",
     )
     parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
     parser.add_argument(

@@ -27,8 +27,8 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine, Rank, Sink
-from lmi_backend.engines.streams import stream
+from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
+from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling, Token
 from lmi_backend.ipc.engine import Capabilities, EngineStats
@@ -176,13 +176,13 @@ class EchoEngine(Engine):
         if not request.stream:
             yield total
 
-    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body with itself, line by line."""
         await self.check_health()
-        if self._settings.openai and request.path in _OPENAI:
-            async for chunk in self._as_openai(request):
-                yield chunk
-            return
+        is_openai = self._settings.openai and request.path in _OPENAI
+        await take_all(self._as_openai(request) if is_openai else self._lines(request), sink)
+
+    async def _lines(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         *lines, last = request.body.splitlines(keepends=True) or [b""]
         headers = {"content-type": _JSON, "path": request.path}
         for line in lines:

@@ -7,7 +7,7 @@ request that fails harms no other. When the engine dies, every open request rais
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from lmi_backend.engine_config import EngineConfig
@@ -16,24 +16,37 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 
-class Sink(Protocol):
+class Deferring(Protocol):
+    """Lets an engine keep new tokens for a while."""
+
+    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
+        """Ask whether new tokens may stay with the engine for now.
+
+        An engine that can make one chunk of many tokens asks this before it makes any.
+
+        Args:
+            flush: called when it is time; it hands the tokens to `take`.
+            num_tokens: that would stay.
+
+        Returns:
+            Whether the tokens may stay. If not, they go to `take` at once.
+        """
+        ...
+
+
+class Sink(Deferring, Protocol):
     """Takes the deltas of a request."""
 
     def take(self, delta: Delta) -> None:
         """Take a delta."""
         ...
 
-    def defer(self, flush: Callable[[], None]) -> bool:
-        """Ask whether new tokens may stay with the engine for now.
 
-        An engine that can make one delta of many tokens asks this before it makes any.
+class ChunkSink(Deferring, Protocol):
+    """Takes the chunks of the answer to an HTTP body."""
 
-        Args:
-            flush: called when it is time; it hands the tokens to `take`.
-
-        Returns:
-            Whether the tokens may stay. If not, they go to `take` at once.
-        """
+    def take(self, chunk: HttpChunk) -> None:
+        """Take a chunk."""
         ...
 
 
@@ -78,8 +91,8 @@ class Engine(Rank):
         """
         raise NotImplementedError
 
-    def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Answer a whole HTTP body, such as OpenAI's; closing the generator aborts the request.
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        """Answer a whole HTTP body, such as OpenAI's; cancelling aborts the request.
 
         Raises:
             RequestError: this engine reads no such bodies.

@@ -1,15 +1,18 @@
-"""Several prompts at once, and the deltas of an engine as a generator."""
+"""Several prompts at once, and what sinks take as generators, and the other way round."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
-    from lmi_backend.engines.protocol import Engine, Sink
-    from lmi_backend.generation import Delta, GenerateRequest
+    from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
+    from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+
+T = TypeVar("T")
 
 
 async def generate_all(
@@ -36,19 +39,44 @@ async def generate_all(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def stream(
-    engine: Engine, requests: Sequence[GenerateRequest]
-) -> AsyncGenerator[Delta, None]:
+def stream(engine: Engine, requests: Sequence[GenerateRequest]) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of some prompts as they come; answers count over all prompts.
 
     Closing the generator aborts the requests. It raises what `Engine.generate` raises.
     """
-    queue: asyncio.Queue[Delta | None] = asyncio.Queue()
-    task = asyncio.create_task(generate_all(engine, requests, lambda n: _QueueSink(queue, n)))
+
+    async def run(queue: asyncio.Queue[Delta | None]) -> None:
+        await generate_all(engine, requests, lambda first_index: _QueueSink(queue, first_index))
+
+    return _chunks(run)
+
+
+def respond_stream(engine: Engine, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    """Yield the chunks of the answer to a body; like `stream`."""
+
+    async def run(queue: asyncio.Queue[HttpChunk | None]) -> None:
+        await engine.respond(request, _QueueSink(queue))
+
+    return _chunks(run)
+
+
+async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> None:
+    """Hand all chunks of a generator to a sink, and close it."""
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            sink.take(chunk)
+
+
+async def _chunks(
+    run: Callable[[asyncio.Queue[T | None]], Coroutine[None, None, None]],
+) -> AsyncGenerator[T, None]:
+    """Yield what a coroutine puts into a queue; closing the generator cancels it."""
+    queue: asyncio.Queue[T | None] = asyncio.Queue()
+    task = asyncio.create_task(run(queue))
     task.add_done_callback(lambda _: queue.put_nowait(None))
     try:
-        while (delta := await queue.get()) is not None:
-            yield delta
+        while (chunk := await queue.get()) is not None:
+            yield chunk
         await task
     finally:
         task.cancel()
@@ -56,14 +84,19 @@ async def stream(
 
 
 class _QueueSink:
-    """Puts deltas into a queue; nothing is deferred."""
+    """Puts chunks into a queue; nothing is deferred.
 
-    def __init__(self, queue: asyncio.Queue[Delta | None], first_index: int) -> None:
+    Args:
+        first_index: the number of answers to the prompts before.
+    """
+
+    def __init__(self, queue: asyncio.Queue[Any], first_index: int = 0) -> None:
         self._queue, self._first_index = queue, first_index
 
-    def take(self, delta: Delta) -> None:
-        delta.index += self._first_index
-        self._queue.put_nowait(delta)
+    def take(self, chunk: Delta | HttpChunk) -> None:
+        if self._first_index:
+            chunk.index += self._first_index  # type: ignore[misc]  # bodies have no first index
+        self._queue.put_nowait(chunk)
 
-    def defer(self, flush: Callable[[], None]) -> bool:
+    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
         return False

@@ -47,6 +47,16 @@ class PromptSink:
         self._coalescer.add(self._request_id, delta)
 
 
+class AnswerSink:
+    """Takes the chunks of the answer to an HTTP body."""
+
+    __slots__ = ("defer", "take")
+
+    def __init__(self, coalescer: Coalescer, request_id: int) -> None:
+        self.take = partial(coalescer.add, request_id)
+        self.defer = partial(coalescer.defer, request_id)
+
+
 class Coalescer:
     """Collects messages to the stub, and the chunks of answers.
 
@@ -87,13 +97,15 @@ class Coalescer:
         """Return the sink of one prompt; its answers are numbered from `first_index`."""
         return PromptSink(self, request_id, first_index)
 
-    def defer(self, request_id: int, flush: Callable[[], None]) -> bool:
+    def defer(self, request_id: int, flush: Callable[[], None], num_tokens: int) -> bool:
         """Tell whether an engine may keep the new tokens of a request. See `Sink.defer`."""
         request = self._requests.get(request_id)
-        if request is None or not request.has_begun or not self._interval:
+        if request is None or not request.has_begun:
+            return False
+        if not self._interval and num_tokens >= self._flush_policy.min_tokens:
             return False
         request.deferred.add(flush)
-        if not self._is_ticking:
+        if self._interval and not self._is_ticking:
             self._tick_soon()
         return True
 

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import logging
 import time
-from contextlib import aclosing
 from functools import partial
 
 from lmi_backend.engines.protocol import Engine, Rank, TemplateEngine
@@ -26,7 +25,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
-from lmi_backend.worker.coalescer import Coalescer
+from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.hang import HangDetector
 
 _log = logging.getLogger(__name__)
@@ -186,9 +185,7 @@ class Conversation:
                 make_sink = partial(self._coalescer.sink, message.id)
                 await generate_all(engine, message.requests, make_sink)
             case msg.SubmitHttp():
-                async with aclosing(engine.respond(message.request)) as chunks:
-                    async for chunk in chunks:
-                        self._coalescer.add(message.id, chunk)
+                await engine.respond(message.request, AnswerSink(self._coalescer, message.id))
             case msg.SetAdapter():
                 await _set_adapter(message, engine)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))

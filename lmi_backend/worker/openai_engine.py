@@ -11,8 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine, Sink, TemplateEngine
-from lmi_backend.engines.streams import stream
+from lmi_backend.engines.protocol import ChunkSink, Engine, Sink, TemplateEngine
+from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
 from lmi_backend.ipc.engine import Capabilities, EngineStats
@@ -75,16 +75,14 @@ class OpenAiEngine(Engine):
         await self._inner.unload_adapter(name)
         self._adapters.pop(name, None)
 
-    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body; what is wrong with it is an answer too, with its HTTP status."""
         try:
-            async with aclosing(self._answer(request)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
+            await take_all(self._answer(request), sink)
         except RequestError as error:
-            yield openai_error(400, str(error), error.field)
+            sink.take(openai_error(400, str(error), error.field))
         except HttpError as error:
-            yield openai_error(error.status, str(error))
+            sink.take(openai_error(error.status, str(error)))
 
     async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         if request.path == _MODELS:

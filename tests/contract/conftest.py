@@ -24,8 +24,6 @@ ENGINES: dict[str, dict[str, Any]] = {
     "vllm": {
         # A key of vLLM's server guards nothing here, and must not shut LMI's clients out.
         "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_API_KEY=secret",
-        "option.enable_auto_tool_choice": "true",
-        "option.tool_call_parser": "hermes",
     },
     "transformers": {"option.rolling_batch": "disable"},
     # Its double, unless tools/verify_trtllm.sh runs the real one on a machine with a GPU.
@@ -33,6 +31,8 @@ ENGINES: dict[str, dict[str, Any]] = {
     # A double too, around Transformers on the CPU.
     "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
 }
+# Under MPI its server reads no tools out of chats, whose streams are plain then.
+TOOLS = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
 # vLLM whose ranks mpirun starts is LMI-Dist; tests/integration/test_nodes.py says `engine=MPI`.
 LMI_DIST = {
     "option.rolling_batch": "lmi-dist",
@@ -102,6 +102,7 @@ def engine(
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
+    own |= TOOLS if request.param == "vllm" else {}
     ranks = LMI_DIST if name == "vllm" else MPI
     return _kept.take(request.param, start(base | own | (ranks if mode else {})))
 

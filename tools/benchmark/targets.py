@@ -11,8 +11,16 @@ from typing import Any
 
 from benchmark.measured import Answer, Measured
 from benchmark.perf_analyzer import Analyzer
-from benchmark.servers import PROMPT, Running, free_port, openai_asks, process, triton_asks
-from benchmark.sse_client import SseClient
+from benchmark.servers import (
+    PROMPT,
+    Running,
+    chat_asks,
+    free_port,
+    openai_asks,
+    process,
+    triton_asks,
+)
+from benchmark.sse_client import SseClient, lmi_body
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _MODEL = ROOT / ".cache" / "tiny" / "llama"
@@ -22,6 +30,7 @@ _LMI_KINDS = {
     "tritonserver": "tritonserver",
     "triton_python_backend_stub": "stub",
     "lmi_backend.worker.main": "worker front end",
+    "lmi_backend.cli.main frontend": "front end",
 }
 _VLLM = {
     "option.rolling_batch": "vllm",
@@ -64,22 +73,34 @@ class _RawAsks:
 @contextmanager
 def lmi_grpc(analyzer: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, streamed over gRPC."""
-    with _lmi(_VLLM) as (pid, _, grpc):
+    with _lmi(_VLLM) as (pid, _, grpc, _chat):
         yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
 
 
 @contextmanager
 def lmi_http(_: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, streamed over HTTP as server-sent events."""
-    with _lmi(_VLLM) as (pid, http, _grpc):
-        asks = SseClient(f"http://{http}/v2/models/bench/generate_stream", PROMPT)
+    with _lmi(_VLLM) as (pid, http, _grpc, _chat):
+        asks = SseClient(f"http://{http}/v2/models/bench/generate_stream", lmi_body(PROMPT))
         yield Running(asks, pid, _LMI_KINDS)
+
+
+def lmi_chat(more: Mapping[str, Any]) -> Target:
+    """Return lmi-backend asked for OpenAI's chats on its HTTP port."""
+
+    @contextmanager
+    def running(_: Analyzer) -> Iterator[Running]:
+        properties = _VLLM | {"option.max_rolling_batch_size": 256, **more}
+        with _lmi(properties) as (pid, _http, _grpc, address):
+            yield Running(chat_asks(address, "bench"), pid, _LMI_KINDS)
+
+    return running
 
 
 @contextmanager
 def lmi_one_shot(analyzer: Analyzer) -> Iterator[Running]:
     """Start lmi-backend on Triton, whole answers over gRPC."""
-    with _lmi(_VLLM) as (pid, _, grpc):
+    with _lmi(_VLLM) as (pid, _, grpc, _chat):
         yield Running(triton_asks(analyzer, grpc, "bench", stream=False), pid, _LMI_KINDS)
 
 
@@ -89,16 +110,16 @@ def echo(more: Mapping[str, Any]) -> Target:
     @contextmanager
     def running(analyzer: Analyzer) -> Iterator[Running]:
         properties = {"option.rolling_batch": "echo", "option.max_running": 4096, **more}
-        with _lmi(properties) as (pid, _, grpc):
+        with _lmi(properties) as (pid, _, grpc, _chat):
             yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
 
     return running
 
 
 @contextmanager
-def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Give process id, and addresses for HTTP and gRPC."""
-    http, grpc, metrics = (free_port() for _ in range(3))
+def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
+    """Give process id, and addresses for Triton's HTTP and gRPC, and of the front end."""
+    http, grpc, metrics, port = (free_port() for _ in range(4))
 
     def command(folder: Path) -> list[str]:
         model = folder / "bench"
@@ -106,24 +127,28 @@ def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str]]:
         lines = "".join(f"{name}={value}\n" for name, value in properties.items())
         (model / "serving.properties").write_text(lines, encoding="utf-8")
         serve = [str(ROOT / ".venv" / "bin" / "lmi-backend"), "serve", str(model)]
-        ports = ["--http-port", str(http), "--grpc-port", str(grpc)]
+        ports = ["--http-port", str(http), "--grpc-port", str(grpc), "--port", str(port)]
         return [*serve, *ports, "--metrics-port", str(metrics)]
 
-    with process(command, f"http://127.0.0.1:{http}/v2/models/bench/ready") as started:
-        yield started.pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}"
+    with process(command, f"http://127.0.0.1:{port}/ping") as started:
+        yield started.pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"127.0.0.1:{port}"
 
 
-@contextmanager
-def vllm_server(analyzer: Analyzer) -> Iterator[Running]:
-    """Start vLLM's own OpenAI server."""
-    port = free_port()
-    server = [str(_ENGINE_PYTHON), "-m", "vllm.entrypoints.openai.api_server"]
-    model = ["--model", str(_MODEL), "--served-model-name", "bench", "--enforce-eager"]
-    sizes = ["--max-model-len", "1024", "--max-num-seqs", "256", "--dtype", "float32"]
-    words = [*server, *model, *sizes, "--host", "127.0.0.1", "--port", str(port)]
-    with process(lambda _: words, f"http://127.0.0.1:{port}/health") as started:
-        asks = openai_asks(analyzer, f"127.0.0.1:{port}", "bench")
-        yield Running(asks, started.pid, {"api_server": "server front end"})
+def vllm_server(*more: str) -> Target:
+    """Return vLLM's own OpenAI server, with some arguments of its own."""
+
+    @contextmanager
+    def running(_: Analyzer) -> Iterator[Running]:
+        port = free_port()
+        server = [str(_ENGINE_PYTHON), "-m", "vllm.entrypoints.openai.api_server"]
+        model = ["--model", str(_MODEL), "--served-model-name", "bench", "--enforce-eager"]
+        sizes = ["--max-model-len", "1024", "--max-num-seqs", "256", "--dtype", "float32"]
+        words = [*server, *model, *sizes, "--host", "127.0.0.1", "--port", str(port), *more]
+        with process(lambda _: words, f"http://127.0.0.1:{port}/health") as started:
+            kinds = {"api_server": "server front end"}
+            yield Running(chat_asks(f"127.0.0.1:{port}", "bench"), started.pid, kinds)
+
+    return running
 
 
 def peer(protocol: str, address: str, model: str) -> Target:
@@ -143,7 +168,11 @@ TARGETS: dict[str, Target] = {
     "lmi-backend": lmi_grpc,
     "lmi-backend, HTTP": lmi_http,
     "lmi-backend, one-shot": lmi_one_shot,
-    "vLLM's server": vllm_server,
+    "lmi-backend, chat": lmi_chat({}),
+    "lmi-backend, chat, each token": lmi_chat({"option.stream_flush_ms": 0}),
+    "lmi-backend, chat, 8 tokens": lmi_chat({"option.stream_interval": 8}),
+    "vLLM's server": vllm_server(),
+    "vLLM's server, 8 tokens": vllm_server("--stream-interval", "8"),
     "echo": echo({}),
     # At a pace at which each token can have a response of its own.
     "echo, each token": echo({"option.stream_flush_ms": 0, "option.token_seconds": 0.004}),

@@ -10,66 +10,62 @@ from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+    from collections.abc import Awaitable, Callable, MutableMapping
 
     Message = MutableMapping[str, Any]
     Application = Callable[..., Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
-# Chunks the application may be ahead of who reads them.
-_AHEAD: Final = 16
+# Chunks the application may still send when its client has gone.
+_SPARE: Final = 16
 # Time it has to notice that its client has gone.
 _LEAVE_SECONDS: Final = 1.0
 
 
 async def respond(
-    application: Application, request: HttpRequest
-) -> AsyncGenerator[HttpChunk, None]:
-    """Yield the answer as it comes; the first chunk has status and headers.
+    application: Application, request: HttpRequest, take: Callable[[HttpChunk], None]
+) -> None:
+    """Hand over the answer as it comes; each chunk has status and headers.
 
-    Closing the generator tells the application that its client has gone, and waits for its end.
+    Cancelling tells the application that its client has gone, and waits for its end.
 
     Raises:
         EngineError: the application ended without the end of an answer.
         Exception: what the application raised before that end.
     """
-    # The end must always find room; only the application waits for it.
-    sent: asyncio.Queue[Message | None] = asyncio.Queue()
-    room = asyncio.Semaphore(_AHEAD)
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     has_gone = asyncio.Event()
-    spare = iter(range(_AHEAD))
+    spare = iter(range(_SPARE))
+    head = HttpChunk()
 
     async def send(message: Message) -> None:
-        if not has_gone.is_set():
-            await room.acquire()
-        if not has_gone.is_set():
-            sent.put_nowait(message)
-        elif next(spare, None) is None:
-            raise OSError("the client has gone")
-        # Else it is dropped, without a wait. An application streams from a generator: to raise or
-        # be cancelled here would leave that open, and the engine would generate to the end. It
-        # shall be cancelled where it waits for the engine.
+        nonlocal head
+        if has_gone.is_set():
+            # Dropped, without a wait. An application streams from a generator: to raise or be
+            # cancelled here would leave that open, and the engine would generate to the end. It
+            # shall be cancelled where it waits for the engine.
+            if next(spare, None) is None:
+                raise OSError("the client has gone")
+            return
+        if message["type"] == "http.response.start":
+            head = HttpChunk(status=message["status"], headers=_headers(message))
+            return
+        is_last = not message.get("more_body", False)
+        data = message.get("body", b"")
+        if data or is_last:
+            take(HttpChunk(data, is_last=is_last, status=head.status, headers=head.headers))
+        if is_last and not answered.done():
+            answered.set_result(None)
+        # One that never waits by itself must not keep others from their turn.
+        await asyncio.sleep(0)
 
     task = asyncio.create_task(_run(application, request, send, has_gone))
-    task.add_done_callback(lambda _: sent.put_nowait(None))
-    head = HttpChunk()
     try:
-        while (message := await sent.get()) is not None:
-            room.release()
-            if message["type"] == "http.response.start":
-                head = HttpChunk(status=message["status"], headers=_headers(message))
-                continue
-            is_last = not message.get("more_body", False)
-            data = message.get("body", b"")
-            if data or is_last:
-                yield HttpChunk(data, is_last=is_last, status=head.status, headers=head.headers)
-            if is_last:
-                return
-        raise _why(task)
+        await asyncio.wait({task, answered}, return_when=asyncio.FIRST_COMPLETED)
+        if not answered.done():
+            raise _why(task)
     finally:
-        # In this order: it leaves `send` before it receives that its client has gone.
-        room.release()
         has_gone.set()
         await _end(task)
 

@@ -88,7 +88,9 @@ __all__ = [
     "http_server",
     "import_reasoning_parser",
     "name_shared_memory",
+    "parses_chats",
     "request_state",
+    "running_state",
     "tokens_input",
     "vllm_version",
 ]
@@ -113,6 +115,31 @@ def request_state(engine: Any, queue: Any, request_id: str) -> Any:
     """Return what vLLM keeps of a running request; None if it asks for several answers."""
     own_id = getattr(queue, "request_id", request_id)  # 0.13: the engine's own
     return engine.output_processor.request_states.get(own_id)
+
+
+def running_state(engine: Any, request_id: str) -> Any:
+    """Return what vLLM keeps of a request of one answer, by the caller's id.
+
+    None if it has ended, also if only its last output waits to be taken, or if it has an interval
+    of its own.
+    """
+    processor = engine.output_processor
+    if hasattr(processor, "external_req_ids"):  # 0.13: the engine's own ids differ
+        own_ids = processor.external_req_ids.get(request_id, ())
+        request_id = own_ids[0] if len(own_ids) == 1 else ""
+    state = processor.request_states.get(request_id)
+    if state is None or state.queue is None or getattr(state, "stream_interval", 1) > 1:
+        return None
+    waiting = state.queue.output
+    return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
+
+
+def parses_chats(state: Any) -> bool:
+    """Tell whether vLLM's server reads more than text out of chats, or logs their parts."""
+    chat = state.openai_serving_chat
+    parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
+    is_read = any(getattr(chat, name, None) is not None for name in parsers)
+    return is_read or bool(getattr(chat, "enable_log_deltas", False) and chat.request_logger)
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import itertools
-from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ import psutil
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.prompts import prompt_ids
-from lmi_backend.engines.protocol import Engine, Sink
+from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
@@ -30,7 +29,7 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
@@ -85,8 +84,8 @@ class VllmEngine(Engine):
         keep_cores_apart()
         return engine
 
-    def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        return self._http.respond(request)
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        await self._http.respond(request, sink)
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         reader = OutputReader(self._tokenizer, request)

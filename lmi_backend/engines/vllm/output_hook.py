@@ -92,7 +92,7 @@ class _OutputHook:
         The parameters have vLLM's names, because an abort gives them by name.
         """
         self._deferred_ids.extend(new_token_ids)
-        if finish_reason is None and self._defer(self._flush):
+        if finish_reason is None and self._defer(self._flush, len(self._deferred_ids)):
             return None
         ids, self._deferred_ids = self._deferred_ids, []
         return self._make(ids, pooling_output, finish_reason, *more, **named)

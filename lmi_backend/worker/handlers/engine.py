@@ -15,8 +15,8 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.protocol import Engine, Sink
-from lmi_backend.engines.streams import stream
+from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
+from lmi_backend.engines.streams import respond_stream, stream, take_all
 from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
@@ -74,14 +74,11 @@ class CustomEngine(Engine):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self._generator().generate(request, sink)
 
-    async def respond(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         if request.path != _INVOCATIONS:
-            answer = self._generator().respond(request)
+            await self._generator().respond(request, sink)
         else:
-            answer = self._invoke(request)
-        async with aclosing(answer) as chunks:
-            async for chunk in chunks:
-                yield chunk
+            await take_all(self._invoke(request), sink)
 
     async def _invoke(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         is_left = False
@@ -137,7 +134,7 @@ class CustomEngine(Engine):
     async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
         """Answer in LMI's own form."""
         if isinstance(parsed.work, HttpRequest):
-            async with aclosing(self._generator().respond(parsed.work)) as chunks:
+            async with aclosing(respond_stream(self._generator(), parsed.work)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
@@ -174,9 +171,12 @@ class CustomEngine(Engine):
     ) -> AsyncGenerator[HttpChunk, None]:
         """Let a formatter of the current form write a response, or each chunk of it."""
         held: list[bytes] = []
-        async with aclosing(self._generator().respond(request)) as chunks:
+        has_events = False
+        async with aclosing(respond_stream(self._generator(), request)) as chunks:
             async for chunk in chunks:
-                if chunk.headers.get("content-type", "").startswith("text/event-stream"):
+                kind = chunk.headers.get("content-type", "")
+                has_events = has_events or kind.startswith("text/event-stream")
+                if has_events:
                     events = chunk.data.decode().split("\n\n")
                     texts = [formatters.write_answer(write, event) for event in events if event]
                     yield HttpChunk("".join(texts).encode(), is_last=chunk.is_last)

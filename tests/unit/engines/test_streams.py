@@ -8,7 +8,7 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.protocol import Engine, Sink
-from lmi_backend.engines.streams import stream
+from lmi_backend.engines.streams import respond_stream, stream
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 
@@ -66,7 +66,7 @@ async def test_what_was_generated_comes_before_the_failure() -> None:
 async def test_an_engine_refuses_what_it_does_not_implement() -> None:
     engine = Engine(EngineConfig(model=""))
     with pytest.raises(RequestError, match="an OpenAI body, which this model's engine"):
-        engine.respond(HttpRequest("/v1/models", b""))
+        await anext(respond_stream(engine, HttpRequest("/v1/models", b"")))
     with pytest.raises(RequestError, match="cannot be loaded by this model's engine"):
         await engine.load_adapter("a", "/a", preload=True, pin=False)
     with pytest.raises(RequestError, match="cannot be loaded by this model's engine"):

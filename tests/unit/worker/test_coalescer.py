@@ -10,7 +10,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.worker.coalescer import Coalescer
+from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 
 NEVER = 3600.0
 SOON = 0.02
@@ -193,8 +193,8 @@ async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(e
         sink.take(Delta("".join(held), num_tokens=len(held)))
         held.clear()
 
-    assert sink.defer(flush)
-    assert sink.defer(flush)
+    assert sink.defer(flush, 1)
+    assert sink.defer(flush, 1)
     coalescer.add(2, _token("c"))
     await asyncio.sleep(3 * SOON)
     assert [sorted((m.id, m.chunk.text) for m in frame) for frame in ear.frames] == [
@@ -203,7 +203,7 @@ async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(e
     # It ticks on after that.
     ear.frames.clear()
     held.append("e")
-    assert sink.defer(flush)
+    assert sink.defer(flush, 1)
     await asyncio.sleep(3 * SOON)
     assert ear.said == [(1, "e")]
 
@@ -212,14 +212,24 @@ async def test_no_token_waits_elsewhere_that_would_not_wait_here(ear: Ear) -> No
     coalescer = _coalescer(ear, flush_seconds=NEVER)
     coalescer.open(1)
     sink = coalescer.sink(1, 0)
-    assert not sink.defer(lambda: None), "the first token goes at once"
+    assert not sink.defer(lambda: None, 1), "the first token goes at once"
     sink.take(_token("a"))
-    assert sink.defer(lambda: None)
+    assert sink.defer(lambda: None, 1)
     coalescer.set_flush_policy(FlushPolicy())
     coalescer.open(2)
-    assert not sink.defer(lambda: None), "a few streams are not slowed at all"
+    assert not sink.defer(lambda: None, 1), "a few streams are not slowed at all"
     coalescer.close(1)
-    assert not sink.defer(lambda: None), "a closed request has nothing to wait for"
+    assert not sink.defer(lambda: None, 1), "a closed request has nothing to wait for"
+
+
+async def test_tokens_stay_with_the_engine_until_they_are_as_many_as_the_policy_wants(
+    ear: Ear,
+) -> None:
+    coalescer = _coalescer(ear, min_tokens=3)
+    coalescer.open(1)
+    sink = AnswerSink(coalescer, 1)
+    sink.take(HttpChunk(b"a", num_tokens=1))
+    assert [sink.defer(lambda: None, number) for number in (1, 2, 3)] == [True, True, False]
 
 
 async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
@@ -227,7 +237,7 @@ async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
     coalescer.open(1)
     sink = coalescer.sink(1, 4)
     sink.take(_token("a"))
-    assert sink.defer(lambda: sink.take(_token("b")))
+    assert sink.defer(lambda: sink.take(_token("b")), 1)
     coalescer.fail(msg.Failure(1, "engine", "it broke"))
     await _turns()
     (frame,) = ear.frames

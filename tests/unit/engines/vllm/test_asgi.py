@@ -1,16 +1,35 @@
 """An ASGI application is called without a server."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.asgi import respond
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.protocol import ChunkSink, Engine
+from lmi_backend.engines.streams import respond_stream
+from lmi_backend.engines.vllm import asgi
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk, HttpRequest
 
 CALL = HttpRequest("/v1/x?a=1", b"body", {"x-request-id": "7"})
+
+
+class Calling(Engine):
+    """Answers with an application."""
+
+    def __init__(self, application: Any) -> None:
+        super().__init__(EngineConfig(model=""))
+        self._application = application
+
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        await asgi.respond(self._application, request, sink.take)
+
+
+def respond(application: Any, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    return respond_stream(Calling(application), call)
 
 
 async def start(send: Any, status: int = 200) -> None:
@@ -190,23 +209,6 @@ async def test_an_application_that_never_ends_is_ended(monkeypatch: pytest.Monke
     async with aclosing(respond(application, CALL)) as chunks:
         await anext(chunks)
     assert ended == [True]
-
-
-async def test_a_slow_reader_slows_the_application() -> None:
-    sent = []
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        await start(send)
-        for number in range(1000):
-            await part(send, b"x")
-            sent.append(number)
-        await part(send, b"", more=False)
-
-    async with aclosing(respond(application, CALL)) as chunks:
-        await anext(chunks)
-        await asyncio.sleep(0)
-        assert len(sent) < 50
-        assert sum(len(chunk.data) for chunk in [chunk async for chunk in chunks]) == 999
 
 
 async def test_what_it_raises_before_it_answers_is_raised() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
-from lmi_backend.engines.streams import stream
+from lmi_backend.engines.streams import respond_stream, stream
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.worker.handlers.engine import CustomEngine
@@ -29,10 +29,8 @@ async def ask(
     config = EngineConfig(model="", custom_file=str(file), adapters=adapters or {})
     engine = CustomEngine(config, EchoEngine(config))
     await engine.start()
-    return [
-        chunk
-        async for chunk in engine.respond(HttpRequest("/invocations", json.dumps(body).encode()))
-    ]
+    request = HttpRequest("/invocations", json.dumps(body).encode())
+    return [chunk async for chunk in respond_stream(engine, request)]
 
 
 def said(chunks: list[HttpChunk]) -> str:

@@ -1,0 +1,136 @@
+"""The middle of a plain stream, which vLLM's server does not write, has the bytes it writes."""
+
+import json
+import random
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lmi_backend.generation import HttpRequest
+
+# The worker whose server parses no tools: there, chats are plain too.
+pytestmark = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
+
+BODIES = 1000
+NOT_PLAIN = ("n", "logprobs", "return_token_ids")
+AT_ONCE = 20
+PROMPTS = (
+    "The capital of France is", "Count to one hundred:", "Tell a story:", 'Say "x": {"text":"y"}',
+    "née à Zürich — 東京 🗼\u2028\\n\t\"content\":\"a\"", "0 1 2 3 4 5", "\x7f\x01", "<b>&amp;</b>",
+)  # fmt: skip
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+EVENT = re.compile(rb'^(.*"(?:content|text)":)("(?:[^"\\]|\\.)*")(.*)$', re.DOTALL)
+
+
+def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
+    """Return a path and a body of a stream; most are plain."""
+    path = dice.choice((CHAT, COMPLETIONS))
+    prompt = dice.choice(PROMPTS)
+    asked: dict[str, Any] = {"model": "lmi", "stream": True, "max_tokens": dice.randint(1, 9)}
+    asked["stream_options"] = {"include_usage": True}
+    if path == CHAT:
+        asked["messages"] = [{"role": "user", "content": prompt}]
+    else:
+        asked["prompt"] = prompt
+        asked |= dice.choice(({}, {}, {"echo": True}))
+    asked |= dice.choice(({"temperature": 0}, {"temperature": 2.0, "seed": dice.randint(0, 999)}))
+    some: tuple[dict[str, Any], ...] = (
+        {"ignore_eos": True},
+        {"stop": ["a", "the "]},
+        {"stop": ["e"], "include_stop_str_in_output": True},
+        {"min_tokens": 1},
+        {"skip_special_tokens": False},
+        {"frequency_penalty": 1.0},
+        {"user": "née", "service_tier": "auto"},
+        {"n": 2},
+        {"return_token_ids": True},
+        {"logprobs": True, "top_logprobs": 2} if path == CHAT else {"logprobs": 2},
+        {"request_id": 'a"text":"b'},
+    )
+    for more in dice.sample(some, dice.choice((0, 1, 1, 2, 3))):
+        asked |= more
+    if asked.get("echo"):
+        # With LoRA on a CPU, vLLM 0.32's core dies of a prompt's log probabilities.
+        asked.pop("logprobs", None)
+    return path, asked
+
+
+def by_the_server(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return a body that the server answers by itself: each event tells the usage too."""
+    options = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+    # Two requests of one id at once are not plain.
+    own_id = {"request_id": asked["request_id"] + "2"} if "request_id" in asked else {}
+    return asked | options | own_id
+
+
+def events(data: bytes) -> list[bytes]:
+    """Return the events, without ids and times; of a refusal, the whole."""
+    if not data.endswith(b"\n\n"):
+        return [data]
+    data = re.sub(rb'"id":"(chatcmpl|cmpl)-[^,]*",', b'"id":"1",', data)
+    return re.sub(rb'"created":\d+', b'"created":0', data).split(b"\n\n")[:-1]
+
+
+def told_by(events: list[bytes]) -> tuple[set[bytes], list[bytes], str]:
+    """Return what events tell, however many tokens an event has: an engine may hand over several.
+
+    Returns:
+        JSON around the text of the events in the middle; that of the others, in order; the text.
+    """
+    middle, others, texts = set(), [], []
+    for event in events:
+        found = EVENT.match(event)
+        around = found[1] + found[3] if found else event
+        texts.append(json.loads(found[2]) if found else "")
+        is_first = b'"role"' in event or b'"prompt_token_ids":[' in event
+        if found and b'"finish_reason":null' in event and not is_first:
+            middle.add(around)
+        else:
+            others.append(around)
+    return middle, others, "".join(texts)
+
+
+def without_usage(told: list[bytes]) -> list[bytes]:
+    """Take out what the body was changed for."""
+    if len(told) == 1:
+        return told
+    *others, last, done = told
+    assert b'"choices":[]' in last
+    return [*(re.sub(rb',"usage":{[^}]*}', b"", event) for event in others), last, done]
+
+
+def pairs(engine: Any) -> Iterator[tuple[str, dict[str, Any], list[Any], list[Any]]]:
+    dice = random.Random(20261122)
+    for _ in range(2 * BODIES // AT_ONCE):
+        some = [body(dice) for _ in range(AT_ONCE // 2)]
+        streams = [
+            (engine.submit(_call(path, asked)), engine.submit(_call(path, by_the_server(asked))))
+            for path, asked in some
+        ]
+        for (path, asked), (ours, theirs) in zip(some, streams, strict=True):
+            yield path, asked, ours.wait().deltas, theirs.wait().deltas
+
+
+def _call(path: str, asked: dict[str, Any]) -> HttpRequest:
+    return HttpRequest(path, json.dumps(asked).encode())
+
+
+def test_a_thousand_bodies_have_the_events_that_the_server_writes(engine: Any) -> None:
+    num_written = 0
+    for path, asked, ours, theirs in pairs(engine):
+        assert all(chunk.headers for chunk in theirs), asked
+        assert sum(chunk.num_tokens for chunk in ours) == sum(c.num_tokens for c in theirs), asked
+        is_written = not all(chunk.headers for chunk in ours)
+        if not asked.keys().isdisjoint(NOT_PLAIN):
+            assert not is_written, asked
+            continue
+        told, expected = (events(b"".join(c.data for c in each)) for each in (ours, theirs))
+        expected = without_usage(expected)
+        middle, *others = told_by(told)
+        expected_middle, *expected_others = told_by(expected)
+        assert others == expected_others, (path, asked)
+        assert len(middle | expected_middle) <= 1, (path, asked)
+        num_written += is_written
+    assert num_written > BODIES / 3
