@@ -19,9 +19,10 @@ from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.serving.request_state import DirectSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lmi_backend.endpoint.state import StateView
     from lmi_backend.engine_config import ModelInfo
@@ -162,8 +163,17 @@ class _Client:
 
     def put(self, *messages: msg.ToClient) -> None:
         """Queue messages, in their order."""
+        self.store(messages)
+        self.flush()
+
+    def store(self, messages: Iterable[msg.ToClient]) -> None:
+        """Keep messages until `flush`."""
         with self._has_work:
             self._outgoing += messages
+
+    def flush(self) -> None:
+        """Let what was kept leave."""
+        with self._has_work:
             self._has_work.notify_all()
 
     def finish(self, seconds: float) -> None:
@@ -224,7 +234,7 @@ class _Client:
                 self.close()
 
 
-class _ClientSink:
+class _ClientSink(DirectSink):
     """Sends the chunks of one request to a client, until the client aborts it or leaves."""
 
     request_id = ""
@@ -235,9 +245,17 @@ class _ClientSink:
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        self.store(chunks, is_last=is_last)
+        self._client.flush()
+
+    def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if is_last:
             self._client.leave(self._id)
-        self._client.put(*(self._message(chunk) for chunk in chunks))
+        self._client.store([self._message(chunk) for chunk in chunks])
+
+    @property
+    def flush(self) -> Callable[[], None]:
+        return self._client.flush
 
     def fail(self, error: LmiError) -> None:
         self._client.leave(self._id)

@@ -30,7 +30,9 @@ _UNREAD_CHUNKS = 100_000
 class Answer:
     """What has come of one request's answer and is not yet taken."""
 
-    __slots__ = ("_chunks", "_connection", "_error", "_is_over", "_waiting", "request_id")
+    __slots__ = (
+        "_chunks", "_connection", "_error", "_is_over", "_waiting", "forward", "request_id",
+    )  # fmt: skip
 
     def __init__(self, connection: ModelConnection, request_id: int) -> None:
         self._connection, self.request_id = connection, request_id
@@ -38,9 +40,14 @@ class Answer:
         self._error: LmiError | None = None
         self._is_over = False
         self._waiting: asyncio.Future[None] | None = None
+        self.forward: Callable[[Chunk], bool] | None = None
+        """Takes a chunk to the client at once, or returns False: `read` will return it."""
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
+        is_awaited = self._waiting is not None and not self._waiting.done()
+        if is_awaited and self.forward is not None and self.forward(chunk):
+            return
         self._chunks.append(chunk)
         self._wake()
         if len(self._chunks) > _UNREAD_CHUNKS:

@@ -7,10 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.protocol import DIRECT
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+
+    from lmi_backend.frontend.protocol import DirectWriter
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -60,6 +63,7 @@ class Exchange:
         self._is_over = False
         self._written_at = 0.0
         self._pinging: asyncio.Task[None] | None = None
+        self._direct: DirectWriter | None = scope.get(DIRECT)
 
     @property
     def query(self) -> str:
@@ -149,6 +153,17 @@ class Exchange:
             await self._send(self._start)
             data = bytes(self._held)
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+
+    @property
+    def can_write_now(self) -> bool:
+        """Whether `write_now` may be called: the client reads what is streamed to it."""
+        return not self._holds and self._direct is not None and self._direct.is_free
+
+    def write_now(self, data: bytes) -> None:
+        """Send the next bytes of a response that has begun, at once."""
+        self._written_at = time.monotonic()
+        if data and self._direct is not None:
+            self._direct.write(data)
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.errors import CancelledError, LmiError
@@ -140,6 +141,7 @@ async def _send(
                 answer.end()
             if data or form.is_over:
                 await _send_part(exchange, form, data)
+                answer.forward = partial(_forward, exchange, form, answer)
     except CancelledError:
         exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
@@ -147,6 +149,20 @@ async def _send(
             await exchange.write(form.failure(error), is_last=True)
         else:
             await exchange.respond(*failure_of(error))
+
+
+def _forward(exchange: Exchange, form: Form, answer: Answer, chunk: Chunk) -> bool:
+    """Send a chunk of the middle of an answer, if its client reads; return whether it was taken."""
+    if chunk.is_last or not exchange.can_write_now:
+        return False
+    try:
+        data = form.write([chunk])
+    except LmiError as error:
+        answer.fail(error)
+        return True
+    _count(exchange, [chunk])
+    exchange.write_now(data)
+    return True
 
 
 async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:

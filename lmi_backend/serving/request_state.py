@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
+from lmi_backend.errors import HTTP_ERROR
+from lmi_backend.generation import Delta
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk
 
@@ -29,6 +35,19 @@ class Sink(Protocol):
     def is_cancelled(self) -> bool:
         """Tell whether the client has gone; costs a round trip to the server."""
         ...
+
+
+class DirectSink(ABC):
+    """A `Sink` that only stores what it gets: the thread that brings chunks may hand them over."""
+
+    @abstractmethod
+    def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        """Take chunks as `send` does; they leave with the next `flush`."""
+
+    @property
+    @abstractmethod
+    def flush(self) -> Callable[[], None]:
+        """What lets the stored chunks leave; the same for all sinks of a client."""
 
 
 class RequestState:
@@ -111,3 +130,20 @@ class RequestState:
     def drop(self) -> None:
         """Forget the chunks that wait to be sent."""
         self._pending.clear()
+
+
+def send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete: bool) -> str:
+    """Send what there is; return how the request ended, or nothing if it goes on."""
+    if chunks:
+        sink.send(chunks, is_last=is_complete)
+    if error is not None:
+        sink.fail(error)
+        return error.code.lower()
+    return outcome_of(chunks[-1]) if is_complete else ""
+
+
+def outcome_of(last: Chunk) -> str:
+    """Return how a request ended, by its last chunk."""
+    if isinstance(last, Delta):
+        return last.finish_reason or ""
+    return "stop" if last.status < HTTP_ERROR else "error"

@@ -2,7 +2,8 @@
 
 A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`),
 and comes back as deltas on a reader thread of the pool. That thread only stores them and marks
-the request ready; sender threads do the sending, which waits on Triton. Whatever arrives while a
+the request ready; sender threads do the sending, which waits on Triton. Only sinks that do not wait
+get them from the reader thread itself. Whatever arrives while a
 request is being sent joins its next response; when many streams run, the worker has already let
 tokens wait for each other (`ipc/flush_policy.py`).
 """
@@ -20,14 +21,13 @@ from collections.abc import Callable
 from typing import Final
 
 from lmi_backend.errors import (
-    HTTP_ERROR,
     CancelledError,
     EngineDeadError,
     EngineError,
     LmiError,
     StoppingError,
 )
-from lmi_backend.generation import Chunk, Delta, HttpRequest
+from lmi_backend.generation import Chunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.failures import error_of
@@ -36,7 +36,7 @@ from lmi_backend.serving.admission import tenant_key
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.request_state import RequestState, Sink
+from lmi_backend.serving.request_state import DirectSink, RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
 _log = logging.getLogger(__name__)
@@ -196,14 +196,24 @@ class Service:
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
         answers = [m for m in messages if isinstance(m, msg.Output | msg.HttpOutput | msg.Failure)]
+        flushes: set[Callable[[], None]] = set()
         with self._lock:
-            ready = [state for message in answers if (state := self._hear(message))]
+            ready = [state for message in answers if (state := self._hear(message, flushes))]
         # Senders want the lock as soon as they have something.
         for state in ready:
             self._ready.put(state)
+        for flush in flushes:
+            flush()
 
-    def _hear(self, message: msg.Output | msg.HttpOutput | msg.Failure) -> RequestState | None:
-        """Take a message; return the state if it must be scheduled for sending."""
+    def _hear(
+        self,
+        message: msg.Output | msg.HttpOutput | msg.Failure,
+        flushes: set[Callable[[], None]],
+    ) -> RequestState | None:
+        """Take a message; return the state if it must be scheduled for sending.
+
+        What was stored directly leaves with `flushes`.
+        """
         state = self._states.get(message.id)
         if state is None or state.error is not None:
             # Cancelled or failed meanwhile.
@@ -213,6 +223,12 @@ class Service:
             return None
         state.add(message.chunk)
         if state.is_scheduled:
+            return None
+        if isinstance(state.sink, DirectSink):
+            chunks, _ = state.take()
+            state.sink.store(chunks, is_last=state.is_complete)
+            flushes.add(state.sink.flush)
+            self._note_sent(state, chunks, outcome_of(chunks[-1]) if state.is_complete else "")
             return None
         state.is_scheduled = True
         return state
@@ -255,7 +271,7 @@ class Service:
                 chunks, error = state.take()
                 is_complete = state.is_complete
             try:
-                outcome = _send(state.sink, chunks, error, is_complete=is_complete)
+                outcome = send(state.sink, chunks, error, is_complete=is_complete)
             except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
                 _log.exception("request %d: its answer cannot be sent", state.id)
                 self._dispatch.abort(state)
@@ -266,28 +282,16 @@ class Service:
 
     def _after_send(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         with self._lock:
-            self._stats.sent(state, chunks)
+            self._note_sent(state, chunks, outcome)
             if not outcome:
                 state.is_scheduled = False
                 if state.has_pending or state.error is not None:
                     self._schedule(state)
-                return
+
+    def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
+        """Count what was sent; forget a request that has ended."""
+        self._stats.sent(state, chunks)
+        if outcome:
             del self._states[state.id]
             self._stats.ended(state, outcome)
             self._dispatch.ended(state)
-
-
-def _send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete: bool) -> str:
-    """Send what there is; return how the request ended, or nothing if it goes on."""
-    if chunks:
-        sink.send(chunks, is_last=is_complete)
-    if error is not None:
-        sink.fail(error)
-        return error.code.lower()
-    return _outcome(chunks[-1]) if is_complete else ""
-
-
-def _outcome(last: Chunk) -> str:
-    if isinstance(last, Delta):
-        return last.finish_reason or ""
-    return "stop" if last.status < HTTP_ERROR else "error"
