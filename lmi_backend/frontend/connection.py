@@ -202,9 +202,9 @@ class ModelConnection(asyncio.Protocol):
 
     def _take(self, message: msg.ToClient) -> None:
         match message:
-            case msg.HttpOutput(request_id, chunk) | msg.Output(request_id, chunk):
-                if (answer := self._answers.get(request_id)) is not None:
-                    answer.put(chunk)
+            case msg.HttpOutput() | msg.Output():
+                if (answer := self._answers.get(message.id)) is not None:
+                    answer.put(message.chunk)
             case msg.Failure():
                 if (answer := self._answers.pop(message.id, None)) is not None:
                     answer.fail(error_of(message))

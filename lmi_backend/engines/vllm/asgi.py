@@ -84,7 +84,7 @@ async def _run(
         await has_gone.wait()
         return {"type": "http.disconnect"}
 
-    await application(_scope(request), receive, send)
+    await application(scope_of(request), receive, send)
 
 
 def _why(task: asyncio.Task[None]) -> BaseException:
@@ -104,7 +104,8 @@ async def _end(task: asyncio.Task[None]) -> None:
         _log.debug("the application raised after its answer: %s", error)
 
 
-def _scope(request: HttpRequest) -> dict[str, Any]:
+def scope_of(request: HttpRequest) -> dict[str, Any]:
+    """Return the scope of a request."""
     path, _, query = request.path.partition("?")
     given = {name.lower(): value for name, value in request.headers.items()}
     headers = {"content-type": "application/json"} | given

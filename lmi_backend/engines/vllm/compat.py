@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 from vllm import __version__ as vllm_version
 from vllm.connections import HTTPConnection
@@ -85,12 +86,13 @@ __all__ = [
     "engine_argument_names",
     "failed_outputs",
     "guard_media",
+    "http_request",
     "http_server",
     "import_reasoning_parser",
     "name_shared_memory",
-    "parses_chats",
     "request_state",
     "running_state",
+    "stream_calls",
     "tokens_input",
     "vllm_version",
 ]
@@ -134,12 +136,39 @@ def running_state(engine: Any, request_id: str) -> Any:
     return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
 
 
-def parses_chats(state: Any) -> bool:
-    """Tell whether vLLM's server reads more than text out of chats, or logs their parts."""
-    chat = state.openai_serving_chat
+def stream_calls(state: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
+    """Return what vLLM's server calls for streams that can be plain, and the models of the bodies.
+
+    Args:
+        state: of its application. Chats are not plain where more than text is read out of them;
+            nothing is where the user's middleware or a count of requests looks at each request.
+    """
+    arguments = state.args
+    watching = ("middleware", "enable_request_id_headers", "enable_server_load_tracking")
+    if any(getattr(arguments, name, None) for name in watching):
+        return {}
+    if getattr(arguments, "sse_keep_alive_interval", 0) or getattr(
+        arguments, "enable_log_outputs", False
+    ):
+        return {}
+    calls = {}
+    chat, completion = state.openai_serving_chat, state.openai_serving_completion
     parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
-    is_read = any(getattr(chat, name, None) is not None for name in parsers)
-    return is_read or bool(getattr(chat, "enable_log_deltas", False) and chat.request_logger)
+    if chat and not any(getattr(chat, name, None) is not None for name in parsers):
+        calls["/v1/chat/completions"] = chat.create_chat_completion
+    if completion:
+        calls["/v1/completions"] = completion.create_completion
+    return {
+        path: (create, get_type_hints(inspect.unwrap(create))["request"])
+        for path, create in calls.items()
+    }
+
+
+def http_request(scope: dict[str, Any], app: Any) -> Any:
+    """Return a request as vLLM's server hands it on."""
+    from starlette.requests import Request  # noqa: PLC0415
+
+    return Request({**scope, "app": app, "state": {}})
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:

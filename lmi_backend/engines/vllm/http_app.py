@@ -5,7 +5,6 @@ Chat templates, tools, reasoning, structured output, log probabilities, usage: a
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import os
 from contextlib import aclosing, contextmanager
@@ -13,11 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
-from lmi_backend.engines.vllm.plain_stream import Middle, Pattern
+from lmi_backend.engines.vllm.direct_calls import DirectCalls
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
-from lmi_backend.generation import HttpChunk, HttpRequest, openai_error
+from lmi_backend.generation import HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.structures import StructureBounds, check_structures
 
@@ -42,51 +42,12 @@ is not named, is run when the server is built, and LMI's users keep a handler of
 """
 
 
-_CHAT: Final = "/v1/chat/completions"
-_COMPLETIONS: Final = "/v1/completions"
-_TRIES: Final = 4
-"""Events of a stream that are looked at, whether they are plain."""
-
-
-class _Answer:
-    """One body's answer: hands chunks on, and counts their tokens."""
-
-    def __init__(self, sink: ChunkSink, engine: Any, *, may_be_plain: bool) -> None:
-        self._sink, self._engine, self.may_be_plain = sink, engine, may_be_plain
-        self.prompt_tokens = self.generated_tokens = 0
-        self.num_generations = 0
-        """That the server has asked the engine for."""
-        self.last_data = b""
-        self.is_cut = False
-        """Whether the engine died, whatever last chunk the server made of that."""
-        self._given = 0
-        self.defer = sink.defer
-
-    def take(self, chunk: HttpChunk) -> None:
-        """Take a chunk from the server."""
-        if chunk.is_last and self._engine.errored:
-            self.is_cut = True
-            return
-        chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
-        chunk.num_prompt_tokens = self.prompt_tokens
-        self.last_data = chunk.data
-        self._sink.take(chunk)
-
-    def take_event(self, event: bytes, num_tokens: int) -> None:
-        """Take an event that was written without the server."""
-        chunk = HttpChunk(event, num_tokens=num_tokens, num_prompt_tokens=self.prompt_tokens)
-        self._sink.take(chunk)
-
-
-_answers: contextvars.ContextVar[_Answer | None] = contextvars.ContextVar("answers", default=None)
-
-
 class HttpApp:
     """vLLM's application, called without a socket. `create` makes one."""
 
     def __init__(self, app: Any, engine: Any, bounds: StructureBounds) -> None:
         self._app, self._engine, self._bounds = app, engine, bounds
-        self._plain = (_COMPLETIONS,) if compat.parses_chats(app.state) else (_CHAT, _COMPLETIONS)
+        self._calls = DirectCalls(app)
 
     @classmethod
     async def create(
@@ -125,10 +86,11 @@ class HttpApp:
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
             return
-        answer = _Answer(sink, self._engine, may_be_plain=request.path in self._plain)
-        _answers.set(answer)
+        answer = Answer(sink, self._engine, may_be_plain=request.path in self._calls.paths)
+        answers.set(answer)
         try:
-            await respond(self._app, request, answer.take)
+            if not await self._calls.stream(request, answer):
+                await respond(self._app, request, answer.take)
         except EngineDeadError:
             raise
         except Exception as error:
@@ -161,9 +123,9 @@ class _CountingClient:
         return getattr(self._engine, name)
 
     async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
-        params, answer = _params(args, kwargs), _answers.get()
+        params, answer = _params(args, kwargs), answers.get()
         _check(params, self._bounds)
-        generation = _Generation(self._engine, answer, params) if answer else None
+        generation = Generation(self._engine, answer, params) if answer else None
         # Closed with this one: closing is the abort.
         async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
@@ -172,45 +134,6 @@ class _CountingClient:
                 yield output
                 if generation is not None:
                     generation.sent(output)
-
-
-class _Generation:
-    """What the engine generates for an answer."""
-
-    def __init__(self, engine: Any, answer: _Answer, params: Any) -> None:
-        self._engine, self._answer = engine, answer
-        answer.num_generations += 1
-        self._is_delta = getattr(params, "output_kind", None) == compat.RequestOutputKind.DELTA
-        self._tries = _TRIES if answer.may_be_plain and self._is_delta and params.n == 1 else 0
-        self._counted: dict[int, int] = {}
-        """Tokens that are counted already of what an output tells, by answer."""
-        self._middle: Middle | None = None
-
-    def count(self, output: Any) -> None:
-        """Count the tokens of an output; vLLM gives all so far, or only what is new."""
-        if not self._answer.prompt_tokens:
-            self._answer.prompt_tokens += len(output.prompt_token_ids or ())
-        if self._middle is not None:
-            self._counted[0] = self._middle.num_sent
-        for answer in output.outputs:
-            given = len(answer.token_ids)
-            self._answer.generated_tokens += given - self._counted.get(answer.index, 0)
-            if not self._is_delta:
-                self._counted[answer.index] = given
-
-    def sent(self, output: Any) -> None:
-        """Note that the server has sent what it made of an output; write the next if that is plain.
-
-        Nothing may wait between the server's event and ours.
-        """
-        if not self._tries or output.finished or self._answer.num_generations > 1:
-            return
-        self._tries -= 1
-        state = compat.running_state(self._engine, output.request_id)
-        pattern = Pattern.of(self._answer.last_data, output.outputs[0].text) if state else None
-        if pattern is not None:
-            self._tries = 0
-            self._middle = Middle(state, pattern, self._answer)
 
 
 def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:

@@ -1,0 +1,83 @@
+"""Call the code of vLLM's server that makes a stream, without its router and its response.
+
+These take more time than all else that is done once for a stream. What is not a plain stream, and
+what is wrong with a body, is left to them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.asgi import scope_of
+from lmi_backend.generation import HttpChunk
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from lmi_backend.engines.vllm.answer import Answer
+    from lmi_backend.generation import HttpRequest
+
+_log = logging.getLogger(__name__)
+
+_JSON: Final = "application/json"
+_EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
+
+
+class DirectCalls:
+    """The calls of one application.
+
+    Args:
+        app: vLLM's, with its state.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._calls = compat.stream_calls(app.state)
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Paths whose streams may be plain."""
+        return frozenset(self._calls)
+
+    async def stream(self, request: HttpRequest, answer: Answer) -> bool:
+        """Answer a body that asks for a stream; False if the application must answer it."""
+        if request.path not in self._calls:
+            return False
+        events = await self._events(request)
+        if events is None:
+            return False
+        # Those of the end come at once, after the last token.
+        last: list[bytes] = []
+        async with aclosing(events):
+            async for event in events:
+                data = event.encode()
+                if answer.has_middle:
+                    last.append(data)
+                else:
+                    answer.take(HttpChunk(data, headers=_EVENTS))
+        answer.take(HttpChunk(b"".join(last), is_last=True, headers=_EVENTS))
+        return True
+
+    async def _events(self, request: HttpRequest) -> AsyncGenerator[str, None] | None:
+        """Return what writes the events of an answer, before it has begun."""
+        create, kind = self._calls[request.path]
+        given = {name.lower(): value for name, value in request.headers.items()}
+        if given.get("content-type", _JSON).partition(";")[0].lower() != _JSON:
+            return None
+        try:
+            # As the router reads a body.
+            body = kind.model_validate(json.loads(request.body))
+            if not body.stream:
+                return None
+            events: AsyncGenerator[str, None] = await create(
+                body, compat.http_request(scope_of(request), self._app)
+            )
+        except Exception as error:  # noqa: BLE001  the application will say it in its own form
+            _log.debug("%s: %s", request.path, error)
+            return None
+        return events if inspect.isasyncgen(events) else None
