@@ -241,6 +241,7 @@ class _ClientSink(DirectSink):
 
     def __init__(self, client: _Client, request_id: int) -> None:
         self._client, self._id = client, request_id
+        self.flush = client.flush
         self.is_gone = False
         client.enter(self, request_id)
 
@@ -252,10 +253,6 @@ class _ClientSink(DirectSink):
         if is_last:
             self._client.leave(self._id)
         self._client.store([self._message(chunk) for chunk in chunks])
-
-    @property
-    def flush(self) -> Callable[[], None]:
-        return self._client.flush
 
     def fail(self, error: LmiError) -> None:
         self._client.leave(self._id)

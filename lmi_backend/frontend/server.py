@@ -20,6 +20,7 @@ import uvicorn
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.protocol import BoundedProtocol
+from lmi_backend.garbage import spare_collections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -99,6 +100,7 @@ def serve(settings: Settings, host: str, port: int) -> int:
         h11_max_incomplete_event_size=None,
     )
     server = _Server(config)
+    spare_collections()
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

@@ -44,10 +44,8 @@ class DirectSink(ABC):
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Take chunks as `send` does; they leave with the next `flush`."""
 
-    @property
-    @abstractmethod
-    def flush(self) -> Callable[[], None]:
-        """What lets the stored chunks leave; the same for all sinks of a client."""
+    flush: Callable[[], None]
+    """What lets the stored chunks leave; the same for all sinks of a client."""
 
 
 class RequestState:
@@ -67,6 +65,7 @@ class RequestState:
         "_pending",
         "began",
         "deadline",
+        "direct",
         "error",
         "first_at",
         "frame",
@@ -88,6 +87,7 @@ class RequestState:
     def __init__(self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
         self.width, self.n = width, n
+        self.direct = sink if isinstance(sink, DirectSink) else None
         self.worker: int | None = None
         """Index of the worker that was asked; None while it waits for its turn."""
         self.tenant, self.priority = "", 0

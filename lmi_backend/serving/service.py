@@ -36,7 +36,7 @@ from lmi_backend.serving.admission import tenant_key
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.request_state import DirectSink, RequestState, Sink, outcome_of, send
+from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
 _log = logging.getLogger(__name__)
@@ -224,10 +224,10 @@ class Service:
         state.add(message.chunk)
         if state.is_scheduled:
             return None
-        if isinstance(state.sink, DirectSink):
+        if (direct := state.direct) is not None:
             chunks, _ = state.take()
-            state.sink.store(chunks, is_last=state.is_complete)
-            flushes.add(state.sink.flush)
+            direct.store(chunks, is_last=state.is_complete)
+            flushes.add(direct.flush)
             self._note_sent(state, chunks, outcome_of(chunks[-1]) if state.is_complete else "")
             return None
         state.is_scheduled = True

@@ -114,6 +114,9 @@ class Coalescer:
         request = self._requests.get(request_id)
         if request is None:
             return
+        if self._goes_alone(request, chunk):
+            self._send_chunk(request_id, chunk)
+            return
         unsent = request.unsent.get(chunk.index)
         if unsent is None:
             unsent = request.unsent[chunk.index] = chunk
@@ -171,9 +174,17 @@ class Coalescer:
         """
         return not 0 < chunk.num_tokens < self._flush_policy.min_tokens
 
+    def _goes_alone(self, request: _Request, chunk: Chunk) -> bool:
+        """Tell whether a chunk of the middle leaves at once; most do where nothing is held."""
+        may_go = request.has_begun and not self._interval and not request.unsent
+        return may_go and self._has_min_tokens(chunk)
+
     def _send_chunks(self, request_id: int, request: _Request) -> None:
-        if not self._is_follower:
-            for chunk in request.unsent.values():
-                kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
-                self.send(kind(request_id, chunk))  # type: ignore[arg-type]
+        for chunk in request.unsent.values():
+            self._send_chunk(request_id, chunk)
         request.unsent.clear()
+
+    def _send_chunk(self, request_id: int, chunk: Chunk) -> None:
+        if not self._is_follower:
+            kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
+            self.send(kind(request_id, chunk))  # type: ignore[arg-type]

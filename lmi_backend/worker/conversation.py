@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from functools import partial
@@ -24,6 +23,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.garbage import spare_collections
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.hang import HangDetector
@@ -124,10 +124,7 @@ class Conversation:
             _log.exception("engine %s failed to start", start.engine)
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
-            # A model's library is a million objects that live as long as the process: a full
-            # collection would stop every stream to look at all of them.
-            gc.collect()
-            gc.freeze()
+            spare_collections()
             self._coalescer.send(msg.Ready(capabilities))
             await self._send_heartbeats(self._local, HangDetector(start.hang_seconds))
 

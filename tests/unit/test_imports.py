@@ -65,6 +65,7 @@ FOLDERS = {
     "repository": ALL,
     "errors": ALL,
     "names": ALL,
+    "garbage": ALL,
     "printable": ALL,
     "private_folders": ALL,
     "redaction": ALL,

@@ -6,7 +6,6 @@ what is wrong with a body, is left to them.
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 from contextlib import aclosing
@@ -80,4 +79,5 @@ class DirectCalls:
         except Exception as error:  # noqa: BLE001  the application will say it in its own form
             _log.debug("%s: %s", request.path, error)
             return None
-        return events if inspect.isasyncgen(events) else None
+        # Else it is an error.
+        return events if hasattr(events, "aclose") else None
