@@ -10,7 +10,6 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
-from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import (
     ConnectionLostError,
     EngineDeadError,
@@ -19,7 +18,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
@@ -130,7 +129,7 @@ class SharedWorkers:
 
     def _receive(self, connection: socket.socket, listener: Listener) -> None:
         self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
-        decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
+        decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         while True:
             messages = receive(connection, decoder)
             answers: list[msg.FromWorker] = []

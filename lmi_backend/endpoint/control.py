@@ -8,10 +8,9 @@ import threading
 from typing import TYPE_CHECKING
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
-from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ class Draining:
 
 def _ask(endpoint: Path, message: msg.FromClient, seconds: float) -> msg.ToClient | None:
     """Send a message to an endpoint; return its answer, or None."""
-    decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
+    decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(seconds)
         try:

@@ -18,7 +18,7 @@ from lmi_backend.errors import LmiError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import DirectSink
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-FRAME_LIMIT: Final = (1 << 32) - 1
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
 _GREETING_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
@@ -205,7 +204,7 @@ class _Client:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _read(self) -> None:
-        decoder: FrameDecoder[msg.FromClient] = FrameDecoder(msg.FromClient, limit=FRAME_LIMIT)
+        decoder: FrameDecoder[msg.FromClient] = FrameDecoder(msg.FromClient, limit=LARGEST_FRAME)
         try:
             while True:
                 for message in receive(self._socket, decoder):

@@ -8,12 +8,11 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from lmi_backend.endpoint.server import FRAME_LIMIT
 from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
-from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,7 +105,7 @@ class ModelConnection(asyncio.Protocol):
     ) -> None:
         self._on_welcome, self._on_lost = on_welcome, on_lost
         self._transport: asyncio.Transport | None = None
-        self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=FRAME_LIMIT)
+        self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._answers: dict[int, Answer] = {}
         # In the order of the questions, which is that of the answers.
         self._health: list[asyncio.Future[msg.Health]] = []

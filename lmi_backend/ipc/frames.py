@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from lmi_backend.errors import ConnectionLostError, WorkerError
 
 T = TypeVar("T")
 
+LARGEST_FRAME: Final = (1 << 32) - 1
+"""Bytes that a length can say: the limit of a peer whose requests were checked before."""
 _HEADER = struct.Struct("<I")
 _RECEIVE_BYTES = 1 << 18
 _encoder = msgspec.msgpack.Encoder()

@@ -18,12 +18,12 @@ from lmi_backend.errors import (
     OptionError,
     WorkerError,
 )
+from lmi_backend.garbage import spare_collections
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
-from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.garbage import spare_collections
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.hang import HangDetector
@@ -31,8 +31,6 @@ from lmi_backend.worker.hang import HangDetector
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
-# The stub's side sends prompts; it has checked their size.
-_FRAME_LIMIT = (1 << 32) - 1
 _STATS_SECONDS = 0.05
 
 _Work = msg.Submit | msg.SubmitHttp | msg.SetAdapter
@@ -45,7 +43,7 @@ class Conversation:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rank: int = 0
     ) -> None:
         self._reader, self._writer, self._rank = reader, writer, rank
-        self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=_FRAME_LIMIT)
+        self._decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=LARGEST_FRAME)
         self._local: Rank | None = None
         """What runs in this process."""
         self._engine: Engine | None = None
