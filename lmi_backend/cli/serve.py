@@ -15,7 +15,11 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_clients, add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import Model, find_models
-from lmi_backend.cli.frontend import add_front_end_arguments, front_end_words
+from lmi_backend.cli.frontend import (
+    add_front_end_arguments,
+    certificate_of,
+    front_end_words,
+)
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
@@ -112,6 +116,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     ports.check()
     if not arguments.no_frontend:
         check_free("--port", arguments.host, arguments.port)
+        certificate_of(arguments)
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
         run = traces.run
@@ -195,6 +200,8 @@ def _greet(names: list[str], ports: Ports, arguments: argparse.Namespace) -> Non
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     if not arguments.no_frontend:
-        url = f"http://{arguments.host}:{arguments.port}/invocations"
+        certificate = arguments.tls_certificate
+        scheme = f"--cacert {certificate} https" if certificate else "http"
+        url = f"{scheme}://{arguments.host}:{arguments.port}/invocations"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
     sys.stdout.flush()
