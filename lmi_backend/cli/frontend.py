@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.repository.restricted_apis import HEADER, KEY_VARIABLES, headers_for
+from lmi_backend.supervisor.control_key import read_key
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.certificate import Certificate
@@ -48,6 +50,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         metavar="FOLDER",
         help="where the models' endpoints are; default: where the server makes temporary files",
+    )
+    parser.add_argument(
+        "--control-key",
+        type=Path,
+        metavar="FILE",
+        help="holds the key of Triton's model repository (the header "
+        f"{HEADER}), with which operators load and unload models at /models; `serve` gives its own",
     )
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     parser.set_defaults(run=_frontend)
@@ -180,6 +189,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         base=Path(base),
         triton_url=arguments.triton_url,
         metrics_url=arguments.metrics_url,
+        control_headers=_control_headers(arguments.control_key),
         max_body=arguments.max_body,
         logs_access=not arguments.no_access_log,
         api_keys=arguments.api_keys,
@@ -193,6 +203,12 @@ def _frontend(arguments: argparse.Namespace) -> int:
     if arguments.frontend_processes > 1:
         return serve_many(sys.argv[1:], arguments.frontend_processes)
     return serve(settings, arguments.host, arguments.port, certificate)
+
+
+def _control_headers(key_file: Path | None) -> dict[str, str]:
+    if key_file is not None:
+        return {HEADER: read_key(key_file, is_made=False)}
+    return headers_for("model-repository", [os.environ.get(KEY_VARIABLES[0], "")])
 
 
 def _warn(host: str, *, has_keys: bool, has_tls: bool) -> None:

@@ -24,7 +24,12 @@ from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
 from lmi_backend.printable import say
-from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
+from lmi_backend.repository.restricted_apis import (
+    HEADER,
+    KEY_VARIABLES,
+    NOT_FOR_CLIENTS,
+    Restriction,
+)
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import front_end, missing_libraries
@@ -132,12 +137,12 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        with _front_end(arguments, ports, run):
+        with _front_end(arguments, ports, run, restriction):
             return supervisor.run(lambda: _greet(names, ports, arguments))
 
 
 def _front_end(
-    arguments: argparse.Namespace, ports: Ports, run: Path
+    arguments: argparse.Namespace, ports: Ports, run: Path, restriction: Restriction
 ) -> contextlib.AbstractContextManager[None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
@@ -146,7 +151,8 @@ def _front_end(
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
-    return front_end([*words, *front_end_words(arguments)], arguments.log_file)
+    secrets = dict(zip(KEY_VARIABLES[:1], restriction.arguments(), strict=False))
+    return front_end([*words, *front_end_words(arguments)], secrets, arguments.log_file)
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
