@@ -129,7 +129,7 @@ class Management:
         name, _ = await self._loaded(exchange)
         await self._control.unload(name)
         end = asyncio.get_running_loop().time() + _UNLOAD_SECONDS
-        while (await self._control.index())[name].state == "UNLOADING":
+        while (left := (await self._control.index()).get(name)) and left.state == "UNLOADING":
             if asyncio.get_running_loop().time() > end:
                 text = f'Model "{name}" is unregistered when its requests have ended'
                 await _respond(exchange, _ACCEPTED, _said(text))
@@ -209,7 +209,7 @@ def _known(asked: dict[str, Any], accepted: tuple[str, ...]) -> dict[str, str]:
         if name not in accepted:
             text = f"{printable(name)} is not taken; accepted: {listed(accepted)}"
             raise HttpError(_BAD_REQUEST, f"{text}. serving.properties says all else of a model")
-        if not isinstance(value, str | bool):
+        if not (isinstance(value, str) or (name == "synchronous" and isinstance(value, bool))):
             raise HttpError(_BAD_REQUEST, f"{name} is not a text")
     return asked
 

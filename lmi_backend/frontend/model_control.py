@@ -71,7 +71,9 @@ class ModelControl:
         Raises:
             LmiError: Triton does not answer, or not to us.
         """
-        _, said = await self._post("/index")
+        status, said = await self._post("/index")
+        if status != 200:
+            raise HttpError(_FAILED, _error(said))
         models: dict[str, RepositoryModel] = {}
         for row in said:
             model = RepositoryModel(row.get("state", ""), row.get("reason", ""))
@@ -89,14 +91,14 @@ class ModelControl:
         status, said = await self._post(f"/models/{quote(name, safe='')}/load")
         if status != 200:
             # What follows is where in our code.
-            text = str(said.get("error", said)).partition("\n\nAt:")[0].strip()
+            text = _error(said).partition("\n\nAt:")[0].strip()
             raise HttpError(_NO_MEMORY if _MEMORY_WORDS.search(text) else _FAILED, text)
 
     async def unload(self, name: str) -> None:
         """Have a model unloaded, whose requests may still run; raises like `index`."""
         status, said = await self._post(f"/models/{quote(name, safe='')}/unload")
         if status != 200:
-            raise HttpError(_FAILED, str(said.get("error", said)))
+            raise HttpError(_FAILED, _error(said))
 
     async def _post(self, path: str) -> tuple[int, Any]:
         if self._session is None:
@@ -115,3 +117,7 @@ class ModelControl:
             )
             raise HttpError(_NOT_HERE, text)
         return response.status, msgspec.json.decode(data) if data else {}
+
+
+def _error(said: Any) -> str:
+    return f"Triton says: {said.get('error', said)}"

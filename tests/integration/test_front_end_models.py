@@ -150,6 +150,7 @@ def test_what_cannot_be_loaded_says_why(served: Served) -> None:
         ("POST", "/models?url=other&engine=Python", b"", 400, "engine is not taken; accepted: url"),
         ("POST", "/models?url=other&synchronous=no", b"", 400, "accepted: true, false"),
         ("POST", "/models", {"model_name": ["other"]}, 400, "model_name is not a text"),
+        ("POST", "/models", {"url": True}, 400, "url is not a text"),
         ("POST", "/models", {}, 400, "model_name is missing"),
         ("POST", "/models", b"[1", 400, ""),
         ("GET", "/models?limit=x", None, 400, "limit=x; accepted: a whole number"),

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import boto3
 import pytest
 
 from tests.support.attackers import ECHO
@@ -139,6 +140,21 @@ def test_openais_client_asks_it(served: Served, secret: Secret) -> None:
     assert (done.returncode, done.stdout[:7]) == (0, "['echo'"), done.stderr
 
 
+def test_amazons_client_asks_it(served: Served, secret: Secret) -> None:
+    client = boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=f"https://{served.front_end}",
+        region_name="us-east-1",
+        aws_access_key_id="any",
+        aws_secret_access_key="any",
+        verify=str(secret.folder / "..first" / "tls.crt"),
+    )
+    body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 2}})
+    answer = client.invoke_endpoint(EndpointName="echo", Body=body)
+    assert "generated_text" in json.load(answer["Body"])
+    client.close()
+
+
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_tls_from_1_2_on(served: Served, secret: Secret, version: ssl.TLSVersion) -> None:
     context = trust(secret.folder / "..first" / "tls.crt")
@@ -261,3 +277,32 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
         process.send_signal(signal.SIGTERM)
         # `serve` kills what takes ten seconds.
         assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "has_tls", "said"),
+    [
+        ("", True, "asks nobody for a key"),
+        ("a-key", False, "unencrypted, unless what is before this port speaks TLS"),
+        ("a-key", True, ""),
+    ],
+)
+def test_who_listens_to_all_is_told_once_what_lacks(
+    key: str, has_tls: bool, said: str, secret: Secret, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
+    command += ["--host=0.0.0.0", f"--run-folder={tmp_path}", "--frontend-processes=2"]
+    process = subprocess.Popen(
+        [*command, *(secret.options if has_tls else ())],
+        env=os.environ | {"LMI_API_KEY": key},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        wait_for(lambda: listens(port))
+        process.terminate()
+        assert process.stderr is not None
+        warnings = [line for line in process.stderr if "WARNING" in line]
+    assert len(warnings) == (1 if said else 0)
+    assert said in "".join(warnings)
