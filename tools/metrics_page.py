@@ -15,6 +15,13 @@ On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lm
 with `outcome`: `stop`, `length`, or an error's code. A histogram has `_bucket`, `_sum` and
 `_count`, as `histogram_quantile` wants them; Triton 24.10 calls each of them a counter.
 """
+_FLEETS = """
+The front end's `/metrics` shows these too, and what gateways' endpoint pickers route by, under the
+names of vLLM's own server, one series of each over all models and workers:
+`vllm:num_requests_running`, `vllm:num_requests_waiting`, `vllm:kv_cache_usage_perc` (of the fullest
+worker), and of vLLM's models `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`; not where
+models differ in the former) and, with LoRA, `vllm:lora_requests_info` (`max_lora`,
+`running_lora_adapters`, `waiting_lora_adapters`)."""
 _QUESTIONS_HEAD = """
 ## What to ask
 
@@ -118,6 +125,7 @@ def metrics_page() -> Iterator[str]:
     yield "| --- | --- | --- |"
     for name, (kind, text) in FAMILIES.items():
         yield f"| `{name}` | {kind.lower()} | {text} |"
+    yield _FLEETS
     yield _QUESTIONS_HEAD
     yield "| what | PromQL |"
     yield "| --- | --- |"

@@ -8,10 +8,15 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.repository.restricted_apis import HEADER, KEY_VARIABLES, headers_for
+from lmi_backend.supervisor.control_key import read_key
+
+if TYPE_CHECKING:
+    from lmi_backend.frontend.certificate import Certificate
 
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
@@ -46,6 +51,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="FOLDER",
         help="where the models' endpoints are; default: where the server makes temporary files",
     )
+    parser.add_argument(
+        "--control-key",
+        type=Path,
+        metavar="FILE",
+        help="holds the key of Triton's model repository (the header "
+        f"{HEADER}), with which operators load and unload models at /models; `serve` gives its own",
+    )
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     parser.set_defaults(run=_frontend)
 
@@ -64,12 +76,38 @@ def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="processes that share the port (default %(default)s)",
     )
+    _add_access(group)
+    group.add_argument(
+        "--max-body",
+        type=int,
+        default=64 << 20,
+        metavar="BYTES",
+        help="of a request (default %(default)s)",
+    )
+    group.add_argument("--no-page", action="store_true", help="nothing for browsers at /")
+    group.add_argument("--no-access-log", action="store_true", help="no line for each request")
+
+
+def _add_access(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--api-keys",
         type=Path,
         metavar="FILE",
         help="who may ask, a key a line (`lmi-backend api-key NAME` makes one); read again when it "
         "changes. LMI_API_KEY holds a single key. Default: no key is needed",
+    )
+    group.add_argument(
+        "--tls-certificate",
+        type=Path,
+        metavar="FILE",
+        help="speak HTTPS only, with these certificates (PEM, the server's own first). They and "
+        "their key are read again when the files change, within a few seconds. Default: plain HTTP",
+    )
+    group.add_argument(
+        "--tls-key",
+        type=Path,
+        metavar="FILE",
+        help="its private key (PEM, without a passphrase)",
     )
     group.add_argument(
         "--allowed-origins",
@@ -85,15 +123,6 @@ def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A,B",
         help="names by which browsers reach this port, beside its addresses and localhost",
     )
-    group.add_argument(
-        "--max-body",
-        type=int,
-        default=64 << 20,
-        metavar="BYTES",
-        help="of a request (default %(default)s)",
-    )
-    group.add_argument("--no-page", action="store_true", help="nothing for browsers at /")
-    group.add_argument("--no-access-log", action="store_true", help="no line for each request")
 
 
 def front_end_words(arguments: argparse.Namespace) -> list[str]:
@@ -108,8 +137,29 @@ def front_end_words(arguments: argparse.Namespace) -> list[str]:
     ]
     if arguments.api_keys is not None:
         words.append(f"--api-keys={arguments.api_keys.absolute()}")
+    if arguments.tls_certificate is not None:
+        words.append(f"--tls-certificate={arguments.tls_certificate.absolute()}")
+        words.append(f"--tls-key={arguments.tls_key.absolute()}")
     words += ["--no-page"] if arguments.no_page else []
     return [*words, "--no-access-log"] if arguments.no_access_log else words
+
+
+def certificate_of(arguments: argparse.Namespace) -> Certificate | None:
+    """Return the certificate that the options name; None for plain HTTP.
+
+    Raises:
+        ConfigurationError: it cannot be used.
+    """
+    given = arguments.tls_certificate, arguments.tls_key
+    if given == (None, None):
+        return None
+    if None in given:
+        is_key = arguments.tls_certificate is None
+        said, missing = ("--tls-key", "--tls-certificate")[:: 1 if is_key else -1]
+        raise ConfigurationError(f"{missing}: is missing beside {said}; accepted: both, or neither")
+    from lmi_backend.frontend.certificate import Certificate  # noqa: PLC0415  another process's
+
+    return Certificate(*given)
 
 
 def _items(text: str) -> tuple[str, ...]:
@@ -130,17 +180,16 @@ def _frontend(arguments: argparse.Namespace) -> int:
     log_from_a_thread()
     base = arguments.run_folder or os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
     key = os.environ.get("LMI_API_KEY", "")
+    certificate = certificate_of(arguments)
     is_local = arguments.host in _LOCAL
-    if not is_local and not key and arguments.api_keys is None:
-        logging.getLogger(__name__).warning(
-            "the front end listens on %s and asks nobody for a key: whoever reaches it may use the "
-            "models (--api-keys)",
-            arguments.host,
-        )
+    # Not once more in each of several processes.
+    if not is_local and not arguments.share:
+        _warn(arguments.host, has_keys=bool(key or arguments.api_keys), has_tls=bool(certificate))
     settings = Settings(
         base=Path(base),
         triton_url=arguments.triton_url,
         metrics_url=arguments.metrics_url,
+        control_headers=_control_headers(arguments.control_key),
         max_body=arguments.max_body,
         logs_access=not arguments.no_access_log,
         api_keys=arguments.api_keys,
@@ -153,4 +202,26 @@ def _frontend(arguments: argparse.Namespace) -> int:
     )
     if arguments.frontend_processes > 1:
         return serve_many(sys.argv[1:], arguments.frontend_processes)
-    return serve(settings, arguments.host, arguments.port)
+    return serve(settings, arguments.host, arguments.port, certificate)
+
+
+def _control_headers(key_file: Path | None) -> dict[str, str]:
+    if key_file is not None:
+        return {HEADER: read_key(key_file, is_made=False)}
+    return headers_for("model-repository", [os.environ.get(KEY_VARIABLES[0], "")])
+
+
+def _warn(host: str, *, has_keys: bool, has_tls: bool) -> None:
+    log = logging.getLogger(__name__)
+    if not has_keys:
+        log.warning(
+            "the front end listens on %s and asks nobody for a key: whoever reaches it may use the "
+            "models (--api-keys)",
+            host,
+        )
+    elif not has_tls:
+        log.warning(
+            "keys and prompts come to %s unencrypted, unless what is before this port speaks TLS "
+            "(--tls-certificate, --tls-key)",
+            host,
+        )

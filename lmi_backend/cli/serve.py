@@ -15,12 +15,21 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.cli.arguments import add_clients, add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import Model, find_models
-from lmi_backend.cli.frontend import add_front_end_arguments, front_end_words
+from lmi_backend.cli.frontend import (
+    add_front_end_arguments,
+    certificate_of,
+    front_end_words,
+)
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
 from lmi_backend.printable import say
-from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
+from lmi_backend.repository.restricted_apis import (
+    HEADER,
+    KEY_VARIABLES,
+    NOT_FOR_CLIENTS,
+    Restriction,
+)
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import front_end, missing_libraries
@@ -112,6 +121,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     ports.check()
     if not arguments.no_frontend:
         check_free("--port", arguments.host, arguments.port)
+        certificate_of(arguments)
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
         run = traces.run
@@ -127,12 +137,12 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        with _front_end(arguments, ports, run):
+        with _front_end(arguments, ports, run, restriction):
             return supervisor.run(lambda: _greet(names, ports, arguments))
 
 
 def _front_end(
-    arguments: argparse.Namespace, ports: Ports, run: Path
+    arguments: argparse.Namespace, ports: Ports, run: Path, restriction: Restriction
 ) -> contextlib.AbstractContextManager[None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
@@ -141,7 +151,8 @@ def _front_end(
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
-    return front_end([*words, *front_end_words(arguments)], arguments.log_file)
+    secrets = dict(zip(KEY_VARIABLES[:1], restriction.arguments(), strict=False))
+    return front_end([*words, *front_end_words(arguments)], secrets, arguments.log_file)
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
@@ -195,6 +206,8 @@ def _greet(names: list[str], ports: Ports, arguments: argparse.Namespace) -> Non
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     if not arguments.no_frontend:
-        url = f"http://{arguments.host}:{arguments.port}/invocations"
+        certificate = arguments.tls_certificate
+        scheme = f"--cacert {certificate} https" if certificate else "http"
+        url = f"{scheme}://{arguments.host}:{arguments.port}/invocations"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
     sys.stdout.flush()

@@ -8,7 +8,7 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -27,7 +27,9 @@ from lmi_backend.frontend.failures import (
 )
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.lmi import Lmi
+from lmi_backend.frontend.management import Management
 from lmi_backend.frontend.metrics import Metrics
+from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
@@ -38,7 +40,7 @@ from lmi_backend.frontend.triton import TritonProxy
 from lmi_backend.frontend.web_page import PATHS, WebPage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from lmi_backend.frontend.exchange import Receive, Scope, Send
     from lmi_backend.frontend.failures import Failure
@@ -61,6 +63,8 @@ class Settings:
     """Triton's own HTTP port."""
     metrics_url: str = "http://127.0.0.1:8002/metrics"
     """Triton's own metrics."""
+    control_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The key of its model repository."""
     max_body: int = 64 << 20
     """Bytes."""
     body_seconds: float = 60.0
@@ -104,6 +108,7 @@ class FrontEnd:
         self.models = Models(settings.base)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.body_seconds)
+        self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
         self._routes = list(self._make_routes())
@@ -126,6 +131,7 @@ class FrontEnd:
         with contextlib.suppress(asyncio.CancelledError):
             await looking
         await self._triton.close()
+        await self._control.close()
         await self._metrics.close()
         await send({"type": "lifespan.shutdown.complete"})
 
@@ -248,8 +254,14 @@ class FrontEnd:
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
         )
-        for methods, path, *service in (*table, *self._page_rows()):
+        for methods, path, *service in (*table, *self._management_rows(), *self._page_rows()):
             yield Route(path, _unused, methods=methods.split()), Service(*service)
+
+    def _management_rows(self) -> Iterator[_Row]:
+        limits = self._settings.max_body, self._settings.body_seconds
+        management = Management(self.models, self._control, *limits)
+        for method, path, answer in management.paths():
+            yield method, path, answer, lmi_failure, "operator"
 
     def _page_rows(self) -> tuple[_Row, ...]:
         if not self._settings.has_page:

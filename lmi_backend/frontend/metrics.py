@@ -15,7 +15,7 @@ import aiohttp
 from lmi_backend.errors import LmiError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
@@ -26,11 +26,7 @@ _MODEL_SECONDS: Final = 0.04
 """Between two questions to the models."""
 _ASK_SECONDS: Final = 1.0
 _HEADERS: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
-_FAMILIES: Final = (
-    ("vllm:num_requests_running", "Requests that engines generate for"),
-    ("vllm:num_requests_waiting", "Requests that wait, for a worker or in an engine"),
-    ("vllm:kv_cache_usage_perc", "Share of KV-cache blocks in use of the fullest worker, 0 to 1"),
-)
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 
 class Metrics:
@@ -89,12 +85,60 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     known = [state for state in states if state]
     workers = [worker["stats"] for state in known for worker in state["workers"]]
     waiting = sum(state["stats"]["waiting"] for state in known)
-    values = (
+    yield from _family(
+        "vllm:num_requests_running",
+        "Requests that engines generate for",
         sum(worker["running"] for worker in workers),
+    )
+    yield from _family(
+        "vllm:num_requests_waiting",
+        "Requests that wait, for a worker or in an engine",
         waiting + sum(worker["waiting"] for worker in workers),
+    )
+    yield from _family(
+        "vllm:kv_cache_usage_perc",
+        "Share of KV-cache blocks in use of the fullest worker, 0 to 1",
         max((worker["kv_cache_usage"] for worker in workers), default=0.0),
     )
-    for (name, meaning), value in zip(_FAMILIES, values, strict=True):
-        yield f"# HELP {name} {meaning}"
-        yield f"# TYPE {name} gauge"
-        yield f"{name} {value}"
+    yield from _cache(workers)
+    yield from _adapters(workers, max((state["now"] for state in known), default=0.0))
+
+
+def _cache(workers: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield what KV cache there is; nothing where no engine says, or their blocks differ."""
+    having = [worker for worker in workers if worker["kv_blocks"]]
+    sizes = {worker["kv_block_size"] for worker in having}
+    if len(sizes) == 1:
+        labels = {
+            "block_size": str(sizes.pop()),
+            "num_gpu_blocks": str(sum(worker["kv_blocks"] for worker in having)),
+        }
+        yield from _family("vllm:cache_config_info", "KV cache of all workers", 1, labels)
+
+
+def _adapters(workers: Iterable[dict[str, Any]], now: float) -> Iterator[str]:
+    """Yield which LoRA adapters are in use; nothing where no engine has LoRA."""
+    having = [worker for worker in workers if worker["max_adapters"]]
+    if having:
+        labels = {
+            # Of one worker: two may be in use by the same adapter.
+            "max_lora": str(max(worker["max_adapters"] for worker in having)),
+            "running_lora_adapters": _names(having, "running_adapters"),
+            "waiting_lora_adapters": _names(having, "waiting_adapters"),
+        }
+        meaning = "LoRA adapters in use; the value is when, in seconds since 1970"
+        yield from _family("vllm:lora_requests_info", meaning, now, labels)
+
+
+def _names(workers: Iterable[dict[str, Any]], key: str) -> str:
+    return ",".join(sorted({name for worker in workers for name in worker[key]}))
+
+
+def _family(
+    name: str, meaning: str, value: float, labels: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield a family of one series."""
+    pairs = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in (labels or {}).items()]
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} gauge"
+    yield f"{name}{'{' + ','.join(pairs) + '}' if pairs else ''} {value}"

@@ -11,6 +11,8 @@ HEAD_BYTES: Final = 1 << 16
 """Of a request line with its headers."""
 HEAD_SECONDS: Final = 30.0
 """Time that these may take, and a new connection to begin."""
+FAREWELL_SECONDS: Final = 3.0
+"""Time that a client has to take leave of a server that ends; with TLS only, which waits for it."""
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -51,6 +53,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._is_in_head = True
         self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._is_ending = False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -81,6 +84,21 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         # Its task has not run yet.
         self.cycle.scope[DIRECT] = DirectWriter(self.cycle)  # type: ignore[typeddict-unknown-key]
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end with the server."""
+        super().on_response_complete()
+        self._end_soon()
+
+    def shutdown(self) -> None:
+        """End after what is being answered, as the server does."""
+        self._is_ending = True
+        super().shutdown()
+        self._end_soon()
+
+    def _end_soon(self) -> None:
+        if self._is_ending and self.scheme == "https" and self.transport.is_closing():
+            self.loop.call_later(FAREWELL_SECONDS, self.transport.abort)
 
     def _give_up(self) -> None:
         if self._is_in_head and not self.transport.is_closing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import logging
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lmi_backend.frontend.app import Settings
+    from lmi_backend.frontend.certificate import Certificate
 
-_LOOK_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1
 _BACKLOG: Final = 2048
 _LOG_LINES: Final = 10_000
 _DRAIN_SECONDS: Final = 30
+_HANDSHAKE_SECONDS: Final = 10.0
 _KEEP_ALIVE_SECONDS: Final = 65
 """Longer than the 60 s of AWS's load balancers, which must be the ones to close."""
 _log = logging.getLogger(__name__)
@@ -81,8 +84,8 @@ class _DroppingHandler(QueueHandler):
         """Say nothing: there is nowhere to say it."""
 
 
-def serve(settings: Settings, host: str, port: int) -> int:
-    """Serve in this process until a signal; return the exit status."""
+def serve(settings: Settings, host: str, port: int, certificate: Certificate | None) -> int:
+    """Serve until a signal, over TLS if there is a certificate; return the exit status."""
     listener = listen(host, port, is_shared=settings.processes > 1)
     config = uvicorn.Config(
         FrontEnd(settings),
@@ -98,15 +101,38 @@ def serve(settings: Settings, host: str, port: int) -> int:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         h11_max_incomplete_event_size=None,
+        callback_notify=certificate.renew if certificate else None,
+        timeout_notify=_LOOK_SECONDS,
     )
-    server = _Server(config)
+    server = _Server(config, certificate)
     spare_collections()
     server.run(sockets=[listener])
     return 0 if server.started else 1
 
 
 class _Server(uvicorn.Server):
-    """Ends well at a signal; uvicorn's own would raise it again, and end by it."""
+    """Speaks TLS with bounds; ends well at a signal: uvicorn's own would end by it once more."""
+
+    def __init__(self, config: uvicorn.Config, certificate: Certificate | None) -> None:
+        super().__init__(config)
+        self._certificate = certificate
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen; uvicorn would let a handshake take a minute."""
+        if self._certificate is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        connect = partial(BoundedProtocol, self.config, self.server_state, self.lifespan.state)
+        for each in sockets or ():
+            server = await asyncio.get_running_loop().create_server(
+                connect,
+                sock=each,
+                backlog=_BACKLOG,
+                ssl=self._certificate.context,
+                ssl_handshake_timeout=_HANDSHAKE_SECONDS,
+            )
+            self.servers.append(server)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -33,3 +33,13 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     """Tokens since the start that speculation proposed."""
     tokens_accepted: int = 0
     """Of these, kept."""
+    kv_block_size: int = 0
+    """Tokens that a KV-cache block holds; 0 from an engine that does not say."""
+    kv_blocks: int = 0
+    """KV-cache blocks it has."""
+    max_adapters: int = 0
+    """LoRA adapters for which it generates at once; 0 where LoRA is off, or it does not say."""
+    running_adapters: tuple[str, ...] = ()
+    """LoRA adapters for which it generates."""
+    waiting_adapters: tuple[str, ...] = ()
+    """LoRA adapters of the requests that it holds back."""

@@ -21,12 +21,14 @@ def new_key() -> str:
     return secrets.token_hex(32)
 
 
-def read_key(path: Path) -> str:
-    """Return the key in a file; where there is no file, write a new one.
+def read_key(path: Path, *, is_made: bool = True) -> str:
+    """Return the key in a file; where there is no file, write a new one if `is_made`.
 
     Raises:
         ConfigurationError: others may read the file, or it does not hold a key.
     """
+    if not is_made:
+        return _read(path)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:

@@ -16,7 +16,7 @@ from lmi_backend.printable import say
 from lmi_backend.supervisor.reloading import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 PROGRAM: Final = "lmi_backend.cli.main"
@@ -32,13 +32,18 @@ def missing_libraries() -> list[str]:
 
 
 @contextlib.contextmanager
-def front_end(arguments: Sequence[str], log_file: Path | None = None) -> Iterator[None]:
+def front_end(
+    arguments: Sequence[str], secrets: Mapping[str, str], log_file: Path | None = None
+) -> Iterator[None]:
     """Run `lmi-backend frontend` with some arguments until the end of the block.
 
     It is started again when it ends, with growing pauses. Its log goes to `log_file`, or to ours.
+    `secrets` are in its environment, which only its own user reads.
     """
     ended = threading.Event()
-    start = partial(_start, [sys.executable, "-m", PROGRAM, "frontend", *arguments], log_file)
+    start = partial(
+        _start, [sys.executable, "-m", PROGRAM, "frontend", *arguments], secrets, log_file
+    )
     keeper = threading.Thread(target=_keep, args=(start, start(), ended), name="lmi-front-end")
     keeper.start()
     try:
@@ -48,12 +53,14 @@ def front_end(arguments: Sequence[str], log_file: Path | None = None) -> Iterato
         keeper.join()
 
 
-def _start(command: Sequence[str], log_file: Path | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], secrets: Mapping[str, str], log_file: Path | None
+) -> subprocess.Popen[bytes]:
     with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
         # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
         return subprocess.Popen(  # noqa: S603
             command,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            env={**os.environ, **secrets, "PYTHONSAFEPATH": "1"},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT if log else None,

@@ -1,6 +1,7 @@
 """What an operator sees: figures, lines in the log, and limits that a request brings along."""
 
 import queue
+import re
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,35 @@ def test_the_log_has_a_line_for_a_request_and_not_its_text(served: Served) -> No
     assert said["model"] == "tiny"
     assert (said["outcome"], said["generation_tokens"]) == ("length", "3")
     assert 0 < float(said["first_ms"]) <= float(said["total_ms"])
+
+
+def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
+    """Series as vLLM's own server has them; `echo` has neither."""
+
+    def seen(name: str) -> dict[str, str]:
+        found = re.findall(rf"^vllm:{name}{{(.*)}} ", served.ask("/metrics")[2].decode(), re.M)
+        assert len(found) <= 1
+        return dict(re.findall(r'(\w+)="([^"]*)"', found[0])) if found else {}
+
+    # The front end has found both models, and their workers have said how they are.
+    wait_for(lambda: seen("cache_config_info"), 10)
+    cache = seen("cache_config_info")
+    tokens = int(cache["block_size"]) * int(cache["num_gpu_blocks"])
+    log = served.log_file.read_text(encoding="utf-8", errors="replace")
+    assert f"KV cache size: {tokens:,} tokens" in log
+    idle = {"max_lora": "4", "running_lora_adapters": "", "waiting_lora_adapters": ""}
+    wait_for(lambda: seen("lora_requests_info") == idle, 10)
+    body = {
+        "text_input": "Count to one hundred:",
+        "stream": True,
+        "parameters": {"max_tokens": 900, "ignore_eos": True, "lora_name": "wrong"},
+    }
+    with served.events("tiny", body) as events:
+        assert next(events)
+        wait_for(
+            lambda: seen("lora_requests_info") == idle | {"running_lora_adapters": "wrong"}, 10
+        )
+    wait_for(lambda: seen("lora_requests_info") == idle, 10)
 
 
 def test_a_request_ends_at_its_own_timeout(served: Served) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -42,6 +43,8 @@ class Served:
     port: int = 0
     """Of the front end."""
     sagemaker_port: int = 0
+    tls: ssl.SSLContext | None = None
+    """With which the front end is asked, where it speaks TLS."""
     greeting: str = ""
     """What it said until it was ready."""
 
@@ -66,7 +69,11 @@ class Served:
         method: str = "",
     ) -> tuple[int, dict[str, str], bytes]:
         """Return the front end's answer: status, headers and body."""
-        connection = http.client.HTTPConnection(self.front_end, timeout=60)
+        connection = (
+            http.client.HTTPSConnection(self.front_end, timeout=60, context=self.tls)
+            if self.tls
+            else http.client.HTTPConnection(self.front_end, timeout=60)
+        )
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes | None) else json.dumps(body)
             word = method or ("GET" if body is None else "POST")

@@ -21,7 +21,7 @@ from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.sampling import sampling_params
-from lmi_backend.engines.vllm.stats import LastStats
+from lmi_backend.engines.vllm.stats import LastStats, adapters_in_use, room
 from lmi_backend.errors import (
     ConfigurationError,
     EngineDeadError,
@@ -47,6 +47,7 @@ class VllmEngine(Engine):
         self._max_model_len = self._vocabulary = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
+        self._room: dict[str, int] = {}
         self._ids = itertools.count()
         self._adapters = LoraAdapters(config.adapters)
 
@@ -63,6 +64,7 @@ class VllmEngine(Engine):
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
         self._max_model_len = self._engine.model_config.max_model_len
+        self._room = room(self._engine.vllm_config)
         self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
@@ -128,15 +130,22 @@ class VllmEngine(Engine):
 
     def stats(self) -> EngineStats:
         # vLLM reports with each step; an idle engine makes none, so its last report is stale.
-        unfinished = self._engine.output_processor.get_num_unfinished_requests()
+        processor = self._engine.output_processor
+        unfinished = processor.get_num_unfinished_requests()
         last = self._last_stats.value
         waiting = min(last.waiting, unfinished)
+        adapters: dict[str, tuple[str, ...]] = {}
+        if unfinished and self._room["max_adapters"]:
+            states = processor.request_states.values()
+            adapters = adapters_in_use(states, holds_back=waiting > 0)
         return msgspec.structs.replace(
             last,
             # With those that its core has not got yet; if it never does, it hangs.
             running=unfinished - waiting,
             waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
+            **self._room,
+            **adapters,
         )
 
     async def check_health(self) -> None:

@@ -1,7 +1,8 @@
-"""Keep vLLM's stats: the last load, and sums since the start."""
+"""Keep vLLM's stats: the last load, sums since the start, and what it has room for."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -20,6 +21,37 @@ class LastStats:
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
         """Return a stat logger that reports here."""
         return _Logger(self, vllm_config, engine_index)
+
+
+def room(vllm_config: Any) -> dict[str, int]:
+    """Return the fields of `EngineStats` that do not change, of an engine that has started."""
+    cache, lora = vllm_config.cache_config, vllm_config.lora_config
+    return {
+        "kv_block_size": cache.block_size or 0,
+        "kv_blocks": cache.num_gpu_blocks or 0,
+        "max_adapters": lora.max_loras if lora is not None else 0,
+    }
+
+
+def adapters_in_use(states: Iterable[Any], *, holds_back: bool) -> dict[str, tuple[str, ...]]:
+    """Return the fields of `EngineStats` about adapters.
+
+    vLLM counts this by itself only together with what `compat.count_less` turns off.
+
+    Args:
+        states: what vLLM keeps of each request that runs or waits.
+        holds_back: whether any waits; which of those without a token it is, vLLM does not say.
+    """
+    running: set[str] = set()
+    waiting: set[str] = set()
+    for state in states:
+        if state.lora_name is not None:
+            names = waiting if holds_back and state.is_prefilling else running
+            names.add(state.lora_name)
+    return {
+        "running_adapters": tuple(sorted(running)),
+        "waiting_adapters": tuple(sorted(waiting)),
+    }
 
 
 class _Logger(compat.StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed where types are checked

@@ -1,0 +1,109 @@
+"""The front end's certificate and its key, read again when their files change."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import stat
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CERTIFICATE_OPTION: Final = "--tls-certificate"
+KEY_OPTION: Final = "--tls-key"
+_PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_ENCRYPTED: Final = (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED")
+_PEM_KEY: Final = b"PRIVATE KEY-----"
+_Stamp = tuple[tuple[int, ...] | None, ...]
+_log = logging.getLogger(__name__)
+
+
+class Certificate:
+    """A pair of files, and the TLS context that a server listens with.
+
+    Args:
+        file: certificates in PEM, the server's own first, then those between it and its authority.
+        key: of the first, in PEM, without a passphrase.
+
+    Raises:
+        ConfigurationError: they cannot be used.
+    """
+
+    def __init__(self, file: Path, key: Path) -> None:
+        self._file, self._key = file, key
+        self._used = self._seen = self._stamp()
+        self.context = self._newest = self._read()
+        """It asks for the newest pair at each handshake; connections keep what they began with."""
+        self.context.sni_callback = self._choose
+
+    async def renew(self) -> None:
+        """Read changed files; what cannot be used is said once, and the old pair stays.
+
+        A change is read at the second call that sees it: two files are seldom written at once.
+        """
+        stamp = self._stamp()
+        if stamp == self._used or stamp != self._seen:
+            self._seen = stamp
+            return
+        self._used = stamp
+        try:
+            self._newest = self._read()
+        except ConfigurationError as error:
+            _log.error("the TLS certificate is left as it was: %s", error)
+        else:
+            _log.info("the TLS certificate is read again from %s", self._file)
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+    def _stamp(self) -> _Stamp:
+        return _stamp(self._file), _stamp(self._key)
+
+    def _read(self) -> ssl.SSLContext:
+        if _PEM_CERTIFICATE not in _content(CERTIFICATE_OPTION, self._file):
+            accepted = "certificates in PEM, the server's own first"
+            raise ConfigurationError(f"{self._file} ({CERTIFICATE_OPTION}): accepted: {accepted}")
+        key = _content(KEY_OPTION, self._key)
+        if any(word in key for word in _ENCRYPTED):
+            text = "is encrypted; accepted: a key without a passphrase, which only this user reads"
+            raise ConfigurationError(f"{self._key} ({KEY_OPTION}) {text}")
+        if _PEM_KEY not in key:
+            raise ConfigurationError(f"{self._key} ({KEY_OPTION}): accepted: a private key in PEM")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(["http/1.1"])
+        try:
+            # Without a passphrase here, OpenSSL would ask the terminal for one.
+            context.load_cert_chain(self._file, self._key, password="")
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(self._what_is_wrong(error)) from error
+        return context
+
+    def _what_is_wrong(self, error: Exception) -> str:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            accepted = f"the key of the first certificate in {self._file} ({CERTIFICATE_OPTION})"
+            return f"{self._key} ({KEY_OPTION}) belongs to another; accepted: {accepted}"
+        pair = f"{self._file} and {self._key} ({CERTIFICATE_OPTION}, {KEY_OPTION})"
+        return f"{pair}: accepted: a certificate and its key, in PEM: {error}"
+
+
+def _content(option: str, path: Path) -> bytes:
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ConfigurationError(f"{path} ({option}): accepted: a file")
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"{path} ({option}): {error.strerror}") from error
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what differs after any change, also of a link on the way; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns

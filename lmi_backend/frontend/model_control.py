@@ -1,0 +1,123 @@
+"""Triton's model repository, over its own HTTP port: what is there, loaded or not."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote
+
+import aiohttp
+import msgspec
+
+from lmi_backend.errors import HttpError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FORBIDDEN: Final = 403
+_NOT_HERE: Final = 501
+_FAILED: Final = 500
+_NO_MEMORY: Final = 507
+_CONNECT_SECONDS: Final = 5
+_MEMORY_WORDS: Final = re.compile(
+    r"model does not fit on|KV cache does not fit|memory is full|MemoryError"
+    r"|out of memory|OUT_OF_MEMORY|Cannot allocate memory",
+    re.IGNORECASE,
+)
+"""Of our own errors (`plan`, `pool.diagnosis`), of Python's and of CUDA's."""
+_UNLOADED: Final = "unloaded"
+
+
+class RepositoryModel(NamedTuple):
+    """A model of the repository as Triton's index has it."""
+
+    state: str
+    """READY, LOADING, UNLOADING, UNAVAILABLE; empty for one that was never loaded."""
+    reason: str
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it takes, or soon takes, requests."""
+        return self.state in ("READY", "LOADING")
+
+    @property
+    def status(self) -> str:
+        """DJLServing's word; empty for a model that it would not list."""
+        words = {"READY": "READY", "LOADING": "PENDING"}
+        has_failed = self.state == "UNAVAILABLE" and self.reason not in ("", _UNLOADED)
+        return "FAILED" if has_failed else words.get(self.state, "")
+
+
+class ModelControl:
+    """Loads and unloads models by their names in the repository.
+
+    Args:
+        url: of Triton's HTTP port.
+        headers: the key of its model repository, where it asks for one.
+    """
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        self._url, self._headers = f"{url}/v2/repository", headers
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def index(self) -> dict[str, RepositoryModel]:
+        """Return the models of the repository by name, in its order.
+
+        Raises:
+            LmiError: Triton does not answer, or not to us.
+        """
+        status, said = await self._post("/index")
+        if status != 200:
+            raise HttpError(_FAILED, _error(said))
+        models: dict[str, RepositoryModel] = {}
+        for row in said:
+            model = RepositoryModel(row.get("state", ""), row.get("reason", ""))
+            # Of several versions one that is loaded counts.
+            if row["name"] not in models or model.is_loaded:
+                models[row["name"]] = model
+        return models
+
+    async def load(self, name: str) -> None:
+        """Load a model; returns when it is ready.
+
+        Raises:
+            LmiError: as for `index`; HttpError 507 if it has no memory, 500 if it fails otherwise.
+        """
+        status, said = await self._post(f"/models/{quote(name, safe='')}/load")
+        if status != 200:
+            # What follows is where in our code.
+            text = _error(said).partition("\n\nAt:")[0].strip()
+            raise HttpError(_NO_MEMORY if _MEMORY_WORDS.search(text) else _FAILED, text)
+
+    async def unload(self, name: str) -> None:
+        """Have a model unloaded, whose requests may still run; raises like `index`."""
+        status, said = await self._post(f"/models/{quote(name, safe='')}/unload")
+        if status != 200:
+            raise HttpError(_FAILED, _error(said))
+
+    async def _post(self, path: str) -> tuple[int, Any]:
+        if self._session is None:
+            # A load takes as long as it takes.
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS)
+            self._session = aiohttp.ClientSession(timeout=timeout, headers=self._headers)
+        try:
+            async with self._session.post(self._url + path, data=b"{}") as response:
+                data = await response.read()
+        except aiohttp.ClientError as error:
+            raise UnavailableError("Triton's HTTP port does not answer") from error
+        if response.status == _FORBIDDEN:
+            text = (
+                "Triton's model repository needs a key that this front end does not have; "
+                "`lmi-backend serve` gives it, beside other servers --control-key FILE"
+            )
+            raise HttpError(_NOT_HERE, text)
+        return response.status, msgspec.json.decode(data) if data else {}
+
+
+def _error(said: Any) -> str:
+    return f"Triton says: {said.get('error', said)}"

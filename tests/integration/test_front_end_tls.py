@@ -1,0 +1,308 @@
+"""The front end over TLS: real clients, a new certificate under way, and those who attack it."""
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+import pytest
+
+from tests.support.attackers import ECHO
+from tests.support.certificates import make_pair
+from tests.support.places import CLIENTS_PYTHON
+from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.waiting import wait_for
+
+LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
+PROCESSES = 2
+
+
+@dataclass
+class Secret:
+    """A folder as Kubernetes mounts a secret: links to a folder that a link names."""
+
+    folder: Path
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        pair = self.folder / "tls.crt", self.folder / "tls.key"
+        return f"--tls-certificate={pair[0]}", f"--tls-key={pair[1]}"
+
+    def put(self, name: str) -> Path:
+        """Make a new pair, or use a known one, at once for both files."""
+        place = self.folder / f"..{name}"
+        if not place.exists():
+            make_pair(place, name)
+        (self.folder / "..data_tmp").symlink_to(place.name)
+        os.replace(self.folder / "..data_tmp", self.folder / "..data")
+        for file in ("tls.crt", "tls.key"):
+            if not (self.folder / file).is_symlink():
+                (self.folder / file).symlink_to(f"..data/{file}")
+        return place / "tls.crt"
+
+
+@pytest.fixture(scope="module")
+def secret(tmp_path_factory: pytest.TempPathFactory) -> Secret:
+    made = Secret(tmp_path_factory.mktemp("secret"))
+    made.put("first")
+    return made
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory, secret: Secret) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("tls")
+    options = (*secret.options, f"--frontend-processes={PROCESSES}")
+    with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
+        server.tls = trust(secret.folder / "..first" / "tls.crt")
+        wait_for(lambda: listens(server.port) and server.ask("/ping")[0] == 200)
+        yield server
+
+
+def trust(certificate: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificate))
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextlib.contextmanager
+def connected(server: Served, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    address = ("127.0.0.1", server.port)
+    with (
+        socket.create_connection(address, timeout=30) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as connection,
+    ):
+        yield connection
+
+
+def get_certificates(server: Served, context: ssl.SSLContext, count: int) -> set[bytes | None]:
+    """Return the certificates of some new connections; the processes share them."""
+    seen = set()
+    for _ in range(count):
+        with connected(server, context) as connection:
+            seen.add(connection.getpeercert(binary_form=True))
+    return seen
+
+
+def log_of(server: Served) -> str:
+    return server.log_file.read_text("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def streaming(server: Served) -> Iterator[ssl.SSLSocket]:
+    """Begin an answer of 1,000 tokens."""
+    assert server.tls is not None
+    with connected(server, server.tls) as connection:
+        data = json.dumps(LONG).encode()
+        head = f"POST /invocations HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
+        connection.sendall(head.encode() + data)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+        yield connection
+
+
+def test_the_greeting_is_a_command_that_works(served: Served) -> None:
+    (line,) = (line for line in served.greeting.splitlines() if line.startswith("  curl"))
+    assert f"https://127.0.0.1:{served.port}/invocations" in line
+    done = subprocess.run(shlex.split(line), capture_output=True, check=True)
+    assert "generated_text" in json.loads(done.stdout)
+
+
+def test_who_does_not_trust_it_gets_no_answer(served: Served) -> None:
+    with (
+        pytest.raises(ssl.SSLCertVerificationError),
+        connected(served, ssl.create_default_context()),
+    ):
+        pass
+
+
+def test_openais_client_asks_it(served: Served, secret: Secret) -> None:
+    text = (
+        "import httpx, openai, ssl, sys\n"
+        "trusted = ssl.create_default_context(cafile=sys.argv[2])\n"
+        "client = openai.OpenAI(base_url=sys.argv[1], api_key='any',\n"
+        "    http_client=httpx.Client(verify=trusted))\n"
+        "print([model.id for model in client.models.list()])\n"
+    )
+    file = secret.folder / "..first" / "tls.crt"
+    command = [str(CLIENTS_PYTHON), "-c", text, f"https://{served.front_end}/v1", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:7]) == (0, "['echo'"), done.stderr
+
+
+def test_amazons_client_asks_it(served: Served, secret: Secret) -> None:
+    client = boto3.client(
+        "sagemaker-runtime",
+        endpoint_url=f"https://{served.front_end}",
+        region_name="us-east-1",
+        aws_access_key_id="any",
+        aws_secret_access_key="any",
+        verify=str(secret.folder / "..first" / "tls.crt"),
+    )
+    body = json.dumps({"inputs": "a b", "parameters": {"max_new_tokens": 2}})
+    answer = client.invoke_endpoint(EndpointName="echo", Body=body)
+    assert "generated_text" in json.load(answer["Body"])
+    client.close()
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_tls_from_1_2_on(served: Served, secret: Secret, version: ssl.TLSVersion) -> None:
+    context = trust(secret.folder / "..first" / "tls.crt")
+    context.minimum_version = context.maximum_version = version
+    with connected(served, context) as connection:
+        assert connection.version() == version.name.replace("_", ".")
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_older_tls_is_refused(served: Served, secret: Secret) -> None:
+    context = trust(secret.folder / "..first" / "tls.crt")
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        pytest.raises(ssl.SSLError, match=r"alert protocol version|EOF occurred"),
+        connected(served, context),
+    ):
+        pass
+
+
+def test_who_leaves_frees_the_engine(served: Served) -> None:
+    def running(count: int) -> bool:
+        return f"num_requests_running {count}\n".encode() in served.ask("/metrics")[2]
+
+    with streaming(served):
+        wait_for(lambda: running(1))
+    wait_for(lambda: running(0))
+
+
+@pytest.fixture(scope="module")
+def half(served: Served) -> Iterator[list[socket.socket]]:
+    """Connections that never get to the end of a handshake."""
+    address = ("127.0.0.1", served.port)
+    half = [socket.create_connection(address, timeout=30) for _ in range(200)]
+    for connection in half[:100]:
+        connection.sendall(b"\x16\x03\x01\x02\x00\x01")
+    yield half
+    for connection in half:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET /ping HTTP/1.1\r\nhost: a\r\n\r\n", b"\x16\x03\x01\xff\xff" * 9999, b"\r\n" * 9]
+)
+@pytest.mark.usefixtures("half")
+def test_what_is_no_tls_costs_nobody_an_answer(served: Served, data: bytes) -> None:
+    answer = b""
+    address = ("127.0.0.1", served.port)
+    with contextlib.suppress(OSError), socket.create_connection(address, timeout=30) as plain:
+        plain.sendall(data)
+        answer = plain.recv(100)
+    assert b"HTTP" not in answer
+    assert served.ask("/ping")[0] == 200
+
+
+def test_headers_are_bounded_here_too(served: Served) -> None:
+    assert served.tls is not None
+    with connected(served, served.tls) as connection:
+        answer = b""
+        with contextlib.suppress(OSError):
+            connection.sendall(b"GET /ping HTTP/1.1\r\nhost: a\r\n" + b"x-a: y\r\n" * 20_000)
+            answer = connection.recv(1000)
+    assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 431 Request Header Fields Too Large")
+    assert served.ask("/ping")[0] == 200
+
+
+def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
+    served: Served, secret: Secret
+) -> None:
+    said = "the TLS certificate is left as it was"
+    assert served.tls is not None
+    (first,) = get_certificates(served, served.tls, 1)
+    broken = secret.folder / "..broken"
+    make_pair(broken, "broken")[1].write_bytes(b"-----BEGIN PRIVATE KEY-----\n")
+    with streaming(served) as old:
+        secret.put("broken")
+        wait_for(lambda: log_of(served).count(said) == PROCESSES)
+        assert get_certificates(served, served.tls, 10) == {first}
+        second = trust(secret.put("second"))
+        wait_for(lambda: log_of(served).count("certificate is read again") == PROCESSES)
+        (now,) = get_certificates(served, second, 10)
+        assert now != first
+        served.tls = second
+        assert served.ask("/ping")[0] == 200
+        # The old stream has gone on meanwhile, and goes on.
+        answer = b""
+        while answer.count(b'"token"') < 300:
+            part = old.recv(65536)
+            assert part, answer
+            answer += part
+    assert log_of(served).count(said) == PROCESSES
+
+
+def test_half_a_handshake_ends_and_is_no_traceback(
+    served: Served, half: list[socket.socket]
+) -> None:
+    for connection in half:
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+    assert served.ask("/ping")[0] == 200
+    assert "Traceback" not in log_of(served)
+    assert "handshake" not in log_of(served)
+
+
+def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_path: Path) -> None:
+    context = trust(secret.put("first"))
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
+    process = subprocess.Popen(
+        [*command, f"--run-folder={tmp_path}", *secret.options], stderr=subprocess.PIPE
+    )
+    server = Served(process, 0, 0, 0, tmp_path, port)  # type: ignore[arg-type]
+    with process, contextlib.ExitStack() as stack:
+        wait_for(lambda: listens(port))
+        idle = stack.enter_context(connected(server, context))
+        idle.sendall(b"GET /live HTTP/1.1\r\nhost: a\r\n\r\n")
+        assert idle.recv(100).startswith(b"HTTP/1.1 200")
+        half = stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        half.sendall(b"\x16\x03\x01\x02\x00\x01")
+        process.send_signal(signal.SIGTERM)
+        # `serve` kills what takes ten seconds.
+        assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "has_tls", "said"),
+    [
+        ("", True, "asks nobody for a key"),
+        ("a-key", False, "unencrypted, unless what is before this port speaks TLS"),
+        ("a-key", True, ""),
+    ],
+)
+def test_who_listens_to_all_is_told_once_what_lacks(
+    key: str, has_tls: bool, said: str, secret: Secret, tmp_path: Path
+) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
+    command += ["--host=0.0.0.0", f"--run-folder={tmp_path}", "--frontend-processes=2"]
+    process = subprocess.Popen(
+        [*command, *(secret.options if has_tls else ())],
+        env=os.environ | {"LMI_API_KEY": key},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        wait_for(lambda: listens(port))
+        process.terminate()
+        assert process.stderr is not None
+        warnings = [line for line in process.stderr if "WARNING" in line]
+    assert len(warnings) == (1 if said else 0)
+    assert said in "".join(warnings)
