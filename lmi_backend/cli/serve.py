@@ -23,7 +23,7 @@ from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER, NOT_FOR_CLIENTS, Restriction
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
-from lmi_backend.supervisor.front_end import front_end, missing_libraries
+from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.ports import Ports, check_free
@@ -127,13 +127,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        with _front_end(arguments, ports, run):
-            return supervisor.run(lambda: _greet(names, ports, arguments))
+        with _front_ends(arguments, ports, run) as front:
+            return supervisor.run(
+                lambda: _greet(names, ports, arguments), front.drain if front else lambda: None
+            )
 
 
-def _front_end(
+def _front_ends(
     arguments: argparse.Namespace, ports: Ports, run: Path
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
     if missing := missing_libraries():
@@ -141,7 +143,8 @@ def _front_end(
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
-    return front_end([*words, *front_end_words(arguments)], arguments.log_file)
+    words += front_end_words(arguments)
+    return front_ends(words, arguments.frontend_processes, arguments.log_file)
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
