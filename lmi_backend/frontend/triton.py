@@ -31,7 +31,8 @@ _NOT_PASSED: Final = frozenset(
 )  # fmt: skip
 _JSON_LENGTH: Final = "inference-header-content-length"
 _BAD_REQUEST, _NOT_FOUND = 400, 404
-_CHUNK_BYTES: Final = 1 << 16
+# A tritonserver that ends waits for connections that are open, for 5 s.
+_KEPT_SECONDS: Final = 1.0
 
 
 class TritonProxy:
@@ -85,7 +86,7 @@ class TritonProxy:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-            connector = aiohttp.TCPConnector(limit=0)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, auto_decompress=False
             )
