@@ -98,15 +98,21 @@ class _Kept:
 
     def look(self) -> None:
         """Start it again if it has ended, once the pause is over."""
-        if self._process is None:
-            if time.monotonic() >= self._start_at:
+        if self._process is not None:
+            if trouble := self._process.trouble():
+                self._process.stop(0)
+                self._process = None
+                self._put_off(trouble)
+        elif time.monotonic() >= self._start_at:
+            try:
                 self._process = _BeatingProcess(self._command, self._log_file)
-        elif trouble := self._process.trouble():
-            self._process.stop(0)
-            self._process = None
-            pause = self._backoff.pause()
-            say(f"the front end {trouble}: it is started again in {pause:.0f} s")
-            self._start_at = time.monotonic() + pause
+            except OSError as error:
+                self._put_off(f"cannot be started: {error}")
+
+    def _put_off(self, trouble: str) -> None:
+        pause = self._backoff.pause()
+        say(f"the front end {trouble}: it is started again in {pause:.0f} s")
+        self._start_at = time.monotonic() + pause
 
     def send(self, number: signal.Signals) -> None:
         # The thread that keeps it up may find that it has ended.
@@ -124,18 +130,13 @@ class _BeatingProcess:
     def __init__(self, command: Sequence[str], log_file: Path | None) -> None:
         self._beats, theirs = os.pipe()
         os.set_blocking(self._beats, False)
-        with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
-            # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
-            self._process = subprocess.Popen(  # noqa: S603
-                [*command, f"--heartbeat={theirs}"],
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT if log else None,
-                pass_fds=(theirs,),
-                start_new_session=True,
-            )
-        os.close(theirs)
+        try:
+            self._process = _start([*command, f"--heartbeat={theirs}"], theirs, log_file)
+        except OSError:
+            os.close(self._beats)
+            raise
+        finally:
+            os.close(theirs)
         self._heard_at = time.monotonic()
 
     def trouble(self) -> str:
@@ -159,3 +160,17 @@ class _BeatingProcess:
             self._process.kill()
             self._process.wait()
         os.close(self._beats)
+
+
+def _start(command: Sequence[str], pipe: int, log_file: Path | None) -> subprocess.Popen[bytes]:
+    with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
+        # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
+        return subprocess.Popen(  # noqa: S603
+            command,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT if log else None,
+            pass_fds=(pipe,),
+            start_new_session=True,
+        )
