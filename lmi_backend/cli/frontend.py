@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import logging
+import contextlib
 import os
+import signal
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER, KEY_VARIABLES, headers_for
 from lmi_backend.supervisor.control_key import read_key
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.certificate import Certificate
 
+_MOST_SECONDS: Final = 86_400
+_DRAIN_SECONDS: Final = 35.0
+"""Time that running requests have when several processes are stopped; each gives them 30 s."""
 _LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
@@ -59,6 +65,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         f"{HEADER}), with which operators load and unload models at /models; `serve` gives its own",
     )
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--heartbeat", type=int, default=-1, help=argparse.SUPPRESS)
     parser.set_defaults(run=_frontend)
 
 
@@ -84,6 +91,7 @@ def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="BYTES",
         help="of a request (default %(default)s)",
     )
+    _add_times(group)
     group.add_argument("--no-page", action="store_true", help="nothing for browsers at /")
     group.add_argument("--no-access-log", action="store_true", help="no line for each request")
 
@@ -125,13 +133,33 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_times(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--client-timeout",
+        type=_seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="time a client may take to send its headers, to send its body, and to take, or only "
+        "acknowledge, what it is sent (default %(default)s)",
+    )
+    group.add_argument(
+        "--keep-alive",
+        type=_seconds,
+        default=65.0,
+        metavar="SECONDS",
+        help="time a connection may do nothing between two requests; more than that of the load "
+        "balancer, which must be the one to close (default %(default)s, for AWS's 60)",
+    )
+
+
 def front_end_words(arguments: argparse.Namespace) -> list[str]:
     """Return what `serve` was given for the front end, as `frontend` takes it."""
     words = [
         f"--host={arguments.host}",
         f"--port={arguments.port}",
-        f"--frontend-processes={arguments.frontend_processes}",
         f"--max-body={arguments.max_body}",
+        f"--client-timeout={arguments.client_timeout}",
+        f"--keep-alive={arguments.keep_alive}",
         f"--allowed-origins={','.join(arguments.allowed_origins)}",
         f"--allowed-hosts={','.join(arguments.allowed_hosts)}",
     ]
@@ -162,6 +190,13 @@ def certificate_of(arguments: argparse.Namespace) -> Certificate | None:
     return Certificate(*given)
 
 
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 1 <= (seconds := float(text)) <= _MOST_SECONDS:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text}: accepted: 1 to {_MOST_SECONDS} seconds")
+
+
 def _items(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
@@ -169,40 +204,49 @@ def _items(text: str) -> tuple[str, ...]:
 def _frontend(arguments: argparse.Namespace) -> int:
     try:
         from lmi_backend.frontend.app import Settings  # noqa: PLC0415  an extra of the package
-        from lmi_backend.frontend.server import (  # noqa: PLC0415
-            log_from_a_thread,
-            serve,
-            serve_many,
-        )
+        from lmi_backend.frontend.server import log_from_a_thread, serve  # noqa: PLC0415
     except ImportError as error:
         message = f"the front end needs lmi-backend[frontend]: {error}"
         raise ConfigurationError(message) from error
+    certificate = certificate_of(arguments)
+    # Who starts several of them has said it.
+    if not arguments.share and (warning := exposure(arguments)):
+        say(warning)
+    if arguments.frontend_processes > 1:
+        return _serve_many(arguments.frontend_processes)
     log_from_a_thread()
     base = arguments.run_folder or os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
     key = os.environ.get("LMI_API_KEY", "")
-    certificate = certificate_of(arguments)
-    is_local = arguments.host in _LOCAL
-    # Not once more in each of several processes.
-    if not is_local and not arguments.share:
-        _warn(arguments.host, has_keys=bool(key or arguments.api_keys), has_tls=bool(certificate))
     settings = Settings(
         base=Path(base),
         triton_url=arguments.triton_url,
         metrics_url=arguments.metrics_url,
         control_headers=_control_headers(arguments.control_key),
         max_body=arguments.max_body,
+        client_seconds=arguments.client_timeout,
+        keep_alive_seconds=arguments.keep_alive,
         logs_access=not arguments.no_access_log,
         api_keys=arguments.api_keys,
         api_key=key,
-        is_local=is_local,
-        processes=arguments.share or arguments.frontend_processes,
+        is_local=arguments.host in _LOCAL,
+        processes=arguments.share or 1,
         origins=arguments.allowed_origins,
         hosts=arguments.allowed_hosts,
         has_page=not arguments.no_page,
     )
-    if arguments.frontend_processes > 1:
-        return serve_many(sys.argv[1:], arguments.frontend_processes)
-    return serve(settings, arguments.host, arguments.port, certificate)
+    return serve(settings, arguments.host, arguments.port, certificate, arguments.heartbeat)
+
+
+def _serve_many(count: int) -> int:
+    """Run some processes of this command until a signal."""
+    from lmi_backend.supervisor.front_end import FrontEnds  # noqa: PLC0415  not in each of them
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    words = sys.argv[sys.argv.index("frontend") + 1 :]
+    FrontEnds([*words, "--frontend-processes=1"], count, {}).keep(stop, _DRAIN_SECONDS)
+    return 0
 
 
 def _control_headers(key_file: Path | None) -> dict[str, str]:
@@ -211,17 +255,18 @@ def _control_headers(key_file: Path | None) -> dict[str, str]:
     return headers_for("model-repository", [os.environ.get(KEY_VARIABLES[0], "")])
 
 
-def _warn(host: str, *, has_keys: bool, has_tls: bool) -> None:
-    log = logging.getLogger(__name__)
-    if not has_keys:
-        log.warning(
-            "the front end listens on %s and asks nobody for a key: whoever reaches it may use the "
-            "models (--api-keys)",
-            host,
+def exposure(arguments: argparse.Namespace) -> str:
+    """Return what is open to whoever reaches the port; empty where nothing is."""
+    if arguments.host in _LOCAL:
+        return ""
+    if not os.environ.get("LMI_API_KEY") and arguments.api_keys is None:
+        return (
+            f"the front end listens on {arguments.host} and asks nobody for a key: whoever reaches "
+            "it may use the models (--api-keys)"
         )
-    elif not has_tls:
-        log.warning(
-            "keys and prompts come to %s unencrypted, unless what is before this port speaks TLS "
-            "(--tls-certificate, --tls-key)",
-            host,
+    if arguments.tls_certificate is None:
+        return (
+            f"keys and prompts come to {arguments.host} unencrypted, unless what is before this "
+            "port speaks TLS (--tls-certificate, --tls-key)"
         )
+    return ""

@@ -18,6 +18,7 @@ from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
     certificate_of,
+    exposure,
     front_end_words,
 )
 from lmi_backend.cli.generate import print_stream
@@ -32,7 +33,7 @@ from lmi_backend.repository.restricted_apis import (
 )
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
-from lmi_backend.supervisor.front_end import front_end, missing_libraries
+from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.ports import Ports, check_free
@@ -122,6 +123,8 @@ def _serve(arguments: argparse.Namespace) -> int:
     if not arguments.no_frontend:
         check_free("--port", arguments.host, arguments.port)
         certificate_of(arguments)
+        if warning := exposure(arguments):
+            say(warning)
     restriction = _restriction(arguments.open_api, arguments.control_key)
     with _run_folder() as traces, _stop_signals() as stop:
         run = traces.run
@@ -137,13 +140,15 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        with _front_end(arguments, ports, run, restriction):
-            return supervisor.run(lambda: _greet(names, ports, arguments))
+        with _front_ends(arguments, ports, run, restriction) as front:
+            return supervisor.run(
+                lambda: _greet(names, ports, arguments), front.drain if front else lambda: None
+            )
 
 
-def _front_end(
+def _front_ends(
     arguments: argparse.Namespace, ports: Ports, run: Path, restriction: Restriction
-) -> contextlib.AbstractContextManager[None]:
+) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
     if missing := missing_libraries():
@@ -151,8 +156,9 @@ def _front_end(
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
+    words += front_end_words(arguments)
     secrets = dict(zip(KEY_VARIABLES[:1], restriction.arguments(), strict=False))
-    return front_end([*words, *front_end_words(arguments)], secrets, arguments.log_file)
+    return front_ends(words, arguments.frontend_processes, secrets, arguments.log_file)
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:

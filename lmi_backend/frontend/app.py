@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.routing import Match, Route
 
-from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.access import Access
 from lmi_backend.frontend.api_keys import ApiKeys
 from lmi_backend.frontend.exchange import ClientGoneError, Exchange
@@ -25,7 +25,7 @@ from lmi_backend.frontend.failures import (
     tgi_failure,
     triton_failure,
 )
-from lmi_backend.frontend.health import Health
+from lmi_backend.frontend.health import STOPPING, Health
 from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.management import Management
 from lmi_backend.frontend.metrics import Metrics
@@ -67,8 +67,10 @@ class Settings:
     """The key of its model repository."""
     max_body: int = 64 << 20
     """Bytes."""
-    body_seconds: float = 60.0
-    """Time a request's body may take to come."""
+    client_seconds: float = 60.0
+    """Time a client may take to send its headers, its body, or to take what it is sent."""
+    keep_alive_seconds: float = 65.0
+    """Time a connection may do nothing."""
     logs_access: bool = True
     api_keys: Path | None = None
     """File of keys; None where `api_key` is the only one, or nobody needs one."""
@@ -107,7 +109,8 @@ class FrontEnd:
         self._settings = settings
         self.models = Models(settings.base)
         self._metrics = Metrics(self.models, settings.metrics_url)
-        self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.body_seconds)
+        self._health = Health(self.models)
+        self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.client_seconds)
         self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
@@ -153,9 +156,18 @@ class FrontEnd:
             failed = HttpError(500, "the request failed; the log says why")
             await self._fail(exchange, service.failure_of(failed))
         finally:
+            exchange.close()
             self._log_access(exchange)
 
+    def drain(self) -> None:
+        """Refuse requests from now on: the server stops. Those that run go on."""
+        self._health.is_stopping = True
+
     async def _answer(self, service: Service, exchange: Exchange) -> None:
+        if self._health.is_stopping:
+            exchange.extra_headers.append((b"connection", b"close"))
+            if service.who != "anybody":
+                raise StoppingError(STOPPING)
         self._access.check_site(exchange)
         if service.who == "anybody":
             await service.answer(exchange)
@@ -174,10 +186,9 @@ class FrontEnd:
             key.leave(exchange.num_tokens + exchange.num_prompt_tokens)
 
     async def _fail(self, exchange: Exchange, failure: Failure) -> None:
+        # An answer that has begun is left without its end: its client must not take it for whole.
         if not exchange.status:
             await exchange.respond(*failure)
-        elif not exchange.is_over:
-            await exchange.write(b"", is_last=True)
 
     def _log_access(self, exchange: Exchange) -> None:
         if self._settings.logs_access:
@@ -207,10 +218,10 @@ class FrontEnd:
         return Service(_refusal(allowed), openai_failure), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Service]]:
-        limits = self._settings.max_body, self._settings.body_seconds
+        limits = self._settings.max_body, self._settings.client_seconds
         openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
         sagemaker = SageMaker(lmi)
-        tgi, health = Tgi(self.models, *limits), Health(self.models)
+        tgi, health = Tgi(self.models, *limits), self._health
         operator: Who = "operator"
         anybody: Who = "anybody"
         of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
@@ -258,7 +269,7 @@ class FrontEnd:
             yield Route(path, _unused, methods=methods.split()), Service(*service)
 
     def _management_rows(self) -> Iterator[_Row]:
-        limits = self._settings.max_body, self._settings.body_seconds
+        limits = self._settings.max_body, self._settings.client_seconds
         management = Management(self.models, self._control, *limits)
         for method, path, answer in management.paths():
             yield method, path, answer, lmi_failure, "operator"

@@ -6,10 +6,10 @@ import asyncio
 import itertools
 import logging
 import os
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
-from lmi_backend.generation import HttpRequest
+from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
@@ -22,20 +22,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
 
-# Of one answer whose client does not read; then it is ended.
-_UNREAD_CHUNKS = 100_000
+UNREAD_BYTES: Final = 8 << 20
+"""Of one answer whose client does not read; then it is ended."""
+# What a chunk takes beside its text, about.
+_CHUNK_BYTES: Final = 400
 
 
 class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_chunks", "_connection", "_error", "_is_over", "_waiting", "forward", "request_id",
+        "_chunks", "_connection", "_error", "_is_over", "_unread", "_waiting", "forward",
+        "request_id",
     )  # fmt: skip
 
     def __init__(self, connection: ModelConnection, request_id: int) -> None:
         self._connection, self.request_id = connection, request_id
         self._chunks: list[Chunk] = []
+        self._unread = 0
         self._error: LmiError | None = None
         self._is_over = False
         self._waiting: asyncio.Future[None] | None = None
@@ -47,11 +51,15 @@ class Answer:
         is_awaited = self._waiting is not None and not self._waiting.done()
         if is_awaited and self.forward is not None and self.forward(chunk):
             return
-        self._chunks.append(chunk)
-        self._wake()
-        if len(self._chunks) > _UNREAD_CHUNKS:
+        # Looked at before it is added: a single large one is read at once.
+        if self._unread > UNREAD_BYTES:
+            self._chunks = []
             self.fail(EngineError("the client does not read its answer"))
             self.abort()
+            return
+        self._chunks.append(chunk)
+        self._unread += _CHUNK_BYTES + _size(chunk)
+        self._wake()
 
     def fail(self, error: LmiError) -> None:
         """End with an error, after what has come."""
@@ -70,7 +78,7 @@ class Answer:
             await self._waiting
         if not self._chunks and self._error is not None:
             raise self._error
-        chunks, self._chunks = self._chunks, []
+        chunks, self._chunks, self._unread = self._chunks, [], 0
         return chunks
 
     def close(self) -> None:
@@ -215,6 +223,12 @@ class ModelConnection(asyncio.Protocol):
                 _answer(self._states, message)
             case _:
                 pass
+
+
+def _size(chunk: Chunk) -> int:
+    if isinstance(chunk, HttpChunk):
+        return len(chunk.data)
+    return len(chunk.text) + _CHUNK_BYTES * (len(chunk.tokens) + len(chunk.prompt_tokens))
 
 
 def _answer(asked: list[asyncio.Future[_Said]], said: _Said) -> None:

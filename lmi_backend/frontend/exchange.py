@@ -11,7 +11,7 @@ from lmi_backend.frontend.protocol import DIRECT
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
     from lmi_backend.frontend.protocol import DirectWriter
 
@@ -50,6 +50,8 @@ class Exchange:
         self.parameters: Mapping[str, str] = scope.get("path_params", {})
         self.status = 0
         """Of the response; 0 before it has begun."""
+        self.is_event_stream = False
+        """Whether the response is a stream of events."""
         self.request_id = ""
         self.tenant = ""
         """On whose behalf, as the key says; empty where there are no keys."""
@@ -62,6 +64,7 @@ class Exchange:
         self._held = bytearray()
         self._is_over = False
         self._written_at = 0.0
+        self._ping_timer: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
         self._direct: DirectWriter | None = scope.get(DIRECT)
 
@@ -76,11 +79,6 @@ class Exchange:
         """The path as it was written, before %-escapes were read."""
         raw: bytes = self._scope.get("raw_path") or self.path.encode()
         return raw.decode("latin-1").partition("?")[0]
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the whole response was sent."""
-        return self._is_over
 
     async def body(self, limit: int, seconds: float) -> bytes:
         """Read the request's body.
@@ -102,6 +100,7 @@ class Exchange:
         try:
             return await asyncio.wait_for(self._read(limit), seconds)
         except asyncio.TimeoutError:
+            self.extra_headers.append((b"connection", b"close"))
             raise HttpError(_TOO_SLOW, f"the body did not come within {seconds:.0f} s") from None
 
     async def _read(self, limit: int) -> bytes:
@@ -121,6 +120,23 @@ class Exchange:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work, and leave it when the client has gone; only after the body was read.
+
+        Raises:
+            ClientGoneError: the client closed its connection.
+        """
+        tasks = asyncio.ensure_future(work), asyncio.ensure_future(self.until_gone())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not tasks[0].done():
+                raise ClientGoneError
+            tasks[0].result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin the response."""
         self.status = status
@@ -128,8 +144,8 @@ class Exchange:
             (name.encode("latin-1"), value.encode("latin-1", "replace"))
             for name, value in headers.items()
         ]
-        is_event_stream = headers.get("content-type", "").startswith(EVENTS)
-        if is_event_stream:
+        self.is_event_stream = headers.get("content-type", "").startswith(EVENTS)
+        if self.is_event_stream:
             lines += (line for line in _EVENT_HEADERS if line[0].decode() not in headers)
         lines += self.extra_headers
         self._start = {"type": "http.response.start", "status": status, "headers": lines}
@@ -137,8 +153,8 @@ class Exchange:
         if not self._holds:
             await self._send(self._start)
         self._written_at = time.monotonic()
-        if is_event_stream:
-            asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
+        if self.is_event_stream:
+            self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
 
     async def write(self, data: bytes, *, is_last: bool = False) -> None:
         """Send the next bytes of the response."""
@@ -180,8 +196,16 @@ class Exchange:
         silent = now - self._written_at
         if silent >= PING_SECONDS:
             self._written_at, silent = now, 0.0
-            self._pinging = loop.create_task(self.write(_PING))
-        loop.call_later(PING_SECONDS - silent, self.ping)
+            # A client that does not read needs to hear it once.
+            if self._pinging is None or self._pinging.done():
+                self._pinging = loop.create_task(self.write(_PING))
+        self._ping_timer = loop.call_later(PING_SECONDS - silent, self.ping)
+
+    def close(self) -> None:
+        """Forget the exchange, whether it has come to its end or its client has left."""
+        self._is_over = True
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
 
 
 def _too_large(limit: int) -> HttpError:

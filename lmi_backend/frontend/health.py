@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _ASK_SECONDS: Final = 2.0
 _JSON: Final = {"content-type": "application/json"}
+STOPPING: Final = "the server is stopping"
 
 
 class Health:
@@ -23,6 +24,8 @@ class Health:
 
     def __init__(self, models: Models) -> None:
         self._models = models
+        self.is_stopping = False
+        """Whether no more requests are taken."""
 
     async def ping(self, exchange: Exchange) -> None:
         """Answer SageMaker's and Kubernetes' probes: 200 or 503."""
@@ -43,6 +46,8 @@ class Health:
 
     async def troubles(self) -> list[str]:
         """Return why requests would not be taken, a line a model; none where all is well."""
+        if self.is_stopping:
+            return [STOPPING]
         models = self._models.all()
         if not models:
             return ["no model is loaded"]

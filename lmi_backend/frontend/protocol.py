@@ -1,18 +1,19 @@
-"""HTTP/1.1 on one connection: uvicorn's, with bounds of size and time for what comes first."""
+"""HTTP/1.1 on one connection: uvicorn's, with bounds of size, time and number."""
 
 from __future__ import annotations
 
 import asyncio
+import resource
 from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 HEAD_BYTES: Final = 1 << 16
 """Of a request line with its headers."""
-HEAD_SECONDS: Final = 30.0
-"""Time that these may take, and a new connection to begin."""
 FAREWELL_SECONDS: Final = 3.0
 """Time that a client has to take leave of a server that ends; with TLS only, which waits for it."""
+# Of the descriptors this process may have; the others are for models and for Triton's port.
+_SHARE: Final = 0.75
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
@@ -44,21 +45,47 @@ class DirectWriter:
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
+def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[BoundedProtocol]:
+    """Return the protocol of the connections of one server.
+
+    Args:
+        head_seconds: time that a new connection may take to begin, and each request's headers.
+        idle_seconds: time between two requests.
+    """
+    settings = {"head_seconds": head_seconds, "idle_seconds": idle_seconds, "idle": {}}
+    return type("Protocol", (BoundedProtocol,), settings)
+
+
 class BoundedProtocol(HttpToolsProtocol):
-    """Closes connections whose headers never end; the application bounds the body."""
+    """Closes connections whose headers never end, that do nothing, or are too many.
+
+    The application bounds the body. When there is no place for another connection the one is closed
+    that has done nothing for the longest time; if each has a request, the new one.
+    """
+
+    head_seconds: float
+    idle_seconds: float
+    idle: dict[BoundedProtocol, None]
+    """All that have no request, in the order in which that began."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give a new connection time to say what it wants."""
         super().connection_made(transport)
         self._head_bytes = 0
         self._is_in_head = True
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
         self._is_ending = False
+        self.idle[self] = None
+        self._timer = self.loop.call_later(self.head_seconds, self._give_up)
+        if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
+            next(iter(self.idle))._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._timer.cancel()
+        self.idle.pop(self, None)
         super().connection_lost(exc)
+        # uvicorn's holds on to what was reset until its time is over.
+        self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; too many before the end of the headers close the connection."""
@@ -74,21 +101,16 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin to count a request's headers."""
         super().on_message_begin()
         self._is_in_head, self._head_bytes = True, 0
-        self._timer.cancel()
-        self._timer = self.loop.call_later(HEAD_SECONDS, self._give_up)
+        self._restart(self.head_seconds)
 
     def on_headers_complete(self) -> None:
         """Let the application have the request."""
         self._is_in_head = False
+        self.idle.pop(self, None)
         self._timer.cancel()
         super().on_headers_complete()
         # Its task has not run yet.
         self.cycle.scope[DIRECT] = DirectWriter(self.cycle)  # type: ignore[typeddict-unknown-key]
-
-    def on_response_complete(self) -> None:
-        """Go on with the next request, or end with the server."""
-        super().on_response_complete()
-        self._end_soon()
 
     def shutdown(self) -> None:
         """End after what is being answered, as the server does."""
@@ -100,6 +122,20 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_ending and self.scheme == "https" and self.transport.is_closing():
             self.loop.call_later(FAREWELL_SECONDS, self.transport.abort)
 
+    def on_response_complete(self) -> None:
+        """Wait for the next request; the rest of a body that nobody reads does not prolong it."""
+        super().on_response_complete()
+        self._end_soon()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self.idle[self] = None
+            if not self._is_in_head:
+                self._restart(self.idle_seconds)
+
+    def _restart(self, seconds: float) -> None:
+        self._timer.cancel()
+        self._timer = self.loop.call_later(seconds, self._give_up)
+
     def _give_up(self) -> None:
-        if self._is_in_head and not self.transport.is_closing():
+        self.idle.pop(self, None)
+        if not self.transport.is_closing():
             self.transport.close()

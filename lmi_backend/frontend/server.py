@@ -1,4 +1,4 @@
-"""Run the front end: one process, or several that share a port."""
+"""Run one process of the front end."""
 
 from __future__ import annotations
 
@@ -6,36 +6,37 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import os
 import queue
+import resource
 import signal
 import socket
-import subprocess
 import sys
-import threading
 from functools import partial
 from logging.handlers import QueueHandler, QueueListener
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.protocol import BoundedProtocol
+from lmi_backend.frontend.protocol import bounded_protocol
 from lmi_backend.garbage import spare_collections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from lmi_backend.frontend.app import Settings
     from lmi_backend.frontend.certificate import Certificate
 
 _LOOK_SECONDS: Final = 1
+_BEAT_SECONDS: Final = 1.0
 _BACKLOG: Final = 2048
 _LOG_LINES: Final = 10_000
 _DRAIN_SECONDS: Final = 30
 _HANDSHAKE_SECONDS: Final = 10.0
-_KEEP_ALIVE_SECONDS: Final = 65
-"""Longer than the 60 s of AWS's load balancers, which must be the ones to close."""
+_PROBES: Final = 3
+_MOST_DESCRIPTORS: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +73,10 @@ def log_from_a_thread() -> None:
     to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     listener = QueueListener(lines, to_stderr)
     listener.start()
-    logging.basicConfig(level=logging.INFO, handlers=[_DroppingHandler(lines)])
+    handler = _DroppingHandler(lines)
+    # Else it would have the form of basicConfig, inside the form above.
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     atexit.register(listener.stop)
 
@@ -84,13 +88,58 @@ class _DroppingHandler(QueueHandler):
         """Say nothing: there is nowhere to say it."""
 
 
-def serve(settings: Settings, host: str, port: int, certificate: Certificate | None) -> int:
-    """Serve until a signal, over TLS if there is a certificate; return the exit status."""
+def give_up_on_vanished(listener: socket.socket, seconds: float) -> None:
+    """End the connections of clients that take nothing, or are gone without a word.
+
+    What a client does not acknowledge, or has no room for, is asked about for so long; one from
+    which nothing is due is asked whether it is there. The connections inherit this.
+    """
+    interval = max(1, int(seconds / (2 * _PROBES)))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (
+        (socket.TCP_USER_TIMEOUT, int(seconds * 1000)),
+        (socket.TCP_KEEPIDLE, max(1, int(seconds / 2))),
+        (socket.TCP_KEEPINTVL, interval),
+        (socket.TCP_KEEPCNT, _PROBES),
+    ):
+        listener.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _allow_descriptors() -> None:
+    """Allow as many connections as the system lets this process have; 1,024 is a common start."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(most, _MOST_DESCRIPTORS)
+    if allowed < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def serve(
+    settings: Settings,
+    host: str,
+    port: int,
+    certificate: Certificate | None,
+    heartbeat: int = -1,
+) -> int:
+    """Serve in this process until a signal; return the exit status.
+
+    Args:
+        settings: what is served.
+        host: address to listen on.
+        port: of TCP.
+        certificate: for TLS; None for plain HTTP.
+        heartbeat: descriptor of a pipe; who reads it hears each second that all is well. When
+            nobody reads it any more this process ends, as at a signal.
+    """
+    _allow_descriptors()
     listener = listen(host, port, is_shared=settings.processes > 1)
+    give_up_on_vanished(listener, settings.client_seconds)
+    front_end = FrontEnd(settings)
     config = uvicorn.Config(
-        FrontEnd(settings),
+        front_end,
         loop="uvloop",
-        http=BoundedProtocol,
+        http=bounded_protocol(
+            head_seconds=settings.client_seconds, idle_seconds=settings.keep_alive_seconds
+        ),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -98,13 +147,13 @@ def serve(settings: Settings, host: str, port: int, certificate: Certificate | N
         server_header=False,
         proxy_headers=False,
         date_header=True,
-        timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=int(settings.keep_alive_seconds) + 1,
         timeout_graceful_shutdown=_DRAIN_SECONDS,
         h11_max_incomplete_event_size=None,
         callback_notify=certificate.renew if certificate else None,
         timeout_notify=_LOOK_SECONDS,
     )
-    server = _Server(config, certificate)
+    server = _Server(config, front_end, certificate, heartbeat)
     spare_collections()
     server.run(sockets=[listener])
     return 0 if server.started else 1
@@ -113,19 +162,31 @@ def serve(settings: Settings, host: str, port: int, certificate: Certificate | N
 class _Server(uvicorn.Server):
     """Speaks TLS with bounds; ends well at a signal: uvicorn's own would end by it once more."""
 
-    def __init__(self, config: uvicorn.Config, certificate: Certificate | None) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        front_end: FrontEnd,
+        certificate: Certificate | None,
+        heartbeat: int,
+    ) -> None:
         super().__init__(config)
-        self._certificate = certificate
+        self._front_end, self._certificate = front_end, certificate
+        self._heartbeat = heartbeat
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen; uvicorn would let a handshake take a minute."""
+        """Listen, and begin to beat; uvicorn would let a handshake take a minute."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._front_end.drain)
+        if self._heartbeat >= 0:
+            self._beating = asyncio.create_task(self._beat())
         if self._certificate is None:
             await super().startup(sockets)
             return
         await super().startup([])
-        connect = partial(BoundedProtocol, self.config, self.server_state, self.lifespan.state)
+        protocol: Any = self.config.http_protocol_class
+        connect = partial(protocol, self.config, self.server_state, self.lifespan.state)
         for each in sockets or ():
-            server = await asyncio.get_running_loop().create_server(
+            server = await loop.create_server(
                 connect,
                 sock=each,
                 backlog=_BACKLOG,
@@ -134,35 +195,21 @@ class _Server(uvicorn.Server):
             )
             self.servers.append(server)
 
+    async def _beat(self) -> None:
+        os.set_blocking(self._heartbeat, False)
+        while True:
+            try:
+                os.write(self._heartbeat, b".")
+            except BlockingIOError:
+                pass  # Who reads it stands still, and is not for us to watch.
+            except BrokenPipeError:
+                _log.warning("who started this front end has died: it ends")
+                self.should_exit = True
+                return
+            await asyncio.sleep(_BEAT_SECONDS)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.handle_exit)
         yield
-
-
-def serve_many(argv: Sequence[str], processes: int) -> int:
-    """Run some processes of this command until a signal; one that ends is started again."""
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    command = [
-        sys.executable,
-        "-m",
-        "lmi_backend.cli.main",
-        *argv,
-        f"--share={processes}",
-        "--frontend-processes=1",
-    ]
-    start = partial(subprocess.Popen, command)
-    running = [start() for _ in range(processes)]
-    while not stop.wait(_LOOK_SECONDS):
-        ended = [index for index, process in enumerate(running) if process.poll() is not None]
-        for index in ended:
-            _log.error("a process of the front end ended and is started again")
-            running[index] = start()
-    for process in running:
-        process.terminate()
-    for process in running:
-        process.wait(_DRAIN_SECONDS + 5)
-    return 0

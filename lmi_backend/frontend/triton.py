@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,8 @@ import msgspec
 from lmi_backend.errors import HttpError, UnavailableError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.frontend.exchange import Exchange
 
 _NAME: Final = r"[\w-][\w.-]*"
@@ -28,7 +31,8 @@ _NOT_PASSED: Final = frozenset(
 )  # fmt: skip
 _JSON_LENGTH: Final = "inference-header-content-length"
 _BAD_REQUEST, _NOT_FOUND = 400, 404
-_CHUNK_BYTES: Final = 1 << 16
+# A tritonserver that ends waits for connections that are open, for 5 s.
+_KEPT_SECONDS: Final = 1.0
 
 
 class TritonProxy:
@@ -60,18 +64,29 @@ class TritonProxy:
             _check_depth(exchange, data)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_PASSED}
         url = self._url + path + (f"?{exchange.query}" if exchange.query else "")
+        await exchange.unless_gone(self._pass_on(exchange, url, data, headers))
+
+    async def _pass_on(
+        self, exchange: Exchange, url: str, data: bytes, headers: Mapping[str, str]
+    ) -> None:
         try:
             async with self._open().request(
                 exchange.method, url, data=data or None, headers=headers
             ) as response:
                 await _pass_back(exchange, response)
-        except aiohttp.ClientConnectorError as error:
-            raise UnavailableError("Triton's HTTP port does not answer") from error
+        except (aiohttp.ClientError, asyncio.TimeoutError) as error:
+            if not exchange.status:
+                raise UnavailableError("Triton's HTTP port does not answer") from error
+            if exchange.is_event_stream:
+                said = {"error": "tritonserver ended before the answer did"}
+                data = b"data: " + msgspec.json.encode(said) + b"\n\n"
+                await exchange.write(data, is_last=True)
+            # Any other is left without its end, so that its client does not take it for whole.
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
-            connector = aiohttp.TCPConnector(limit=0)
+            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, auto_decompress=False
             )

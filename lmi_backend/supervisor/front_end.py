@@ -1,13 +1,15 @@
-"""Keep a front end up beside the server: its own process, which outlives the server's."""
+"""Keep front ends up beside the server: processes of their own, which outlive the server's."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +25,12 @@ PROGRAM: Final = "lmi_backend.cli.main"
 """The module that it runs; with the word `frontend`."""
 LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp")
 """What `lmi-backend[frontend]` brings."""
-_STOP_SECONDS: Final = 10.0
+DRAIN: Final = signal.SIGUSR1
+"""Tells a front end that the server stops: requests that have not begun are refused."""
+_LOOK_SECONDS: Final = 0.2
+# As long as a server may be silent (health.py).
+_SILENT_SECONDS: Final = 30.0
+_BEATS: Final = 4096
 
 
 def missing_libraries() -> list[str]:
@@ -31,30 +38,146 @@ def missing_libraries() -> list[str]:
     return [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
 
 
-@contextlib.contextmanager
-def front_end(
-    arguments: Sequence[str], secrets: Mapping[str, str], log_file: Path | None = None
-) -> Iterator[None]:
-    """Run `lmi-backend frontend` with some arguments until the end of the block.
+class FrontEnds:
+    """Processes of `lmi-backend frontend` that share a port.
 
-    It is started again when it ends, with growing pauses. Its log goes to `log_file`, or to ours.
-    `secrets` are in its environment, which only its own user reads.
+    One that ends, or says nothing for 30 s, is started again, with growing pauses. It says that it
+    is well through a pipe and not on its port: which of them answers there is chance, and a port
+    that has no place for another connection is no reason to cut those that it has.
+
+    Args:
+        arguments: of the command.
+        count: of processes.
+        secrets: in their environment, which only their own user reads.
+        log_file: gets their log; None for our own.
     """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        count: int,
+        secrets: Mapping[str, str],
+        log_file: Path | None = None,
+    ) -> None:
+        command = [sys.executable, "-m", PROGRAM, "frontend", *arguments, f"--share={count}"]
+        start = partial(_BeatingProcess, command, secrets, log_file)
+        self._kept = [_Kept(start) for _ in range(count)]
+
+    def keep(self, ended: threading.Event, stop_seconds: float) -> None:
+        """Keep them up until the event; then they have some seconds to let requests end."""
+        while not ended.wait(_LOOK_SECONDS):
+            for each in self._kept:
+                each.look()
+        for each in self._kept:
+            each.send(signal.SIGTERM)
+        end = time.monotonic() + stop_seconds
+        for each in self._kept:
+            each.stop(max(0.0, end - time.monotonic()))
+
+    def drain(self) -> None:
+        """Have new requests refused, on connections that are then closed."""
+        for each in self._kept:
+            each.send(DRAIN)
+
+
+@contextlib.contextmanager
+def front_ends(
+    arguments: Sequence[str],
+    count: int,
+    secrets: Mapping[str, str],
+    log_file: Path | None = None,
+) -> Iterator[FrontEnds]:
+    """Run front ends until the end of the block, when the models have drained."""
     ended = threading.Event()
-    start = partial(
-        _start, [sys.executable, "-m", PROGRAM, "frontend", *arguments], secrets, log_file
-    )
-    keeper = threading.Thread(target=_keep, args=(start, start(), ended), name="lmi-front-end")
+    kept = FrontEnds(arguments, count, secrets, log_file)
+    keeper = threading.Thread(target=kept.keep, args=(ended, 10.0), name="lmi-front-end")
     keeper.start()
     try:
-        yield
+        yield kept
     finally:
         ended.set()
         keeper.join()
 
 
+class _Kept:
+    """One of them, and the next that takes its place."""
+
+    def __init__(self, start: Callable[[], _BeatingProcess]) -> None:
+        self._start, self._backoff = start, Backoff()
+        self._start_at = 0.0
+        self._process: _BeatingProcess | None = start()
+
+    def look(self) -> None:
+        """Start it again if it has ended, once the pause is over."""
+        if self._process is not None:
+            if trouble := self._process.trouble():
+                self._process.stop(0)
+                self._process = None
+                self._put_off(trouble)
+        elif time.monotonic() >= self._start_at:
+            try:
+                self._process = self._start()
+            except OSError as error:
+                self._put_off(f"cannot be started: {error}")
+
+    def _put_off(self, trouble: str) -> None:
+        pause = self._backoff.pause()
+        say(f"the front end {trouble}: it is started again in {pause:.0f} s")
+        self._start_at = time.monotonic() + pause
+
+    def send(self, number: signal.Signals) -> None:
+        # The thread that keeps it up may find that it has ended.
+        if (process := self._process) is not None:
+            process.send_signal(number)
+
+    def stop(self, seconds: float) -> None:
+        if self._process is not None:
+            self._process.stop(seconds)
+
+
+class _BeatingProcess:
+    """A process that writes a byte a second into a pipe."""
+
+    def __init__(
+        self, command: Sequence[str], secrets: Mapping[str, str], log_file: Path | None
+    ) -> None:
+        self._beats, theirs = os.pipe()
+        os.set_blocking(self._beats, False)
+        try:
+            words = [*command, f"--heartbeat={theirs}"]
+            self._process = _start(words, secrets, theirs, log_file)
+        except OSError:
+            os.close(self._beats)
+            raise
+        finally:
+            os.close(theirs)
+        self._heard_at = time.monotonic()
+
+    def trouble(self) -> str:
+        """Return what is wrong with it, empty if nothing is."""
+        if (status := self._process.poll()) is not None:
+            return describe_exit(status)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._beats, _BEATS)
+            self._heard_at = time.monotonic()
+        is_silent = time.monotonic() - self._heard_at > _SILENT_SECONDS
+        return f"said nothing for {_SILENT_SECONDS:.0f} s and is ended" if is_silent else ""
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def stop(self, seconds: float) -> None:
+        """Wait for its end for some seconds, then kill it."""
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._beats)
+
+
 def _start(
-    command: Sequence[str], secrets: Mapping[str, str], log_file: Path | None
+    command: Sequence[str], secrets: Mapping[str, str], pipe: int, log_file: Path | None
 ) -> subprocess.Popen[bytes]:
     with open(log_file, "ab") if log_file else contextlib.nullcontext() as log:
         # Its own session: Ctrl-C is ours to handle. It serves until the models have drained.
@@ -64,28 +187,6 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT if log else None,
+            pass_fds=(pipe,),
             start_new_session=True,
         )
-
-
-def _keep(
-    start: Callable[[], subprocess.Popen[bytes]],
-    process: subprocess.Popen[bytes],
-    ended: threading.Event,
-) -> None:
-    backoff = Backoff()
-    while not ended.is_set():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            status = process.wait(0.2)
-            if ended.is_set():
-                break
-            pause = backoff.pause()
-            say(f"the front end {describe_exit(status)}: it is started again in {pause:.0f} s")
-            ended.wait(pause)
-            process = start()
-    process.terminate()
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

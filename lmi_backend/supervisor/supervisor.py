@@ -42,18 +42,19 @@ class Supervisor:
         client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
         self._reloads = None if exits_when_given_up else ModelReloads(client)
 
-    def run(self, on_ready: Callable[[], None]) -> int:
+    def run(self, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> int:
         """Serve until the user stops it; return the exit status.
 
         Args:
             on_ready: called once, when all models take requests for the first time.
+            on_stop: called once, before running requests are waited for.
 
         Raises:
             UnavailableError: the server did not start, or is not to be started again.
         """
         backoff = Backoff()
         while True:
-            trouble, status = self._serve(on_ready)
+            trouble, status = self._serve(on_ready, on_stop)
             if trouble is None or self._stop.is_set():
                 return status
             if trouble.is_final:
@@ -63,7 +64,9 @@ class Supervisor:
             if self._stop.wait(pause):
                 return 0
 
-    def _serve(self, on_ready: Callable[[], None]) -> tuple[Trouble | None, int]:
+    def _serve(
+        self, on_ready: Callable[[], None], on_stop: Callable[[], None]
+    ) -> tuple[Trouble | None, int]:
         """Run one server until its end; return why it ended, if not by the user, and its status."""
         try:
             server = RunningServer(self._setup)
@@ -80,6 +83,8 @@ class Supervisor:
                     self._has_served = True
                     on_ready()
                 trouble = server.wait_for_trouble(self._stop.is_set, reloads=self._reloads)
+                if trouble is None:
+                    on_stop()
                 self._drain(server, trouble)
         finally:
             status = server.stop(gently=trouble is None)

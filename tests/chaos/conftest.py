@@ -29,6 +29,7 @@ def serve_echo(tmp_path: Path) -> Callable[[str], AbstractContextManager[Served]
     """Serve `echo`, 50 tokens a second for each stream, from a folder of some name."""
     properties = {
         "option.rolling_batch": "echo",
+        "option.openai": "true",
         "option.token_seconds": 0.02,
         "option.fail_on": "fail",
         "option.max_rolling_batch_size": 64,

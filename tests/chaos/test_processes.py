@@ -1,18 +1,21 @@
 """Each class of process killed, and made to stand still, under 32 streams."""
 
 import contextlib
+import http.client
 import json
 import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.chaos_report import Report, Row
+from tests.support.front_streams import FrontStreams
 from tests.support.processes import shared_memory
 from tests.support.serving import Served
 from tests.support.streams import Streams
@@ -133,16 +136,137 @@ def test_an_engines_process(
     [("a stub is killed", STUB), ("tritonserver is killed", "tritonserver")],
 )
 def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) -> None:
-    _break_a_server(echo, report, fault, name, signal.SIGKILL)
+    front_ends = echo.front_ends()
+    wait_for(lambda: _is_well(echo))
+    through = FrontStreams(echo, "echo", STREAMS, TOKENS)
+    with ThreadPoolExecutor() as threads:
+        refusal = threads.submit(_wait_for_refusal, echo)
+        _break_a_server(echo, report, fault, name, signal.SIGKILL)
+    assert refusal.result()["retry-after"] == "1"
+    through.wait()
+    assert through.outcomes == {"error": STREAMS}, through.errors
+    wait_for(lambda: _is_well(echo))
+    FrontStreams(echo, "echo", STREAMS, 5).assert_whole()
+    assert echo.front_ends() == front_ends
+    told = "; ".join(f"{kind}: “{error}”" for kind, error in sorted(through.errors))
+    report.note_front(
+        f"{fault}, and with it {STREAMS} streams through the front end",
+        f"each ends with an error in its client's form ({told}), new ones get 503 with "
+        "`Retry-After`, and the same front end serves them when the model is back",
+    )
+
+
+def _wait_for_refusal(served: Served) -> dict[str, str]:
+    """Return the headers of the first answer to say that no request is taken."""
+    headers: dict[str, str] = {}
+
+    def is_refused() -> bool:
+        asked = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
+        status, said, _ = served.ask("/invocations", asked)
+        headers.update(said)
+        return status == 503
+
+    wait_for(is_refused)
+    return headers
+
+
+def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
+    (front_end,) = echo.front_ends()
+    others = echo.family(with_front_end=False)
+    (stub,) = (each for each in others if each.name().startswith(STUB[:15]))
+    wait_for(lambda: _is_well(echo))
+    descriptors = stub.num_fds()
+    directly = Streams(echo, "echo", STREAMS, 300).wait_until_running()
+    through = FrontStreams(echo, "echo", STREAMS, TOKENS)
+    front_end.kill()
+    began = time.monotonic()
+    through.wait()
+    wait_for(lambda: _is_well(echo))
+    back = time.monotonic() - began
+    directly.wait()
+    assert through.outcomes == {"cut": STREAMS}, through.errors
+    assert directly.outcomes == {"whole": STREAMS}, directly.errors
+    (another,) = echo.front_ends()
+    assert another.pid != front_end.pid
+    assert echo.family(with_front_end=False) == others
+    _assert_idle(echo)
+    # One connection of the new one for one of the old one.
+    wait_for(lambda: stub.num_fds() == descriptors)
+    report.note_front(
+        "the front end is killed",
+        f"its {STREAMS} streams are cut, the last after {through.last - began:.1f} s, and are no "
+        f"longer generated for; {STREAMS} on Triton's ports end whole; `/ping` answers again after "
+        f"{back:.1f} s, and nothing is left behind",
+    )
+
+
+def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) -> None:
+    (front_end,) = echo.front_ends()
+    wait_for(lambda: _is_well(echo))
+    directly = Streams(echo, "echo", STREAMS // 2, 200).wait_until_running()
+    through = FrontStreams(echo, "echo", STREAMS, 300)
+    front_end.suspend()
+    began = time.monotonic()
+    assert echo.generate("echo", {"text_input": "a", "max_tokens": 2})[0] == 200
+    answered = time.monotonic() - began
+    directly.wait()
+    waited = time.monotonic() - began
+    front_end.resume()
+    through.assert_whole()
+    assert directly.outcomes == {"whole": STREAMS // 2}, directly.errors
+    assert echo.front_ends() == [front_end]
+    report.note_front(
+        f"the front end stands still for {waited:.0f} s",
+        f"its {STREAMS} streams go on and end whole, without a token missing; meanwhile Triton's "
+        f"port answers in {answered * 1e3:.0f} ms and {STREAMS // 2} streams on it end whole",
+    )
+
+
+def _break_the_front_end(served: Served, report: Report) -> None:
+    """Let it stand still for ever."""
+    (front_end,) = served.front_ends()
+    others = served.family(with_front_end=False)
+    wait_for(lambda: _is_well(served))
+    directly = Streams(served, "echo", STREAMS, TOKENS).wait_until_running()
+    through = FrontStreams(served, "echo", STREAMS, TOKENS)
+    front_end.suspend()
+    began = time.monotonic()
+    through.wait()
+    wait_for(lambda: _is_well(served))
+    back = time.monotonic() - began
+    directly.wait()
+    assert through.outcomes == {"cut": STREAMS}, through.errors
+    assert directly.outcomes == {"whole": STREAMS}, directly.errors
+    assert not front_end.is_running()
+    assert served.family(with_front_end=False) == others
+    _assert_idle(served)
+    report.note_front(
+        "the front end stands still for ever",
+        f"it is ended after {through.last - began:.1f} s, and its {STREAMS} streams with it; "
+        f"{STREAMS} on Triton's ports end whole; `/ping` answers again after {back:.1f} s",
+    )
+
+
+def _is_well(served: Served) -> bool:
+    """Tell whether the front end says that requests are taken."""
+    try:
+        return served.ask("/ping")[0] == 200
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def _assert_idle(served: Served) -> None:
+    wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)
+    wait_for(lambda: served.metric("lmi_engine_requests_running", "echo") == 0)
 
 
 def test_what_stands_still(
     served: Served, serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
 ) -> None:
-    """Each is noticed after half a minute of silence; the three wait side by side."""
+    """Each is noticed after half a minute of silence; all wait side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         words = ("a worker stands still", _worker, signal.SIGSTOP, "said nothing for 30 s")
-        broken = [threads.submit(_break_an_engine, served, report, *words)]
+        broken: list[Future[Any]] = [threads.submit(_break_an_engine, served, report, *words)]
         _wait_until_stopped(served)
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
@@ -151,6 +275,9 @@ def test_what_stands_still(
                 threads.submit(_break_a_server, server, report, fault, name, signal.SIGSTOP)
             )
             _wait_until_stopped(server)
+        server = stack.enter_context(serve_echo("front"))
+        broken.append(threads.submit(_break_the_front_end, server, report))
+        _wait_until_stopped(server)
         for each in broken:
             each.result()
 

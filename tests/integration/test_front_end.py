@@ -1,6 +1,5 @@
-"""The front end's life beside a server: models come and go, kills, drain, another's server."""
+"""The front end's life beside a server; tests/chaos has what breaks."""
 
-import contextlib
 import json
 import shutil
 import signal
@@ -32,35 +31,6 @@ def server(tmp_path: Path) -> Iterator[Served]:
         yield served
 
 
-def front_ends(server: Served) -> list[psutil.Process]:
-    found = []
-    for each in server.family():
-        with contextlib.suppress(psutil.NoSuchProcess):
-            found += [each] if "frontend" in each.cmdline() else []
-    return found
-
-
-def test_a_killed_front_end_is_started_again(server: Served) -> None:
-    (front_end,) = front_ends(server)
-    triton = [each.pid for each in server.family() if each.name() == "tritonserver"]
-    front_end.kill()
-    wait_for(lambda: front_ends(server) and front_ends(server)[0].pid != front_end.pid)
-    wait_for(lambda: listens(server.port) and server.ask("/invocations", BODY)[0] == 200)
-    assert triton == [each.pid for each in server.family() if each.name() == "tritonserver"]
-
-
-def test_a_killed_server_is_503_until_it_is_back(server: Served) -> None:
-    (front_end,) = front_ends(server)
-    (triton,) = (each for each in server.family() if each.name() == "tritonserver")
-    triton.kill()
-    wait_for(lambda: server.ask("/ping")[0] == 503)
-    status, said, _ = server.ask("/v1/completions", {"model": "echo", "prompt": "a"})
-    assert (status, said["retry-after"]) == (503, "1")
-    wait_for(lambda: server.ask("/ping")[0] == 200)
-    assert server.ask("/invocations", BODY)[0] == 200
-    assert [each.pid for each in front_ends(server)] == [front_end.pid]
-
-
 def test_models_are_found_as_they_come_and_go(server: Served) -> None:
     assert server.control("echo/unload")[0] == 200
     wait_for(lambda: server.ask("/v1/models")[2] == b'{"object":"list","data":[]}')
@@ -69,24 +39,6 @@ def test_models_are_found_as_they_come_and_go(server: Served) -> None:
     wait_for(lambda: server.ask("/invocations", BODY)[0] == 200)
     names = [card["id"] for card in json.loads(server.ask("/v1/models")[2])["data"]]
     assert names[0] == "echo"
-
-
-def test_a_drain_lets_a_stream_end_and_leaves_nothing(server: Served) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stream:
-        data = json.dumps(LONG).encode()
-        head = f"POST /invocations HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
-        stream.sendall(head.encode() + data)
-        answer = stream.recv(65536)
-        family = server.family()
-        server.process.send_signal(signal.SIGTERM)
-        wait_for(lambda: server.ask("/invocations", BODY)[0] == 503)
-        while not answer.endswith(b"0\r\n\r\n"):
-            part = stream.recv(65536)
-            assert part, answer
-            answer += part
-    assert answer.count(b'"token"') == 100
-    assert server.stop() == 0
-    assert not [each for each in family if each.is_running() and each.status() != "zombie"]
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
@@ -121,6 +73,27 @@ def test_it_serves_the_models_of_a_server_that_others_start(tmp_path: Path) -> N
         front_end.terminate()
         assert front_end.wait(30) == 0
         shutil.rmtree(run)
+
+
+def test_several_that_share_a_port_are_kept_up_and_end_with_who_keeps_them(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
+    command += ["--run-folder", str(tmp_path), "--frontend-processes", "2"]
+    keeper = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        kept = psutil.Process(keeper.pid)
+        wait_for(lambda: listens(port) and len(kept.children()) == 2)
+        first, second = kept.children()
+        first.kill()
+        wait_for(lambda: not first.is_running() and len(kept.children()) == 2)
+        both = kept.children()
+        assert second in both
+    finally:
+        keeper.kill()
+        keeper.wait()
+    psutil.wait_procs(both, timeout=30)
+    assert not [each for each in both if each.is_running()]
+    assert not listens(port)
 
 
 def listens(port: int) -> bool:

@@ -195,15 +195,6 @@ def test_one_key_does_not_use_up_another(guarded: Served) -> None:
     wait_for(lambda: guarded.ask("/invocations", BODY, slow)[0] == 200, 5)
 
 
-def test_many_idle_connections_cost_nobody_an_answer(guarded: Served) -> None:
-    idle = [socket.create_connection(("127.0.0.1", guarded.port)) for _ in range(1000)]
-    try:
-        assert is_well(guarded)
-    finally:
-        for connection in idle:
-            connection.close()
-
-
 def test_keys_stand_in_no_log(guarded: Served) -> None:
     guarded.ask("/invocations", BODY, CLIENT)
     log = Path(guarded.log_file).read_text("utf-8", "replace")

@@ -28,6 +28,16 @@ _MIDDLE = """
 | fault | what was seen |
 | --- | --- |
 """
+_FRONT = """
+## Through the front end
+
+Its streams are OpenAI's, LMI's, Text Generation Inference's and Triton's in turn, each on a
+connection of its own. Where a fault waits for a time, the front end was given a shorter one than by
+default: `--client-timeout` is 60 s, `--keep-alive` 65 s.
+
+| fault | what was seen |
+| --- | --- |
+"""
 _TAIL = """
 Beside these `make test` has: a rank of an MPI group that is killed or stands still
 (`tests/contract/test_ranks.py`), a server that is stopped while it starts
@@ -62,6 +72,13 @@ which has no other status for an error of a model, and UNAVAILABLE over gRPC.
 
 Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
 serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
+
+The front end holds up to 8 MiB of an answer that its client does not read, and about as much on its
+way; then the request is ended. A client that takes nothing for `--client-timeout`, or no longer
+acknowledges what it is sent, is cut off, and so is one that takes longer to send headers or a body
+(408). A connection without a request is closed after `--keep-alive`, or earlier where there are no
+descriptors for another: three quarters of them are for clients. A front end that says nothing for
+30 s is ended and started again, as tritonserver and stubs are.
 """
 
 
@@ -82,11 +99,16 @@ class Report:
     def __init__(self) -> None:
         self.rows: list[Row] = []
         self.notes: list[tuple[str, str]] = []
+        self.front_notes: list[tuple[str, str]] = []
         self.began = time.monotonic()
 
     def note(self, fault: str, seen: str) -> None:
         """Add a fault without streams to lose."""
         self.notes.append((fault, seen))
+
+    def note_front(self, fault: str, seen: str) -> None:
+        """Add what was done to the front end, or to its clients."""
+        self.front_notes.append((fault, seen))
 
     def write(self, path: Path, cores: int) -> None:
         """Write the page."""
@@ -96,8 +118,10 @@ class Report:
             f"| {row.told or 'nothing: the connection closed'} |\n"
             for row in self.rows
         ]
-        notes = [f"| {fault} | {seen} |\n" for fault, seen in self.notes]
-        path.write_text(
-            _HEAD.format(cores=cores) + "".join(lines) + _MIDDLE + "".join(notes) + _TAIL,
-            encoding="utf-8",
-        )
+        page = [_HEAD.format(cores=cores), *lines, _MIDDLE, *map(_row, self.notes)]
+        page += [_FRONT, *map(_row, self.front_notes), _TAIL]
+        path.write_text("".join(page), encoding="utf-8")
+
+
+def _row(note: tuple[str, str]) -> str:
+    return f"| {note[0]} | {note[1]} |\n"

@@ -158,6 +158,10 @@ class Served:
         family = [each for each in below if _name_of(each) not in ("", GUARD)]
         return family if with_front_end else [each for each in family if not _is_front_end(each)]
 
+    def front_ends(self) -> list[psutil.Process]:
+        """Return the processes of the front end."""
+        return [each for each in self.family() if _is_front_end(each)]
+
     def stop(self) -> int:
         """Send SIGTERM and return the exit status."""
         if self.process.poll() is None:
