@@ -91,6 +91,7 @@ class Settings:
 Who = Literal["anybody", "client", "operator"]
 """Whose key a path needs, where keys are needed."""
 _ANYBODY: Final = "anybody"
+_OPERATOR: Final = "operator"
 
 
 @dataclass(frozen=True)
@@ -222,9 +223,9 @@ class FrontEnd:
         openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
         sagemaker = SageMaker(lmi)
         tgi, health = Tgi(self.models, *limits), self._health
-        operator: Who = "operator"
-        anybody: Who = "anybody"
+        operator, anybody = _OPERATOR, _ANYBODY
         of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
+        of_adapter = f"{of_model}/adapters/{{adapter}}"
         streamed = f"{endpoint}/invocations-response-stream"
         table: tuple[_Row, ...] = (
             *(("POST", path, openai.body, _body_failure(path)) for path in BODIES),
@@ -241,14 +242,8 @@ class FrontEnd:
             ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
             ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
             ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, operator),
-            ("GET", "/models/{model}/adapters/{adapter}", lmi.adapters, lmi_failure),
-            (
-                "PUT DELETE",
-                "/models/{model}/adapters/{adapter}",
-                lmi.adapters,
-                lmi_failure,
-                operator,
-            ),
+            ("GET", of_adapter, lmi.adapters, lmi_failure),
+            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, operator),
             ("GET", "/adapters", lmi.adapters, lmi_failure),
             ("POST", "/adapters", lmi.adapters, lmi_failure, operator),
             ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, operator),
@@ -256,8 +251,7 @@ class FrontEnd:
             ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
             ("POST", "/", tgi.either, tgi_failure),
             ("GET", "/info", tgi.info, tgi_failure),
-            ("GET", "/ping", health.ping, lmi_failure, anybody),
-            ("GET", "/health", health.ping, lmi_failure, anybody),
+            *(("GET", path, health.ping, lmi_failure, anybody) for path in ("/ping", "/health")),
             ("GET", "/live", health.live, lmi_failure, anybody),
             ("GET", "/version", health.version, openai_failure, anybody),
             ("GET", "/metrics", self._metrics.show, openai_failure, _ANYBODY),
@@ -272,7 +266,7 @@ class FrontEnd:
         limits = self._settings.max_body, self._settings.client_seconds
         management = Management(self.models, self._control, *limits)
         for method, path, answer in management.paths():
-            yield method, path, answer, lmi_failure, "operator"
+            yield method, path, answer, lmi_failure, _OPERATOR
 
     def _page_rows(self) -> tuple[_Row, ...]:
         if not self._settings.has_page:

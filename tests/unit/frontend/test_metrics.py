@@ -1,6 +1,8 @@
 """The metrics that fleets route by, of endpoints that are real and workers that are not."""
 
 import asyncio
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +80,11 @@ def _endpoint(name: str, *said: EngineStats) -> Endpoint:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
-    return tmp_path
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    # The address of a socket has room for 107 bytes; tmp_path may need most of them.
+    with tempfile.TemporaryDirectory() as name:
+        monkeypatch.setenv(RUN_DIR_VARIABLE, name)
+        yield Path(name)
 
 
 async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
