@@ -90,8 +90,8 @@ class Settings:
 
 Who = Literal["anybody", "client", "operator"]
 """Whose key a path needs, where keys are needed."""
-_ANYBODY: Final = "anybody"
-_OPERATOR: Final = "operator"
+_ANYBODY: Final[Who] = "anybody"
+_OPERATOR: Final[Who] = "operator"
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,6 @@ class FrontEnd:
         openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
         sagemaker = SageMaker(lmi)
         tgi, health = Tgi(self.models, *limits), self._health
-        operator, anybody = _OPERATOR, _ANYBODY
         of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
         of_adapter = f"{of_model}/adapters/{{adapter}}"
         streamed = f"{endpoint}/invocations-response-stream"
@@ -233,29 +232,29 @@ class FrontEnd:
             ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
             ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
             ("POST", "/v1/responses/{id}/cancel", openai.stored, openai_failure),
-            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, operator),
-            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, operator),
+            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, _OPERATOR),
+            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, _OPERATOR),
             ("POST", "/invocations", lmi.invocations, lmi_failure),
             ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
             ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
             ("POST", f"{endpoint}/invocations", sagemaker.invoke, sagemaker_failure),
             ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
             ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, operator),
+            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, _OPERATOR),
             ("GET", of_adapter, lmi.adapters, lmi_failure),
-            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, operator),
+            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, _OPERATOR),
             ("GET", "/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/adapters", lmi.adapters, lmi_failure, operator),
-            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, operator),
+            ("POST", "/adapters", lmi.adapters, lmi_failure, _OPERATOR),
+            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, _OPERATOR),
             ("POST", "/generate", tgi.generate, tgi_failure),
             ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
             ("POST", "/", tgi.either, tgi_failure),
             ("GET", "/info", tgi.info, tgi_failure),
-            *(("GET", path, health.ping, lmi_failure, anybody) for path in ("/ping", "/health")),
-            ("GET", "/live", health.live, lmi_failure, anybody),
-            ("GET", "/version", health.version, openai_failure, anybody),
+            *(("GET", path, health.ping, lmi_failure, _ANYBODY) for path in ("/ping", "/health")),
+            ("GET", "/live", health.live, lmi_failure, _ANYBODY),
+            ("GET", "/version", health.version, openai_failure, _ANYBODY),
             ("GET", "/metrics", self._metrics.show, openai_failure, _ANYBODY),
-            ("GET", "/api/state", State(self.models).show, openai_failure, operator),
+            ("GET", "/api/state", State(self.models).show, openai_failure, _OPERATOR),
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
         )

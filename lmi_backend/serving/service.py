@@ -18,7 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast, get_args
 
 from lmi_backend.errors import (
     CancelledError,
@@ -46,6 +46,8 @@ _SENDERS = 2
 _POLL_SECONDS = 0.02
 # For the errors of those that are cut to be sent.
 _LAST_SECONDS = 5.0
+_FromEngine = msg.Output | msg.HttpOutput | msg.Failure
+_FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
 _AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize"})
 """Paths whose answers are no work for the engine."""
 
@@ -195,7 +197,7 @@ class Service:
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
-        answers = [m for m in messages if isinstance(m, msg.Output | msg.HttpOutput | msg.Failure)]
+        answers = cast("list[_FromEngine]", [m for m in messages if m.__class__ in _FROM_ENGINE])
         flushes: set[Callable[[], None]] = set()
         with self._lock:
             ready = [state for message in answers if (state := self._hear(message, flushes))]
@@ -205,11 +207,7 @@ class Service:
         for flush in flushes:
             flush()
 
-    def _hear(
-        self,
-        message: msg.Output | msg.HttpOutput | msg.Failure,
-        flushes: set[Callable[[], None]],
-    ) -> RequestState | None:
+    def _hear(self, message: _FromEngine, flushes: set[Callable[[], None]]) -> RequestState | None:
         """Take a message; return the state if it must be scheduled for sending.
 
         What was stored directly leaves with `flushes`.

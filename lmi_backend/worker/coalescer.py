@@ -114,7 +114,7 @@ class Coalescer:
         request = self._requests.get(request_id)
         if request is None:
             return
-        if self._goes_alone(request, chunk):
+        if not self._interval and self._goes_alone(request, chunk):
             self._send_chunk(request_id, chunk)
             return
         unsent = request.unsent.get(chunk.index)
@@ -176,8 +176,7 @@ class Coalescer:
 
     def _goes_alone(self, request: _Request, chunk: Chunk) -> bool:
         """Tell whether a chunk of the middle leaves at once; most do where nothing is held."""
-        may_go = request.has_begun and not self._interval and not request.unsent
-        return may_go and self._has_min_tokens(chunk)
+        return request.has_begun and not request.unsent and self._has_min_tokens(chunk)
 
     def _send_chunks(self, request_id: int, request: _Request) -> None:
         for chunk in request.unsent.values():
