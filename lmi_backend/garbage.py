@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-_NEW_OBJECTS: Final = 20_000
+_NEW_OBJECTS: Final = 5_000
 """After which the young ones are looked at; Python's own 700 are made by a few requests."""
 
 
@@ -17,4 +17,4 @@ def spare_collections() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS, 10, 10)
+    gc.set_threshold(_NEW_OBJECTS, 10, 5)
