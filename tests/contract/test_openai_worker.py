@@ -44,6 +44,13 @@ def test_tokens_are_counted_for_the_call(engine: Any, stream: bool) -> None:
     assert chunks[-1].num_prompt_tokens > 0
 
 
+def test_all_prompts_are_counted_for_the_call(engine: Any) -> None:
+    body = {"prompt": ["Tell a story:", "Count to one hundred:"], "max_tokens": 2}
+    chunks = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait().deltas
+    said = json.loads(b"".join(chunk.data for chunk in chunks))
+    assert chunks[-1].num_prompt_tokens == said["usage"]["prompt_tokens"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "status"), [({"model": "none"}, 404), ({"temperature": -1}, 400)]
 )

@@ -59,13 +59,15 @@ class Generation:
         answer.num_generations += 1
         self._is_delta = getattr(params, "output_kind", None) == compat.RequestOutputKind.DELTA
         self._tries = _TRIES if answer.may_be_plain and self._is_delta and params.n == 1 else 0
+        self._has_prompt = False
         self._counted: dict[int, int] = {}
         """Tokens that are counted already of what an output tells, by answer."""
         self._middle: Middle | None = None
 
     def count(self, output: Any) -> None:
         """Count the tokens of an output; vLLM gives all so far, or only what is new."""
-        if not self._answer.prompt_tokens:
+        if not self._has_prompt:
+            self._has_prompt = True
             self._answer.prompt_tokens += len(output.prompt_token_ids or ())
         if self._middle is not None:
             self._counted[0] = self._middle.num_sent

@@ -101,6 +101,13 @@ NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
 
 
+_WATCHING = (
+    "middleware", "enable_request_id_headers", "enable_server_load_tracking", "enable_log_outputs",
+    "sse_keep_alive_interval",
+)  # fmt: skip
+"""Options of vLLM's server that have each response looked at, or written to."""
+
+
 def count_less(engine: Any) -> None:
     """Let an AsyncLLM count only what its own loggers, the given first one, look at.
 
@@ -140,19 +147,14 @@ def stream_calls(state: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
     """Return what vLLM's server calls for streams that can be plain, and the models of the bodies.
 
     Args:
-        state: of its application. Chats are not plain where more than text is read out of them;
-            nothing is where the user's middleware or a count of requests looks at each request.
+        state: of its application. Chats are not plain where more than text is read out of them.
     """
-    arguments = state.args
-    watching = ("middleware", "enable_request_id_headers", "enable_server_load_tracking")
-    if any(getattr(arguments, name, None) for name in watching):
-        return {}
-    if getattr(arguments, "sse_keep_alive_interval", 0) or getattr(
-        arguments, "enable_log_outputs", False
-    ):
+    arguments = getattr(state, "args", None)
+    if arguments is None or any(getattr(arguments, name, None) for name in _WATCHING):
         return {}
     calls = {}
-    chat, completion = state.openai_serving_chat, state.openai_serving_completion
+    chat = getattr(state, "openai_serving_chat", None)
+    completion = getattr(state, "openai_serving_completion", None)
     parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
     if chat and not any(getattr(chat, name, None) is not None for name in parsers):
         calls["/v1/chat/completions"] = chat.create_chat_completion

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.asgi import scope_of
@@ -25,6 +27,13 @@ _log = logging.getLogger(__name__)
 
 _JSON: Final = "application/json"
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
+
+
+class _Streamed(msgspec.Struct):
+    stream: Literal[True]
+
+
+_decoder: Final = msgspec.json.Decoder(_Streamed)
 
 
 class DirectCalls:
@@ -64,6 +73,8 @@ class DirectCalls:
 
     async def _events(self, request: HttpRequest) -> AsyncGenerator[str, None] | None:
         """Return what writes the events of an answer, before it has begun."""
+        if not _asks_for_stream(request.body):
+            return None
         create, kind = self._calls[request.path]
         given = {name.lower(): value for name, value in request.headers.items()}
         if given.get("content-type", _JSON).partition(";")[0].lower() != _JSON:
@@ -71,8 +82,6 @@ class DirectCalls:
         try:
             # As the router reads a body.
             body = kind.model_validate(json.loads(request.body))
-            if not body.stream:
-                return None
             events: AsyncGenerator[str, None] = await create(
                 body, compat.http_request(scope_of(request), self._app)
             )
@@ -81,3 +90,12 @@ class DirectCalls:
             return None
         # Else it is an error.
         return events if hasattr(events, "aclose") else None
+
+
+def _asks_for_stream(body: bytes) -> bool:
+    """Tell whether a body says so; one that cannot be read is not for here."""
+    try:
+        _decoder.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
