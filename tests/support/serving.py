@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -22,6 +23,9 @@ from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 from tests.support.waiting import wait_for
+
+PORTS = range(12_000, 20_000)
+"""Below those that the system gives to connections."""
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -229,11 +233,18 @@ def _listens(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+    """Return ports that nobody has, of those that no connection gets by itself.
+
+    A server may load for a minute before it listens; other tests connect by the thousand meanwhile.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            break
+    return found
 
 
 @contextlib.contextmanager
