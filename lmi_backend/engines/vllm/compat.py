@@ -60,6 +60,7 @@ except ImportError:
     from vllm.multimodal.utils import MediaConnector
 
 __all__ = [
+    "CHATS",
     "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
@@ -101,6 +102,7 @@ NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
 
 
+CHATS = "/v1/chat/completions"
 _WATCHING = (
     "middleware", "enable_request_id_headers", "enable_server_load_tracking", "enable_log_outputs",
     "sse_keep_alive_interval",
@@ -157,7 +159,7 @@ def stream_calls(state: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
     completion = getattr(state, "openai_serving_completion", None)
     parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
     if chat and not any(getattr(chat, name, None) is not None for name in parsers):
-        calls["/v1/chat/completions"] = chat.create_chat_completion
+        calls[CHATS] = chat.create_chat_completion
     if completion:
         calls["/v1/completions"] = completion.create_completion
     return {

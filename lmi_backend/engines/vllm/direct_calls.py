@@ -59,16 +59,17 @@ class DirectCalls:
         events = await self._events(request)
         if events is None:
             return False
-        # Those of the end come at once, after the last token.
-        last: list[bytes] = []
+        # A chat's first event tells a role, and its first text comes in the same turn. So do all
+        # events that are left after the last token.
+        held, is_role = b"", request.path == compat.CHATS
         async with aclosing(events):
             async for event in events:
-                data = event.encode()
-                if answer.has_middle:
-                    last.append(data)
-                else:
-                    answer.take(HttpChunk(data, headers=_EVENTS))
-        answer.take(HttpChunk(b"".join(last), is_last=True, headers=_EVENTS))
+                held += (data := event.encode())
+                if not is_role and not answer.has_middle:
+                    answer.take(HttpChunk(held, headers=_EVENTS))
+                    answer.last_data, held = data, b""
+                is_role = False
+        answer.take(HttpChunk(held, is_last=True, headers=_EVENTS))
         return True
 
     async def _events(self, request: HttpRequest) -> AsyncGenerator[str, None] | None:
