@@ -310,6 +310,20 @@ def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
         assert echo.ask("a", max_tokens=2).text == "aa"
 
 
+def test_an_answer_that_is_too_large_ends_alone(start: Any) -> None:
+    limit = {"option.max_output_size": 1 << 16, "option.token_seconds": 0.01}
+    with start({"option.rolling_batch": "echo"} | limit) as echo:
+        other = echo.start("a", max_tokens=100)
+        sink = echo.ask("x" * 3000, stream=False)
+        assert isinstance(sink.error, RequestError)
+        assert "the answer has" in str(sink.error)
+        assert "at most 65536 (option.max_output_size)" in str(sink.error)
+        assert sink.endings == 1
+        assert other.wait().text == "a" * 100
+        wait_for(lambda: echo.running() == 0)
+        assert echo.service.snapshot().workers[0].deaths == 0
+
+
 def _die(echo: Any) -> None:
     """Let the worker die, whenever it is there."""
     wait_for(lambda: echo.service.health().is_ready)
