@@ -58,6 +58,7 @@ class RequestState:
         request_id: ours, unlike `sink.request_id`, which is the client's.
         width: answers it will have.
         n: of them, answers to one prompt.
+        ends: how many of its chunks are last ones, if not one of each answer.
     """
 
     __slots__ = (
@@ -84,7 +85,9 @@ class RequestState:
         "worker",
     )
 
-    def __init__(self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
+    def __init__(
+        self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int, ends: int = 0
+    ) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
         self.width, self.n = width, n
         self.direct = sink if isinstance(sink, DirectSink) else None
@@ -99,7 +102,7 @@ class RequestState:
         # For the stats: seconds of a monotonic clock, and what was sent.
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
-        self._left = width
+        self._left = ends or width
         self._pending: dict[int, Chunk] = {}
 
     @property

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmi_backend.errors import LmiError, UnavailableError
-from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
+from lmi_backend.errors import LmiError, RequestError, UnavailableError
+from lmi_backend.generation import Chunk, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.limits import Limits
@@ -111,6 +112,23 @@ def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
     bench.service.submit(HttpRequest("/v1/models", b""), Sink())
     bench.service.submit(HttpRequest("/v1/chat/completions", b"{}"), Sink())
     assert bench.workers.order == [1, 2, 3, 10]
+
+
+def test_a_body_takes_as_many_places_as_it_asks_answers() -> None:
+    bench = Bench(waiting=3)
+    body = b'{"prompt": ["a", "b"], "n": %d}'
+    sink = Sink()
+    bench.service.submit(HttpRequest("/v1/completions", body % 2), sink)
+    with pytest.raises(UnavailableError, match="the queue is full"):
+        bench.service.submit(HttpRequest("/v1/completions", body % 1), Sink())
+    with pytest.raises(RequestError, match="asks for 6 answers at once; accepted: at most 5"):
+        bench.service.submit(HttpRequest("/v1/completions", body % 3), Sink())
+    assert bench.workers.outstanding == [4]
+    # Its one answer ends it.
+    bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
+    bench.settle()
+    assert sink.ends == ["answered"]
+    assert bench.workers.outstanding == [0]
 
 
 def test_who_waits_is_counted_as_waiting() -> None:
