@@ -12,7 +12,7 @@ from lmi_backend.generation import Delta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.errors import LmiError
+    from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
 
 
@@ -66,6 +66,7 @@ class RequestState:
         "_pending",
         "began",
         "deadline",
+        "death",
         "direct",
         "error",
         "first_at",
@@ -97,6 +98,8 @@ class RequestState:
         self.is_held = False
         self.frame = b""
         """What the worker is sent; empty once it was."""
+        self.death: EngineDeadError | None = None
+        """How its worker died before it was sent."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the stats: seconds of a monotonic clock, and what was sent.

@@ -238,7 +238,7 @@ class Service:
         with self._lock:
             for state in self._states.values():
                 if state.worker == index:
-                    self._set_error(state, error)
+                    self._dispatch.on_death(state, error)
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import socket
 import threading
 import time
 from pathlib import Path
@@ -289,6 +290,14 @@ def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
         sinks = [echo.start("a", max_tokens=200) for _ in range(8)]
         wait_for(lambda: [w.stats.running for w in echo.service.snapshot().workers] == [4, 4])
         assert all(sink.wait().error is None for sink in sinks)
+
+
+def test_a_broken_socket_sends_the_request_to_another_worker(start: Any) -> None:
+    with start({"option.rolling_batch": "echo", "minWorkers": 2}) as echo:
+        ranks = echo.service._workers._slots[0].worker._ranks
+        ranks._leader._socket.shutdown(socket.SHUT_WR)
+        assert [echo.ask("a b", max_tokens=2).text for _ in range(4)] == ["a b"] * 4
+        wait_for(lambda: echo.service.snapshot().workers[0].deaths == 1)
 
 
 def test_a_request_that_takes_too_long_is_ended(start: Any) -> None:

@@ -50,7 +50,7 @@ dies again and again, also while it is started, and a killed `serve`
 | what | LMI | here |
 | --- | --- | --- |
 | a worker dies under requests | their clients hang until a timeout of 120 s | an error that names the worker, at once |
-| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them |
+| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them, also those that a dead one was not sent yet |
 | one bad parameter | may fail every request in flight | fails that request, and names the field |
 | a client leaves | is generated for to the end | its place is free within a second |
 | more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |

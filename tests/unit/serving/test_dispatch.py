@@ -189,6 +189,38 @@ def test_a_dead_workers_places_go_to_the_others() -> None:
     assert len(bench.open()) == RUNNING
 
 
+@pytest.mark.parametrize("is_noticed", [False, True], ids=["not noticed yet", "noticed"])
+def test_what_a_dead_worker_was_not_sent_goes_to_another(is_noticed: bool) -> None:
+    bench = Bench(count=2)
+    for _ in range(6):
+        bench.submit()
+    dead = next(index for index in (0, 1) if 1 in bench.workers.requests[index])
+    bench.workers.answer(1)
+    bench.send_answers()
+    # Request 6 has its place, and was not sent yet.
+    if is_noticed:
+        bench.workers.die(dead)
+    bench.workers.is_alive[dead] = False
+    bench.send_released()
+    bench.settle()
+    assert bench.sinks[5].ends == []
+    assert bench.workers.requests[1 - dead][6] == 1
+    bench.answer(6)
+    assert bench.sinks[5].ends == ["answered"]
+
+
+def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
+    bench = Bench()
+    for _ in range(RUNNING + 1):
+        bench.submit()
+    bench.workers.answer(1)
+    bench.send_answers()
+    bench.workers.die(0)
+    bench.settle()
+    assert [sink.ends for sink in bench.sinks] == [["answered"]] + [["EngineDeadError"]] * RUNNING
+    assert bench.workers.outstanding == [0]
+
+
 def test_without_a_worker_nobody_waits() -> None:
     bench = Bench()
     for _ in range(9):
