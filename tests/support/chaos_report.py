@@ -65,12 +65,14 @@ A request is held in the stub as the text that has not been sent yet, at most on
 buffers what a slow client does not read: no model of 24.10 can tell, so that is bounded by the
 answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
 larger than `option.max_output_size` is refused; an answer that is larger, whole or one response of
-a stream, ends with an error, and no other does. An OpenAI body counts as the answers it asks for,
-`n` to each prompt, wherever answers are counted. While no worker of a model is ready its requests
-are refused as UNAVAILABLE at once, with the reason; Triton asks a model whether it is ready from
-26.03 on (`is_ready`), and before calls it READY meanwhile. An unload by the model-control API lets
-running requests end, each within its `option.predict_timeout`. Refusals are HTTP 400 on 24.10,
-which has no other status for an error of a model, and UNAVAILABLE over gRPC.
+a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
+have (the context's length times the longest token's) is refused before it is tokenised. An OpenAI
+body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
+worker of a model is ready its requests are refused as UNAVAILABLE at once, with the reason; Triton
+asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
+unload by the model-control API lets running requests end, each within its `option.predict_timeout`.
+Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
+over gRPC.
 
 Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
 serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
