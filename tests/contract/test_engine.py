@@ -135,6 +135,16 @@ def test_a_body_is_answered_whole(engine: Any) -> None:
     assert {"prompt", "choices"} & said.keys()
 
 
+def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
+    if engine.plan.engine in ("echo", "trtllm"):
+        pytest.skip("this engine, or its double, has no list of tokens")
+    sink = engine.ask("a b " * 5_000_000)
+    assert isinstance(sink.error, RequestError)
+    assert "prompt has 20000000 characters; accepted: at most" in str(sink.error)
+    # Its end fits.
+    assert engine.ask("a b " * 50_000, truncate_prompt_tokens=8).error is None
+
+
 def test_a_prompt_that_is_too_long_harms_nobody(engine: Any) -> None:
     other = engine.start(PROMPT)
     sink = engine.ask("one two " * 4000)
