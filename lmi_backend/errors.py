@@ -15,6 +15,7 @@
     └── WorkerError           talking to a worker process
         ├── WorkerStartError  it never became ready
         └── ConnectionLostError  its socket closed
+            └── NotSentError     before any of a message was sent
 
 `code` is the name of the Triton error code a client sees. `retryable` says whether the
 same request may succeed later.
@@ -164,6 +165,10 @@ class WorkerStartError(WorkerError):
 
 class ConnectionLostError(WorkerError):
     """The other end of a worker's socket is gone."""
+
+
+class NotSentError(ConnectionLostError):
+    """The same, before any of a message was sent: another worker may get it."""
 
 
 def lmi_status(error: LmiError) -> int:

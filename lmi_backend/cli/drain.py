@@ -20,9 +20,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "drain",
         help="let a server's requests end before it is stopped",
-        description="Let the models of a tritonserver on this machine take no more requests, and "
-        "wait until those that run have ended; what takes too long is ended with an error. As a "
-        "pre-stop hook of a container. Run it as the server's user, where the server runs.",
+        description="Let the models of a tritonserver on this machine take no more requests, which "
+        "are refused as UNAVAILABLE, wait until those that run have ended, and unload the models; "
+        "what takes too long is ended with an error. As a pre-stop hook of a container. Run it as "
+        "the server's user, where the server runs.",
     )
     add_url(parser)
     add_timeout(parser, 30.0, "time running requests have to finish")
@@ -34,14 +35,15 @@ def _drain(arguments: argparse.Namespace) -> int:
     if not server.endpoints:
         raise UnavailableError(f"{arguments.url}: has no model of lmi-backend")
     draining = Draining(server.endpoints, arguments.timeout)
-    if not server.unload():
-        say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")
     began = said = time.monotonic()
     while not draining.is_over:
         time.sleep(_POLL_SECONDS)
         if time.monotonic() - said > _PROGRESS_SECONDS:
             said = time.monotonic()
             say(f"waiting for running requests: {said - began:.0f} s of {arguments.timeout:.0f}")
+    # Not before: of a model that is being unloaded Triton says that it does not exist.
+    if not server.unload():
+        say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")
     cut = f"; {draining.cut} requests took too long and got an error" if draining.cut else ""
     say(f"drained {len(server.endpoints)} models in {time.monotonic() - began:.1f} s{cut}")
     return 0

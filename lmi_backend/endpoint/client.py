@@ -156,7 +156,7 @@ class SharedWorkers:
         if not self._closing.is_set():
             self._mark.touch()
             _log.warning("model %s, whose workers this one shares, has gone: %s", self.name, error)
-        listener.on_death(0, EngineDeadError(f"model {self.name} {self._trouble}"))
+        listener.on_death(0, EngineDeadError(f"model {self.name}: {self._trouble}"))
 
 
 class AliasModel:

@@ -24,6 +24,7 @@ async def prompt_ids(
     max_model_len: int,
     vocabulary: int = 0,
     min_tokens: int = 1,
+    longest: int = 0,
 ) -> list[int]:
     """Return the token ids of a prompt, cut from the left where the request says so.
 
@@ -32,6 +33,9 @@ async def prompt_ids(
         max_model_len: longest prompt plus answer, in tokens; 0 if it is not known.
         vocabulary: ids of a client's own must be below it; 0 if it is not known.
         min_tokens: shortest prompt.
+        longest: characters of the longest token; 0 if it is not known. Text that cannot fit is not
+            turned into tokens, which takes a core a second for 2 MB, and of text that is to be cut
+            only the end is.
 
     Raises:
         RequestError: the request has images, an id is not in the vocabulary, or the prompt is too
@@ -39,14 +43,15 @@ async def prompt_ids(
     """
     if request.images:
         raise RequestError("is given, but this engine takes text only", field="image")
+    keep = request.sampling.truncate_prompt_tokens
     if isinstance(request.prompt, tuple):
         _check_vocabulary(request.prompt, vocabulary)
         ids: Sequence[int] = request.prompt
-    elif len(request.prompt) > _LONG_PROMPT:
-        ids = await asyncio.to_thread(encode, request.prompt)
     else:
-        ids = encode(request.prompt)
-    if (keep := request.sampling.truncate_prompt_tokens) is not None:
+        text = _cut(request.prompt, keep, longest)
+        check_characters(len(text), max_model_len, longest, field="prompt")
+        ids = await asyncio.to_thread(encode, text) if len(text) > _LONG_PROMPT else encode(text)
+    if keep is not None:
         ids = ids[-keep:]
     if len(ids) < min_tokens or (max_model_len and len(ids) >= max_model_len):
         accepted = f"fewer than {max_model_len}, to leave room for an answer"
@@ -56,19 +61,56 @@ async def prompt_ids(
     return list(ids)
 
 
+def longest_token(tokenizer: Any) -> int:
+    """Return the characters of a tokenizer's longest token; 0 where it does not list its tokens."""
+    vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
+    return max(map(len, vocabulary), default=0)
+
+
+def check_characters(number: int, max_model_len: int, longest: int, *, field: str) -> None:
+    """Raise RequestError for more characters than the tokens of a prompt can have.
+
+    Args:
+        max_model_len, longest: see `prompt_ids`.
+    """
+    if (most := max_model_len * longest) and number > most:
+        accepted = f"at most {most}: {max_model_len} tokens of at most {longest} each"
+        raise RequestError(f"has {number} characters", field=field, accepted=accepted)
+
+
+def _cut(text: str, keep: int | None, longest: int) -> str:
+    """Return the end of a text that surely holds its last tokens."""
+    # One more: the cut may go through a token.
+    most = (keep + 1) * longest if keep is not None else 0
+    return text[-most:] if most else text
+
+
 def _check_vocabulary(ids: Sequence[int], vocabulary: int) -> None:
     if vocabulary and (unknown := [number for number in ids if not 0 <= number < vocabulary]):
         problem, accepted = f"has token id {unknown[0]}", f"0 to {vocabulary - 1}"
         raise RequestError(problem, field="prompt", accepted=accepted)
 
 
-def chat_ids(tokenizer: Any, messages: list[dict[str, Any]], options: dict[str, Any]) -> list[int]:
+def chat_ids(
+    tokenizer: Any,
+    messages: list[dict[str, Any]],
+    options: dict[str, Any],
+    *,
+    max_model_len: int = 0,
+    longest: int = 0,
+) -> list[int]:
     """Return the token ids of a chat, by the template of a Hugging Face tokenizer.
 
+    Args:
+        max_model_len, longest: see `prompt_ids`.
+
     Raises:
-        RequestError: the model has no template, it refuses the messages, or an option is not one of
-            its variables; a template of the client's own, for one, is a program that may never end.
+        RequestError: the messages are too long, the model has no template, it refuses them, or an
+            option is not one of its variables; a template of the client's own, for one, is a
+            program that may never end.
     """
+    characters = sum(len(str(message.get("content") or "")) for message in messages)
+    check_characters(characters, max_model_len, longest, field="messages")
     arguments = inspect.signature(tokenizer.apply_chat_template).parameters.keys()
     if refused := options.keys() & arguments - _FROM_A_CLIENT:
         problem = f"has {', '.join(sorted(refused))}"

@@ -18,6 +18,7 @@ from lmi_backend.engine_config import ClientSettings, EngineConfig, ModelInfo
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
+from lmi_backend.ipc.frames import LARGEST_FRAME
 
 PROTOCOL: Final = 6
 HEARTBEAT_SECONDS: Final = 1.0
@@ -51,6 +52,8 @@ class Start(_Message, frozen=True):
     flush_policy: FlushPolicy = FlushPolicy()
     hang_seconds: float = 0.0
     """Without a step of an engine that has requests, after which it is dead; 0: never."""
+    largest_frame: int = LARGEST_FRAME
+    """Bytes of the largest frame that the stub takes."""
 
 
 class Submit(_Message, frozen=True):

@@ -8,7 +8,7 @@ import struct
 import threading
 from typing import Final
 
-from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
 
@@ -32,6 +32,8 @@ class Connection:
         self._decoder: FrameDecoder[msg.FromWorker] = FrameDecoder(msg.FromWorker, limit=limit)
         self._lock = threading.Lock()
         self._is_ready = False
+        self.is_broken = False
+        """Whether something could not be sent; nothing can be any more."""
         # Kernel timeouts, not Python's: those would make the socket non-blocking for both ends.
         self._set_timeout(socket.SO_SNDTIMEO, _SEND_SECONDS)
         self._set_timeout(socket.SO_RCVTIMEO, POLL_SECONDS)
@@ -49,16 +51,22 @@ class Connection:
         """Send messages that `encode` has packed.
 
         Raises:
-            ConnectionLostError: the worker is gone or does not read.
+            NotSentError: the worker is gone or does not read, and got nothing of them.
+            ConnectionLostError: it may have got some of them.
         """
+        sent = 0
         try:
             with self._lock:
-                self._socket.sendall(frame)
+                sent = self._socket.send(frame)
+                if sent < len(frame):
+                    self._socket.sendall(memoryview(frame)[sent:])
         except OSError as error:
+            self.is_broken = True
             # Half a frame may be on its way: the worker could never read on from there.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-            raise ConnectionLostError(f"the worker cannot be reached: {error}") from error
+            kind = ConnectionLostError if sent else NotSentError
+            raise kind(f"the worker cannot be reached: {error}") from error
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages; before `expect_beats`, return none after a while.

@@ -71,8 +71,9 @@ def start_worker(
         try:
             start.accept(listener, token, connections)
             config = replace(plan.config, name=name.rpartition("/")[0])
+            flush_policy, size = _flush_policy(plan), plan.limits.max_message_size
             frame = encode(
-                [msg.Start(plan.engine, config, _flush_policy(plan), plan.launch.hang_timeout)]
+                [msg.Start(plan.engine, config, flush_policy, plan.launch.hang_timeout, size)]
             )
             for connection in connections.values():
                 connection.send(frame)

@@ -68,7 +68,7 @@ class _Slot:
     stats: EngineStats = field(default_factory=EngineStats)
 
     def __str__(self) -> str:
-        return f"worker {self.name}: {self.trouble}"
+        return f"worker {self.name}: {self.trouble or 'it cannot be reached'}"
 
 
 class Pool:
@@ -132,7 +132,7 @@ class Pool:
                 # after the other uses all workers.
                 (slot.outstanding, slot.assigned, slot.index, slot.worker)
                 for slot in self._slots
-                if slot.worker is not None
+                if slot.worker is not None and not slot.worker.is_broken
             ]
             if not ready:
                 raise UnavailableError("; ".join(map(str, self._slots)))

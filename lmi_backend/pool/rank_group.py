@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, WorkerError
+from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
@@ -51,6 +51,11 @@ class Worker:
     def pid(self) -> int:
         """Process id, mpirun's for a group of ranks; its session has the same."""
         return self._process.pid
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether it can be sent nothing any more; its reader will find out why."""
+        return self._ranks.is_broken
 
     def send(self, *messages: msg.ToWorker) -> None:
         """Send from any thread.
@@ -141,8 +146,18 @@ class RankGroup:
             for follower in connections[1:]:
                 self._followers.register(follower, select.POLLIN)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a rank can be sent nothing any more."""
+        return any(connection.is_broken for connection in self._connections)
+
     def send(self, frame: bytes) -> None:
-        """Send a frame of requests, to whom they concern."""
+        """Send a frame of requests, to whom they concern.
+
+        Raises:
+            NotSentError: a rank is gone, and none got anything of it.
+            ConnectionLostError: a rank is gone.
+        """
         if self._shares_all:
             self.send_all(frame)
         else:
@@ -151,8 +166,12 @@ class RankGroup:
     def send_all(self, frame: bytes) -> None:
         """Send a frame to every rank; all get all frames in the same order."""
         with self._order:
-            for connection in self._connections:
-                connection.send(frame)
+            self._leader.send(frame)
+            try:
+                for connection in self._connections[1:]:
+                    connection.send(frame)
+            except NotSentError as error:
+                raise ConnectionLostError(str(error)) from error
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages of rank 0.

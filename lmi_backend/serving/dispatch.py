@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lmi_backend.errors import ConnectionLostError, EngineDeadError, LmiError, UnavailableError
+from lmi_backend.errors import (
+    ConnectionLostError,
+    EngineDeadError,
+    LmiError,
+    NotSentError,
+    UnavailableError,
+)
 from lmi_backend.serving.admission import Admission
 
 if TYPE_CHECKING:
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
+
+_log = logging.getLogger(__name__)
 
 _DISPLACED: Final = (
     "made way for another tenant's request, which found the queue full (job_queue_size); "
@@ -74,7 +83,12 @@ class SendsFrames(Protocol):
         ...
 
     def send_frame(self, frame: bytes) -> None:
-        """Send packed messages. Raises ConnectionLostError."""
+        """Send packed messages.
+
+        Raises:
+            NotSentError: they cannot be sent, and nothing of them was; `claim` knows it.
+            ConnectionLostError: they cannot be sent.
+        """
         ...
 
 
@@ -135,16 +149,57 @@ class Dispatch:
         return worker
 
     def send(self, state: RequestState, worker: SendsFrames) -> None:
-        """Send a request to its worker; called without the lock."""
-        frame, state.frame = state.frame, b""
-        try:
-            worker.send_frame(frame)
-        except ConnectionLostError as error:
+        """Send a request to its worker; called without the lock.
+
+        If that is gone and got nothing of it, another worker gets it.
+        """
+        to: SendsFrames | None = worker
+        while to is not None:
+            error: ConnectionLostError | None = None
+            try:
+                to.send_frame(state.frame)
+            except ConnectionLostError as lost:
+                error = lost
             with self._lock:
-                self._fail(state, EngineDeadError(f"worker {worker.name}: {error}"))
+                to = self._after_sending(state, to, error)
         if state.error is not None:
             # It was ended before the worker knew of it.
             self.abort(state)
+
+    def on_death(self, state: RequestState, error: EngineDeadError) -> None:
+        """Note that the worker of a request died; its sender sees to one that is not sent yet."""
+        if state.frame:
+            state.death = error
+        else:
+            self._fail(state, error)
+
+    def _after_sending(
+        self, state: RequestState, worker: SendsFrames, error: ConnectionLostError | None
+    ) -> SendsFrames | None:
+        """Return the worker that is to get a request instead of the one that did not get it."""
+        if isinstance(error, NotSentError) and state.error is None:
+            other = self._elsewhere(state)
+            if other is not None:
+                _log.warning("worker %s: %s; a request goes to another", worker.name, error)
+                return other
+        state.frame = b""
+        if error is not None:
+            self._fail(state, state.death or EngineDeadError(f"worker {worker.name}: {error}"))
+        elif state.death is not None:
+            self._fail(state, state.death)
+        return None
+
+    def _elsewhere(self, state: RequestState) -> SendsFrames | None:
+        """Choose another worker; None where there is none."""
+        before = state.worker
+        try:
+            state.worker, worker = self._workers.claim(state.width)
+        except UnavailableError:
+            return None
+        state.death = None
+        if before is not None:
+            self._workers.done(before, state.width)
+        return worker
 
     def abort(self, state: RequestState) -> None:
         """Tell the worker, if there is one, that nobody waits; called without the lock."""

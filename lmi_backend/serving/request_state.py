@@ -12,7 +12,7 @@ from lmi_backend.generation import Delta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.errors import LmiError
+    from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
 
 
@@ -58,6 +58,7 @@ class RequestState:
         request_id: ours, unlike `sink.request_id`, which is the client's.
         width: answers it will have.
         n: of them, answers to one prompt.
+        ends: how many of its chunks are last ones, if not one of each answer.
     """
 
     __slots__ = (
@@ -65,6 +66,7 @@ class RequestState:
         "_pending",
         "began",
         "deadline",
+        "death",
         "direct",
         "error",
         "first_at",
@@ -84,7 +86,9 @@ class RequestState:
         "worker",
     )
 
-    def __init__(self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int) -> None:
+    def __init__(
+        self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int, ends: int = 0
+    ) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
         self.width, self.n = width, n
         self.direct = sink if isinstance(sink, DirectSink) else None
@@ -94,12 +98,14 @@ class RequestState:
         self.is_held = False
         self.frame = b""
         """What the worker is sent; empty once it was."""
+        self.death: EngineDeadError | None = None
+        """How its worker died before it was sent."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the stats: seconds of a monotonic clock, and what was sent.
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
-        self._left = width
+        self._left = ends or width
         self._pending: dict[int, Chunk] = {}
 
     @property

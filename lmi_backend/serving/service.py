@@ -33,6 +33,7 @@ from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
+from lmi_backend.serving.answers import answers_wanted
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
@@ -97,7 +98,8 @@ class Service:
         request_id, deadline = next(self._ids), self._deadline(seconds)
         tenant = tenant_key(tenant)
         if isinstance(work, HttpRequest):
-            state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
+            width = answers_wanted(work)
+            state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, ends=1)
             state.tenant = tenant
             message = msg.SubmitHttp(request_id, work, tenant)
             self._start(state, message, may_wait=work.path not in _AT_ONCE)
@@ -236,7 +238,7 @@ class Service:
         with self._lock:
             for state in self._states.values():
                 if state.worker == index:
-                    self._set_error(state, error)
+                    self._dispatch.on_death(state, error)
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:

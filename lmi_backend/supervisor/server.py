@@ -175,10 +175,11 @@ class RunningServer:
         Returns how many did.
         """
         draining = Draining(find_endpoints(self._process.pid, self._setup.traces.run), seconds)
-        for name in self._setup.names:
-            self.client.unload(name)
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
+        # Not before: of a model that is being unloaded Triton says that it does not exist.
+        for name in self._setup.names:
+            self.client.unload(name)
         return draining.cut
 
     def stop(self, *, gently: bool = True) -> int:

@@ -72,7 +72,7 @@ class TritonPythonModel:
             trace = take_trace(parameters) or _own_trace(request)
             parsed = read_request(rows, parameters, self._loaded.context())
             parsed.reply.outputs |= self._codec.requested_outputs(request)
-            self._start(request, sender, parsed, trace)
+            self._start(request, sender, parsed, trace, _seconds(request, parameters))
         except LmiError as error:
             self._loaded.service.refused(error)
             _refuse(sender, error)
@@ -81,7 +81,12 @@ class TritonPythonModel:
             _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
 
     def _start(
-        self, request: Any, sender: Any, parsed: ParsedRequest, trace: dict[str, str]
+        self,
+        request: Any,
+        sender: Any,
+        parsed: ParsedRequest,
+        trace: dict[str, str],
+        seconds: float,
     ) -> None:
         sink = TritonSink(
             request, parsed.reply, self._codec, is_decoupled=self._variant.is_decoupled
@@ -94,8 +99,6 @@ class TritonPythonModel:
                     self._loaded.service.cancel(request.request_id())
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
                 case HttpRequest() | tuple() as work:
-                    # In microseconds; 0 for none.
-                    seconds = request.timeout() / 1e6 or math.inf
                     self._loaded.service.submit(
                         with_trace(work, trace), sink, seconds, parsed.tenant
                     )
@@ -119,6 +122,15 @@ def _own_trace(request: Any) -> dict[str, str]:
     """Return the headers of the trace that Triton itself writes, if it does."""
     context = request.trace().get_context()
     return take_trace(json.loads(context)) if context else {}
+
+
+def _seconds(request: Any, parameters: dict[str, Any]) -> float:
+    """Return how long a request may take; its client says it in microseconds, 0 is for ever.
+
+    Triton takes it out of the parameters of gRPC and `/infer`, and leaves it in `/generate`'s.
+    """
+    said = request.timeout() or parameters.get("timeout")
+    return said / 1e6 if type(said) is int and said > 0 else math.inf
 
 
 def _refuse(sender: Any, error: LmiError) -> None:

@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from lmi_backend.errors import RequestError
 from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.flush_policy import FlushPolicy
-from lmi_backend.ipc.frames import encode
+from lmi_backend.ipc.frames import LARGEST_FRAME, encode
 
 
 class _Request:
@@ -67,10 +69,18 @@ class Coalescer:
         write: gets each frame.
         is_follower: whether to drop the answers. All ranks of a group generate them; the leader
             sends them.
+        on_refused: gets the id of a request that was ended, for its answer is too large to be sent.
     """
 
-    def __init__(self, write: Callable[[bytes], None], *, is_follower: bool = False) -> None:
-        self._write, self._is_follower = write, is_follower
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        *,
+        is_follower: bool = False,
+        on_refused: Callable[[int], None] = lambda request_id: None,
+    ) -> None:
+        self._write, self._is_follower, self._on_refused = write, is_follower, on_refused
+        self._largest_frame = LARGEST_FRAME
         self._flush_policy = FlushPolicy()
         self._interval = 0.0
         self._requests: dict[int, _Request] = {}
@@ -82,6 +92,10 @@ class Coalescer:
     def set_flush_policy(self, policy: FlushPolicy) -> None:
         """Hold chunks as a policy says from now on; until then none is held."""
         self._flush_policy = policy
+
+    def set_largest_frame(self, size: int) -> None:
+        """Send no frame of more bytes: the stub would end the worker."""
+        self._largest_frame = size
 
     def open(self, request_id: int) -> None:
         """Expect chunks of a request."""
@@ -150,8 +164,36 @@ class Coalescer:
     def flush(self) -> None:
         """Write all messages that were sent in this turn, in one frame."""
         if self._outgoing:
-            self._write(encode(self._outgoing))
-            self._outgoing.clear()
+            messages, self._outgoing = self._outgoing, []
+            frame = encode(messages)
+            if len(frame) <= self._largest_frame:
+                self._write(frame)
+            else:
+                self._write_parts(messages, len(frame))
+
+    def _write_parts(self, messages: list[msg.FromWorker], size: int) -> None:
+        """Write messages that are too large for one frame; what is too large alone is not sent."""
+        if len(messages) == 1:
+            self._refuse(messages[0], size)
+            return
+        middle = len(messages) // 2
+        for part in (messages[:middle], messages[middle:]):
+            frame = encode(part)
+            if len(frame) <= self._largest_frame:
+                self._write(frame)
+            else:
+                self._write_parts(part, len(frame))
+
+    def _refuse(self, message: msg.FromWorker, size: int) -> None:
+        """End the request of a message that the stub would not take."""
+        if not isinstance(message, msg.Output | msg.HttpOutput | msg.Failure):
+            # It is about the worker itself, and says what it is when the stub ends the worker.
+            self._write(encode([message]))
+            return
+        accepted = f"at most {self._largest_frame} (option.max_output_size)"
+        error = RequestError(f"has {size} bytes", field="the answer", accepted=accepted)
+        self._write(encode([failure_of(message.id, error)]))
+        self._on_refused(message.id)
 
     def _tick_soon(self) -> None:
         self._is_ticking = True

@@ -50,7 +50,7 @@ class Conversation:
         """The same, where it takes requests."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._heartbeats: asyncio.Task[None] | None = None
-        self._coalescer = Coalescer(writer.write, is_follower=rank > 0)
+        self._coalescer = Coalescer(writer.write, is_follower=rank > 0, on_refused=self._abort)
         self._stopping = asyncio.Event()
         self._status = 0
         self._death = "the engine died"
@@ -101,13 +101,15 @@ class Conversation:
                 self._coalescer.open(message.id)
                 self._tasks[message.id] = task
             case msg.Abort():
-                self._abort(message)
+                for request_id in message.ids:
+                    self._abort(request_id)
             case msg.Stop():
                 self.stop()
 
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, report that it is ready, then send heartbeats."""
         self._coalescer.set_flush_policy(start.flush_policy)
+        self._coalescer.set_largest_frame(start.largest_frame)
         try:
             if self._rank and start.engine != CUSTOM:
                 self._local = create_follower(start.engine, start.config)
@@ -147,13 +149,12 @@ class Conversation:
             await asyncio.sleep(_STATS_SECONDS)
             silence += _STATS_SECONDS
 
-    def _abort(self, abort: msg.Abort) -> None:
-        for request_id in abort.ids:
-            task = self._tasks.pop(request_id, None)
-            if task is not None:
-                task.cancel()
-            # A task that never ran does not do it.
-            self._coalescer.close(request_id)
+    def _abort(self, request_id: int) -> None:
+        task = self._tasks.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+        # A task that never ran does not do it.
+        self._coalescer.close(request_id)
 
     async def _answer(self, message: _Work) -> None:
         """Answer one request; whatever goes wrong ends this one only."""

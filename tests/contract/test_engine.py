@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import socket
 import threading
 import time
 from pathlib import Path
@@ -132,6 +133,16 @@ def test_a_body_is_answered_whole(engine: Any) -> None:
     said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
     assert {"prompt", "choices"} & said.keys()
+
+
+def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
+    if engine.plan.engine in ("echo", "trtllm"):
+        pytest.skip("this engine, or its double, has no list of tokens")
+    sink = engine.ask("a b " * 5_000_000)
+    assert isinstance(sink.error, RequestError)
+    assert "prompt has 20000000 characters; accepted: at most" in str(sink.error)
+    # Its end fits.
+    assert engine.ask("a b " * 50_000, truncate_prompt_tokens=8).error is None
 
 
 def test_a_prompt_that_is_too_long_harms_nobody(engine: Any) -> None:
@@ -291,6 +302,14 @@ def test_requests_go_to_the_worker_with_least_to_do(start: Any) -> None:
         assert all(sink.wait().error is None for sink in sinks)
 
 
+def test_a_broken_socket_sends_the_request_to_another_worker(start: Any) -> None:
+    with start({"option.rolling_batch": "echo", "minWorkers": 2}) as echo:
+        ranks = echo.service._workers._slots[0].worker._ranks
+        ranks._leader._socket.shutdown(socket.SHUT_WR)
+        assert [echo.ask("a b", max_tokens=2).text for _ in range(4)] == ["a b"] * 4
+        wait_for(lambda: echo.service.snapshot().workers[0].deaths == 1)
+
+
 def test_a_request_that_takes_too_long_is_ended(start: Any) -> None:
     properties = {
         "option.rolling_batch": "echo",
@@ -308,6 +327,20 @@ def test_a_request_that_is_too_large_is_refused(start: Any) -> None:
         with pytest.raises(RequestError, match=r"at most 2048 \(option.max_output_size\)"):
             echo.start("a" * 3000)
         assert echo.ask("a", max_tokens=2).text == "aa"
+
+
+def test_an_answer_that_is_too_large_ends_alone(start: Any) -> None:
+    limit = {"option.max_output_size": 1 << 16, "option.token_seconds": 0.01}
+    with start({"option.rolling_batch": "echo"} | limit) as echo:
+        other = echo.start("a", max_tokens=100)
+        sink = echo.ask("x" * 3000, stream=False)
+        assert isinstance(sink.error, RequestError)
+        assert "the answer has" in str(sink.error)
+        assert "at most 65536 (option.max_output_size)" in str(sink.error)
+        assert sink.endings == 1
+        assert other.wait().text == "a" * 100
+        wait_for(lambda: echo.running() == 0)
+        assert echo.service.snapshot().workers[0].deaths == 0
 
 
 def _die(echo: Any) -> None:

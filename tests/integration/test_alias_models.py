@@ -1,8 +1,12 @@
 """The thin models for other clients: they share one model's workers, its limits and its fate."""
 
+import contextlib
 import json
 import queue
+import socket
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,8 @@ from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 RUNNING = "lmi_engine_requests_running"
+ENDED = "lmi_requests_total"
+ENDINGS = ("unavailable", "cancelled", "length")
 LONG: dict[str, Any] = {"text_input": "a b c", "max_tokens": 3000, "stream": True}
 
 
@@ -96,8 +102,67 @@ def test_the_form_of_tritons_openai_front_end_is_answered(aliases: Served) -> No
 def test_a_client_that_leaves_an_alias_model_frees_its_request(aliases: Served) -> None:
     with aliases.events("slow_trtllm", LONG) as events:
         next(events)
-        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1)
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1, seconds=20)
     wait_for(lambda: aliases.metric(RUNNING, "slow") == 0, seconds=5)
+
+
+_OWN = {"inputs": "a b c", "parameters": {"max_new_tokens": 3000}}
+_INFER = {
+    "inputs": [{"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a b c"]}],
+    "parameters": {"max_tokens": 3000, "timeout": 1_500_000},
+}
+
+
+@contextlib.contextmanager
+def _over_http(port: int, path: str, body: dict[str, Any]) -> Iterator[None]:
+    with socket.create_connection(("127.0.0.1", port)) as client:
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(data)}\r\n\r\n"
+        client.sendall(head.encode() + data)
+        yield
+
+
+@contextlib.contextmanager
+def _over_grpc(served: Served) -> Iterator[None]:
+    with tritonclient.grpc.InferenceServerClient(served.grpc) as client:
+        text = tensor("text_input", [b"a b c"], "BYTES", batch=False)
+        more = {"max_tokens": 3000}
+        asked = client.async_infer(
+            "slow_infer", [text], lambda result, error: None, parameters=more
+        )
+        yield
+        asked.cancel()
+
+
+@pytest.mark.parametrize(
+    ("road", "outcome"),
+    [
+        # Triton 24.10 does not look at the connection meanwhile: the request's timeout ends it.
+        ("generate", "unavailable"),
+        ("infer", "cancelled by the alias model"),
+        ("front end", "cancelled"),
+        ("grpc", "cancelled"),
+    ],
+)
+def test_who_leaves_a_whole_answer_frees_its_place(
+    aliases: Served, road: str, outcome: str
+) -> None:
+    http = aliases.http_port
+    triton = "/v2/models/slow"
+    roads = {
+        "generate": lambda: _over_http(http, f"{triton}/generate", _OWN | {"timeout": 1_500_000}),
+        "infer": lambda: _over_http(http, f"{triton}_infer/infer", _INFER),
+        "front end": lambda: _over_http(aliases.port, "/invocations", _OWN),
+        "grpc": lambda: _over_grpc(aliases),
+    }
+    outcome = outcome.partition(" ")[0]
+    before = {name: aliases.metric(ENDED, "slow", outcome=name) for name in ENDINGS}
+    with roads[road]():
+        wait_for(lambda: aliases.metric(RUNNING, "slow") == 1, seconds=20)
+    wait_for(lambda: aliases.metric(RUNNING, "slow") == 0)
+    wait_for(lambda: aliases.metric(ENDED, "slow", outcome=outcome) > before[outcome])
+    ended = {name: aliases.metric(ENDED, "slow", outcome=name) - before[name] for name in ENDINGS}
+    assert ended == dict.fromkeys(ENDINGS, 0) | {outcome: 1}
 
 
 def test_a_running_request_is_ended_by_its_id(aliases: Served) -> None:
@@ -155,3 +220,56 @@ def test_an_alias_model_waits_for_its_model(aliases: Served) -> None:
     assert said["error"].startswith("model slow, whose workers this one shares: it was unloaded")
     aliases.control("slow/load")
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 200)
+
+
+def test_after_fifty_loads_and_unloads_under_load_everything_works(aliases: Served) -> None:
+    """The next stub starts while the last one still ends."""
+    is_over = threading.Event()
+    statuses: set[int] = set()
+
+    def ask(model: str, body: dict[str, Any]) -> None:
+        while not is_over.wait(0.02):
+            statuses.add(aliases.generate(model, body)[0])
+
+    own = {"inputs": "a b", "parameters": {"max_new_tokens": 20}}
+    shared = {"text_input": "a b", "max_tokens": 20, "exclude_input_in_output": True}
+    asking = [("slow", own), ("slow_trtllm", shared), ("slow_trtllm", shared)]
+    threads = [threading.Thread(target=ask, args=each) for each in asking]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(25):
+            assert aliases.control("slow/unload")[0] == 200
+            assert aliases.control("slow/load")[0] == 200
+    finally:
+        is_over.set()
+        for thread in threads:
+            thread.join()
+    assert 200 in statuses
+    assert statuses <= {200, 400, 404}
+    for model, body in asking:
+        wait_for(lambda model=model, body=body: aliases.generate(model, body)[0] == 200)  # type: ignore[misc]
+    assert aliases.ask("/invocations", own)[0] == 200
+    wait_for(lambda: aliases.metric("lmi_requests_open", "slow") == 0)
+    # The stubs that were replaced, and their workers, have ended.
+    wait_for(lambda: len(aliases.workers("slow")) == 1)
+
+
+def test_an_edited_file_is_taken_when_the_model_is_loaded_again(aliases: Served) -> None:
+    (server,) = (each for each in aliases.family() if each.name() == "tritonserver")
+    (repository,) = (
+        Path(each.partition("=")[2])
+        for each in server.cmdline()
+        if each.startswith("--model-repository=")
+    )
+    properties = repository / "slow" / "serving.properties"
+    before = properties.read_text(encoding="utf-8")
+    body = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
+    properties.write_text(f"{before}\noption.fail_on=a\n", encoding="utf-8")
+    aliases.control("slow/unload")
+    aliases.control("slow/load")
+    wait_for(lambda: "told to fail" in aliases.generate("slow", body)[1].get("error", ""))
+    # Triton looks at the times of a model's files, and here loads the next before it ends the last.
+    properties.write_text(before, encoding="utf-8")
+    aliases.control("slow/load")
+    wait_for(lambda: aliases.generate("slow", body)[0] == 200)

@@ -50,9 +50,9 @@ dies again and again, also while it is started, and a killed `serve`
 | what | LMI | here |
 | --- | --- | --- |
 | a worker dies under requests | their clients hang until a timeout of 120 s | an error that names the worker, at once |
-| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them |
+| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them, also those that a dead one was not sent yet |
 | one bad parameter | may fail every request in flight | fails that request, and names the field |
-| a client leaves | is generated for to the end | its place is free within a second |
+| a client leaves | is generated for to the end | its place is free within a second; over Triton's own HTTP only if its answer is streamed (see below) |
 | more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
 | an engine that stands still | nothing, until each request times out | vLLM is restarted after `option.hang_timeout`; others' requests time out |
 | the first failure of a worker | the model is FAILED (`retry_threshold` is 0) | ten failures in a row, old ones forgiven |
@@ -64,11 +64,27 @@ What LMI does is read from its source (0.37), not run here.
 A request is held in the stub as the text that has not been sent yet, at most one answer. Triton
 buffers what a slow client does not read: no model of 24.10 can tell, so that is bounded by the
 answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
-larger than `option.max_output_size` is refused. While no worker of a model is ready its requests
-are refused as UNAVAILABLE at once, with the reason; Triton asks a model whether it is ready from
-26.03 on (`is_ready`), and before calls it READY meanwhile. An unload by the model-control API lets
-running requests end, each within its `option.predict_timeout`. Refusals are HTTP 400 on 24.10,
-which has no other status for an error of a model, and UNAVAILABLE over gRPC.
+larger than `option.max_output_size` is refused; an answer that is larger, whole or one response of
+a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
+have (the context's length times the longest token's) is refused before it is tokenised. An OpenAI
+body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
+worker of a model is ready its requests are refused as UNAVAILABLE at once, with the reason; Triton
+asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
+unload by the model-control API lets running requests end, each within its `option.predict_timeout`.
+Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
+over gRPC.
+
+Triton 24.10 does not look at the connection of `/generate` or `/infer` while an answer that is not
+streamed is made. A client that leaves one keeps its place until the answer ends, or the request's
+`timeout`, or `option.predict_timeout`: 20 tries of a client that waits 0.3 s for each take 20
+places. So give such requests a `timeout`, in microseconds: beside the inputs of `/generate`, among
+the `parameters` of `/infer`. A stream, a call over gRPC and whatever comes through the front end is
+ended when its client has gone.
+
+An edited serving.properties in the repository is taken when the model is unloaded and loaded, or
+loaded once more, which starts the new workers before the old ones end, on the same devices. Triton
+decides by the times of a model's files whether there is anything to load, and does not tell the
+model where there is not.
 
 Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
 serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.

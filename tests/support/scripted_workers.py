@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from lmi_backend.errors import ConnectionLostError, EngineDeadError, UnavailableError
+from lmi_backend.errors import EngineDeadError, NotSentError, UnavailableError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder
@@ -74,7 +74,7 @@ class _Worker:
 
     def send_frame(self, frame: bytes) -> None:
         if not self._workers.is_alive[self._index]:
-            raise ConnectionLostError("it is dead")
+            raise NotSentError("it is dead")
         decoder: FrameDecoder[Any] = FrameDecoder(msg.ToWorker, limit=1 << 24)
         for message in decoder.feed(frame):
             work = message.requests if isinstance(message, msg.Submit) else ()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.prompts import chat_ids, prompt_ids
+from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Sink, TemplateEngine
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
@@ -55,6 +55,7 @@ class GenerateEngine(TemplateEngine):
 
     def _start(self) -> None:
         loaded = self._loaded = self.load()
+        self._longest_token = longest_token(loaded.tokenizer)
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
         text = loaded.model.config.get_text_config(decoder=True)
@@ -71,6 +72,7 @@ class GenerateEngine(TemplateEngine):
             self._loaded.tokenizer.encode,
             max_model_len=self._loaded.max_model_len,
             vocabulary=self._defaults.vocabulary,
+            longest=self._longest_token,
         )
         steps: _Steps = asyncio.Queue()
         cancels: list[Callable[[], None]] = []
@@ -150,7 +152,14 @@ class GenerateEngine(TemplateEngine):
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:
-        return await asyncio.to_thread(chat_ids, self._loaded.tokenizer, messages, options)
+        return await asyncio.to_thread(
+            chat_ids,
+            self._loaded.tokenizer,
+            messages,
+            options,
+            max_model_len=self._loaded.max_model_len,
+            longest=self._longest_token,
+        )
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         # It is always loaded at once, and kept.

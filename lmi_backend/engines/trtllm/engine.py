@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.prompts import chat_ids, prompt_ids
+from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
@@ -56,6 +56,9 @@ class TrtllmEngine(TemplateEngine):
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
+        # The library wraps Hugging Face's tokenizer.
+        self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
+        self._longest_token = longest_token(self._tokenizer)
         return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
     def _create(self, backend: str, arguments: dict[str, Any]) -> Any:
@@ -66,7 +69,10 @@ class TrtllmEngine(TemplateEngine):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
         ids = await prompt_ids(
-            request, self._llm.tokenizer.encode, max_model_len=self._max_model_len
+            request,
+            self._llm.tokenizer.encode,
+            max_model_len=self._max_model_len,
+            longest=self._longest_token,
         )
         reader = OutputReader(self._llm.tokenizer, request, len(ids))
         result = self._submit(ids, request)
@@ -113,9 +119,14 @@ class TrtllmEngine(TemplateEngine):
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:
-        # The library wraps Hugging Face's tokenizer.
-        tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
-        return await asyncio.to_thread(chat_ids, tokenizer, messages, options)
+        return await asyncio.to_thread(
+            chat_ids,
+            self._tokenizer,
+            messages,
+            options,
+            max_model_len=self._max_model_len,
+            longest=self._longest_token,
+        )
 
     def _adapter(self, name: str) -> Any:
         if not name:

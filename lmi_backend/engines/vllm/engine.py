@@ -12,7 +12,7 @@ import msgspec
 import psutil
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.prompts import prompt_ids
+from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
@@ -44,7 +44,7 @@ class VllmEngine(Engine):
         self._engine: Any = None
         self._tokenizer: Any = None
         self._http: HttpApp
-        self._max_model_len = self._vocabulary = 0
+        self._max_model_len = self._vocabulary = self._longest_token = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
         self._room: dict[str, int] = {}
@@ -63,6 +63,7 @@ class VllmEngine(Engine):
         self._tokenizer = self._engine.get_tokenizer()
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
+        self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
         self._room = room(self._engine.vllm_config)
         self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
@@ -119,6 +120,7 @@ class VllmEngine(Engine):
             max_model_len=self._max_model_len,
             vocabulary=self._vocabulary,
             min_tokens=0,
+            longest=self._longest_token,
         )
         return compat.tokens_input(ids)
 

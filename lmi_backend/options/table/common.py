@@ -244,7 +244,8 @@ MAX_OUTPUT_SIZE: Final = Option(
     default=67_108_864,
     env=("MAX_NETTY_BUFFER_SIZE",),
     plan_field="max_message_size",
-    help="Largest message between stub and worker, in bytes; a longer request is refused.",
+    help="Largest message between stub and worker, in bytes; a longer request is refused, and "
+    "an answer that is longer, or one response of a stream, ends with an error.",
 )
 MAX_STRUCTURE_SIZE: Final = Option(
     name="option.max_structure_size",

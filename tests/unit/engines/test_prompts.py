@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.prompts import prompt_ids
+from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 
@@ -22,6 +22,51 @@ async def test_text_is_encoded_and_ids_are_taken_as_they_are() -> None:
 async def test_a_prompt_is_cut_from_the_left() -> None:
     request = GenerateRequest("a bb ccc", Sampling(truncate_prompt_tokens=2))
     assert await prompt_ids(request, _encode, max_model_len=3) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("request_", "encoded"),
+    [
+        (GenerateRequest("a bb ccc " * 1000, Sampling(truncate_prompt_tokens=2)), "bb ccc "),
+        (GenerateRequest("a bb", Sampling(truncate_prompt_tokens=9)), "a bb"),
+        (GenerateRequest("a" * 24), "a" * 24),
+    ],
+)
+async def test_only_as_much_text_is_encoded_as_can_fit(
+    request_: GenerateRequest, encoded: str
+) -> None:
+    seen: list[str] = []
+
+    def encode(text: str) -> list[int]:
+        seen.append(text)
+        return _encode(text)
+
+    ids = await prompt_ids(request_, encode, max_model_len=8, longest=3)
+    (text,) = seen
+    assert text.endswith(encoded)
+    assert len(text) <= max(9, len(encoded))
+    assert ids == _encode(encoded)
+
+
+async def test_a_text_that_cannot_fit_is_not_encoded() -> None:
+    def encode(text: str) -> list[int]:
+        raise AssertionError
+
+    accepted = r"has 25 characters; accepted: at most 24: 8 tokens of at most 3 each"
+    with pytest.raises(RequestError, match=f"prompt {accepted}"):
+        await prompt_ids(GenerateRequest("a" * 25), encode, max_model_len=8, longest=3)
+    messages = [{"role": "user", "content": "a" * 12}, {"role": "user", "content": "a" * 13}]
+    with pytest.raises(RequestError, match=f"messages {accepted}"):
+        chat_ids(None, messages, {}, max_model_len=8, longest=3)
+
+
+def test_the_longest_token_is_asked_of_the_tokenizer() -> None:
+    class Tokenizer:
+        def get_vocab(self) -> dict[str, int]:
+            return {"a": 0, "ccc": 1, "bb": 2}
+
+    assert longest_token(Tokenizer()) == 3
+    assert longest_token(object()) == 0
 
 
 async def test_a_long_text_does_not_keep_the_event_loop() -> None:

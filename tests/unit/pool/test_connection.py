@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmi_backend.errors import ConnectionLostError, WorkerError
+from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
@@ -56,8 +56,10 @@ def test_a_worker_that_is_gone_is_said_by_reading_and_by_sending(pair: Pair) -> 
     worker.close()
     with pytest.raises(ConnectionLostError):
         connection.read()
-    with pytest.raises(ConnectionLostError, match="the worker cannot be reached"):
+    assert not connection.is_broken
+    with pytest.raises(NotSentError, match="the worker cannot be reached"):
         connection.send(encode([msg.Stop()]))
+    assert connection.is_broken
 
 
 def test_a_worker_that_does_not_read_is_cut_off(
@@ -65,8 +67,9 @@ def test_a_worker_that_does_not_read_is_cut_off(
 ) -> None:
     connection, worker = pair
     connection._set_timeout(socket.SO_SNDTIMEO, 0.05)
-    with pytest.raises(ConnectionLostError, match="the worker cannot be reached"):
+    with pytest.raises(ConnectionLostError, match="the worker cannot be reached") as error:
         connection.send(b"x" * 10_000_000)
+    assert not isinstance(error.value, NotSentError)
     # Half a frame was on its way: it reads to the end and nothing after it.
     while worker.recv(1 << 20):
         pass

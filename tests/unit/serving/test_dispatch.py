@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmi_backend.errors import LmiError, UnavailableError
-from lmi_backend.generation import Chunk, GenerateRequest, HttpRequest
+from lmi_backend.errors import LmiError, RequestError, UnavailableError
+from lmi_backend.generation import Chunk, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.limits import Limits
@@ -113,6 +114,23 @@ def test_what_is_no_work_for_the_engine_does_not_wait() -> None:
     assert bench.workers.order == [1, 2, 3, 10]
 
 
+def test_a_body_takes_as_many_places_as_it_asks_answers() -> None:
+    bench = Bench(waiting=3)
+    body = b'{"prompt": ["a", "b"], "n": %d}'
+    sink = Sink()
+    bench.service.submit(HttpRequest("/v1/completions", body % 2), sink)
+    with pytest.raises(UnavailableError, match="the queue is full"):
+        bench.service.submit(HttpRequest("/v1/completions", body % 1), Sink())
+    with pytest.raises(RequestError, match="asks for 6 answers at once; accepted: at most 5"):
+        bench.service.submit(HttpRequest("/v1/completions", body % 3), Sink())
+    assert bench.workers.outstanding == [4]
+    # Its one answer ends it.
+    bench.service.on_messages([msg.HttpOutput(1, HttpChunk(b"{}", is_last=True))])
+    bench.settle()
+    assert sink.ends == ["answered"]
+    assert bench.workers.outstanding == [0]
+
+
 def test_who_waits_is_counted_as_waiting() -> None:
     bench = Bench()
     for width in (1, 1, 1, 3, 4):
@@ -169,6 +187,38 @@ def test_a_dead_workers_places_go_to_the_others() -> None:
     for _ in range(5):
         bench.submit()
     assert len(bench.open()) == RUNNING
+
+
+@pytest.mark.parametrize("is_noticed", [False, True], ids=["not noticed yet", "noticed"])
+def test_what_a_dead_worker_was_not_sent_goes_to_another(is_noticed: bool) -> None:
+    bench = Bench(count=2)
+    for _ in range(6):
+        bench.submit()
+    dead = next(index for index in (0, 1) if 1 in bench.workers.requests[index])
+    bench.workers.answer(1)
+    bench.send_answers()
+    # Request 6 has its place, and was not sent yet.
+    if is_noticed:
+        bench.workers.die(dead)
+    bench.workers.is_alive[dead] = False
+    bench.send_released()
+    bench.settle()
+    assert bench.sinks[5].ends == []
+    assert bench.workers.requests[1 - dead][6] == 1
+    bench.answer(6)
+    assert bench.sinks[5].ends == ["answered"]
+
+
+def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:
+    bench = Bench()
+    for _ in range(RUNNING + 1):
+        bench.submit()
+    bench.workers.answer(1)
+    bench.send_answers()
+    bench.workers.die(0)
+    bench.settle()
+    assert [sink.ends for sink in bench.sinks] == [["answered"]] + [["EngineDeadError"]] * RUNNING
+    assert bench.workers.outstanding == [0]
 
 
 def test_without_a_worker_nobody_waits() -> None:

@@ -245,3 +245,20 @@ async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
     assert "".join(m.chunk.text for m in chunks) == "ab"
     assert {m.chunk.index for m in chunks} == {4}
     assert isinstance(failure, msg.Failure)
+
+
+async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> None:
+    refused: list[int] = []
+    coalescer = Coalescer(ear.write, on_refused=refused.append)
+    coalescer.set_largest_frame(1000)
+    for number in range(8):
+        coalescer.open(number)
+        coalescer.add(number, _token("a" * (2000 if number == 5 else 300), is_last=True))
+    await _turns()
+    *_, failure = (m for frame in ear.frames for m in frame if isinstance(m, msg.Failure))
+    ear.frames = [[m for m in frame if isinstance(m, msg.Output)] for frame in ear.frames]
+    assert [number for number, text in ear.said if len(text) == 300] == [0, 1, 2, 3, 4, 6, 7]
+    assert len(ear.frames) < 8
+    assert (failure.id, failure.field) == (5, "the answer")
+    assert "at most 1000 (option.max_output_size)" in failure.message
+    assert refused == [5]

@@ -1,0 +1,65 @@
+"""How many answers a body asks for that the engine reads itself."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from lmi_backend.generation import HttpRequest
+
+_PATHS: Final = frozenset({"/v1/completions", "/v1/chat/completions"})
+"""Where a body may ask for more than one."""
+
+
+class _Body(msgspec.Struct):
+    """What decides it, as bodies have it; a body may have more, or be wrong."""
+
+    n: int | None = None
+    prompt: msgspec.Raw = msgspec.Raw(b"null")
+    prompt_embeds: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_BODY: Final = msgspec.json.Decoder(_Body, strict=False)
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def answers_wanted(request: HttpRequest) -> int:
+    """Return how many answers a body asks for: `n` to each of its prompts.
+
+    One that cannot be read counts as one answer: the engine refuses it.
+    """
+    if request.path not in _PATHS:
+        return 1
+    try:
+        body = _read(request.body)
+        prompts = _prompts(body.prompt) + _prompts(body.prompt_embeds)
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return 1
+    return max(body.n or 1, 1) * max(prompts, 1)
+
+
+def _read(body: bytes) -> _Body:
+    """Return a body; raise something where there is none."""
+    try:
+        return _BODY.decode(body)
+    except msgspec.DecodeError:
+        # Engines read NaN, and numbers beyond 64 bits.
+        read: Any = json.loads(body)
+        prompt, embeds = (_raw(read.get(name)) for name in ("prompt", "prompt_embeds"))
+        return _Body(int(read.get("n") or 1), prompt, embeds)
+
+
+def _raw(value: object) -> msgspec.Raw:
+    return msgspec.Raw(json.dumps(value).encode())
+
+
+def _prompts(raw: msgspec.Raw) -> int:
+    """Return how many prompts a value holds; a list of numbers is one."""
+    text = bytes(raw).lstrip()
+    if not text.startswith(b"["):
+        return int(text != b"null")
+    items = _LIST.decode(text)
+    return len(items) if items and bytes(items[0])[:1] in b'"[' else 1
