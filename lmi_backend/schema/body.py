@@ -78,7 +78,7 @@ def of_tenant(parsed: ParsedRequest, named: Mapping[str, object], *names: str) -
         RequestError: it is not a string.
     """
     for name in names:
-        if name in named:
+        if named.get(name) is not None:
             return replace(parsed, tenant=read_value(STRING, name, named[name]))
     return parsed
 

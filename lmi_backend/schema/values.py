@@ -31,7 +31,7 @@ def read_value(kind: Value, field: str, value: object, *, is_text: bool = False)
     Raises:
         RequestError: naming the field, the value and what is accepted.
     """
-    given = _from_text(value) if is_text and isinstance(value, str) else value
+    given = _cast(kind, value) if is_text else value
     try:
         return kind.read(given)
     except ValueError as error:
@@ -41,6 +41,16 @@ def read_value(kind: Value, field: str, value: object, *, is_text: bool = False)
             except ValueError:
                 pass
         raise RequestError(str(error), field=field, value=value, accepted=kind.accepted) from error
+
+
+def _cast(kind: Value, value: object) -> object:
+    """Return what Python's int, float and bool make of a value; a text is never another text."""
+    given = _from_text(value) if isinstance(value, str) else value
+    if isinstance(given, str):
+        return value
+    if kind is BOOLEAN and given in (0, 1):
+        return bool(given)
+    return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
 def _from_text(text: str) -> Any:
