@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -60,6 +60,8 @@ def _from_text(text: str) -> Any:
         return text
 
 
+MAX_WEIGHT: Final = 100.0
+"""How much likelier a `logit_bias` may make a token, and how much less likely."""
 # What travels to the worker, and what engines take.
 _INT64 = 1 << 63
 
@@ -181,8 +183,13 @@ def _seed(value: object) -> int:
 def _token_weights(value: object) -> dict[int, float]:
     if not isinstance(value, dict):
         raise ValueError("is not an object")  # noqa: TRY004
-    token, weight = integer(0), number(-100, 100)
-    return {token.read(_from_text(key)): weight.read(item) for key, item in value.items()}
+    token, weight = integer(0), number(-sys.float_info.max)
+    return {token.read(_from_text(key)): _cut(weight.read(item)) for key, item in value.items()}
+
+
+def _cut(weight: float) -> float:
+    """Return what engines make of a weight; LMI lets larger ones through to them."""
+    return max(-MAX_WEIGHT, min(MAX_WEIGHT, weight))
 
 
 BOOLEAN = Value(_boolean, "true or false")

@@ -262,6 +262,11 @@ def test_a_parameter_of_the_vllm_backend_is_cast(name: str, value: Any, expected
     assert getattr(vllm(**{name: value}).sampling, name) == expected
 
 
+def test_a_weight_is_cut_to_what_engines_take() -> None:
+    weights = {"5": 1e300, "6": -101, "7": 3}
+    assert lmi(logit_bias=weights).sampling.extra == {"logit_bias": {5: 100, 6: -100, 7: 3}}
+
+
 def test_a_text_stays_the_text_it_is() -> None:
     assert vllm(guided_regex='"a"').sampling.extra == {"structured_outputs": {"regex": '"a"'}}
 
