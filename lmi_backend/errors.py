@@ -5,6 +5,7 @@
     │   ├── OptionError       one option, with its name as written and where
     │   └── PlanError         options that are fine alone but cannot be run together or here
     ├── RequestError          this request is wrong; the caller must change it
+    ├── QuotedError           the same, in a peer's words
     ├── UnavailableError      nothing wrong with the request; try again
     │   ├── EngineDeadError   the engine or its worker died under the request
     │   └── StoppingError     the server is going away
@@ -106,6 +107,15 @@ class RequestError(LmiError):
         self.detail = cut(f"{shown}{problem}{hint}")
         """What is wrong, without the field: its name differs between wire formats."""
         super().__init__(f"{self.field} {self.detail}")
+
+
+class QuotedError(LmiError):
+    """A request that can never succeed, in the very words that its clients compare."""
+
+    code = "INVALID_ARG"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(cut(message))
 
 
 class HttpError(LmiError):

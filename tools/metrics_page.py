@@ -73,6 +73,8 @@ QUESTIONS = (
             "{{model}} prompts": _rate("lmi_prompt_tokens_total"),
         },
     ),
+    Question("Prompt tokens of a request", "short", _quantiles("lmi_request_prompt_tokens")),
+    Question("Tokens of an answer", "short", _quantiles("lmi_request_generation_tokens")),
     Question(
         "Requests in the engine",
         "short",

@@ -143,7 +143,8 @@ class SharedWorkers:
     def _on_welcome(self, welcome: msg.Welcome) -> None:
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
-        self.context = Context(welcome.clients, tuple(welcome.adapters), welcome.is_custom)
+        adapters = tuple(welcome.adapters)
+        self.context = Context(welcome.clients, adapters, welcome.is_custom, welcome.has_lora)
         self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:

@@ -120,7 +120,10 @@ class Endpoint:
 
     def _welcome(self) -> msg.Welcome:
         context = self._context
-        return msg.Welcome(context.clients, context.is_custom, list(context.adapters), self._model)
+        adapters = list(context.adapters)
+        return msg.Welcome(
+            context.clients, context.is_custom, adapters, self._model, context.has_lora
+        )
 
     def _try(self, client: _Client, request_id: int, start: Callable[[_ClientSink], None]) -> None:
         sink = _ClientSink(client, request_id)

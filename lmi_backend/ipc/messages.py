@@ -161,6 +161,7 @@ class Welcome(_Message, frozen=True):
     is_custom: bool
     adapters: list[str]
     model: ModelInfo
+    has_lora: bool = False
 
 
 class Manage(_Message, frozen=True):

@@ -56,14 +56,22 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
     )
     if answers is not None or _SAGEMAKER in functions:
-        return CustomFile(
-            str(file.resolve()), handler, not isinstance(answers, ast.AsyncFunctionDef)
-        )
+        may_leave = isinstance(answers, ast.AsyncFunctionDef) and _has_engine(options)
+        return CustomFile(str(file.resolve()), handler, replaces_engine=not may_leave)
     if any(_decorators(node) & _FORMATTERS for node in functions.values()):
         return CustomFile(str(file.resolve()), handler, replaces_engine=False)
     raise PlanError(
         f"{file}: defines neither a function {handler}, nor model_fn, nor functions decorated with "
         "input_formatter or output_formatter"
+    )
+
+
+def _has_engine(options: LmiOptions) -> bool:
+    """Tell whether there is a model to generate with, or an engine that needs none."""
+    return (
+        not options.choice.spec.implementation.needs_model
+        or bool(options[opt.MODEL_ID])
+        or (options.folder / "config.json").is_file()
     )
 
 

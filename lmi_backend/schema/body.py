@@ -17,7 +17,7 @@ from lmi_backend.schema.embedding import read_lmi_embedding
 from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.reply import AdapterChange, ParsedRequest
-from lmi_backend.schema.values import OBJECT, STRING, read_value
+from lmi_backend.schema.values import MAX_WEIGHT, OBJECT, STRING, read_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ def of_tenant(parsed: ParsedRequest, named: Mapping[str, object], *names: str) -
         RequestError: it is not a string.
     """
     for name in names:
-        if name in named:
+        if named.get(name) is not None:
             return replace(parsed, tenant=read_value(STRING, name, named[name]))
     return parsed
 
@@ -110,10 +110,32 @@ def _read(text: str, path: str, headers: dict[str, str], context: Context) -> Pa
             is_legacy = (
                 path == LMI_PATH and context.clients.dialect == "legacy" and name == "messages"
             )
+            if is_legacy:
+                text = _older_chat(text, body)
             reply = LegacyChatReply() if is_legacy else BodyReply()
             return ParsedRequest(HttpRequest(address, text.encode(), headers), reply)
     accepted = "inputs (LMI), messages, prompt or input (OpenAI), or requestType"
     raise RequestError("holds no prompt", field="request", accepted=accepted)
+
+
+def _older_chat(text: str, body: dict[str, Any]) -> str:
+    """Return a chat body as LMI's older handlers read it.
+
+    They pass over `top_logprobs` where no `logprobs` are asked, and refuse weights that vLLM cuts.
+
+    Raises:
+        RequestError: a weight is out of range.
+    """
+    weights = body.get("logit_bias")
+    if isinstance(weights, dict) and any(map(_is_beyond, weights.values())):
+        raise RequestError("value must be between -100 and 100.", field="logit_bias")
+    if body.get("logprobs") or body.get("top_logprobs") is None:
+        return text
+    return json.dumps({name: value for name, value in body.items() if name != "top_logprobs"})
+
+
+def _is_beyond(weight: object) -> bool:
+    return isinstance(weight, int | float) and not -MAX_WEIGHT <= weight <= MAX_WEIGHT
 
 
 def _is_management(text: str) -> bool:

@@ -17,3 +17,5 @@ class Context:
     """LoRA adapters known now, in order; a live view."""
     is_custom: bool = False
     """Whether the user's own code reads the bodies."""
+    has_lora: bool = False
+    """Whether LoRA adapters are served, known or not."""

@@ -23,7 +23,7 @@ Requested = dict[str, Any]
 def read_parameters(
     named: Mapping[str, object], *, is_text: bool = False, dropped: list[str] | None = None
 ) -> Requested:
-    """Read parameters by their names; two names of one target must agree.
+    """Read parameters by their names; two names of one target must agree, null is none.
 
     Args:
         is_text: numbers and truth values may also come as strings.
@@ -34,7 +34,8 @@ def read_parameters(
     """
     requested: Requested = {}
     for name, value in named.items():
-        if name in IGNORED or name.startswith("triton_"):
+        # Clients that make their bodies from classes write null for what they do not ask.
+        if value is None or name in IGNORED or name.startswith("triton_"):
             continue
         if name not in FIELDS:
             _pass_over(name, value, dropped)

@@ -69,7 +69,7 @@ def _read(
         return read_embedding(inputs)
     if name == "input_ids" or len(rows) > 1 or _is_trtllm(inputs, parameters):
         return read_trtllm(rows, parameters, context)
-    return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)))
+    return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)), context)
 
 
 def _check_names(parsed: ParsedRequest) -> None:

@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -31,7 +31,7 @@ def read_value(kind: Value, field: str, value: object, *, is_text: bool = False)
     Raises:
         RequestError: naming the field, the value and what is accepted.
     """
-    given = _from_text(value) if is_text and isinstance(value, str) else value
+    given = _cast(kind, value) if is_text else value
     try:
         return kind.read(given)
     except ValueError as error:
@@ -43,6 +43,16 @@ def read_value(kind: Value, field: str, value: object, *, is_text: bool = False)
         raise RequestError(str(error), field=field, value=value, accepted=kind.accepted) from error
 
 
+def _cast(kind: Value, value: object) -> object:
+    """Return what Python's int, float and bool make of a value; a text is never another text."""
+    given = _from_text(value) if isinstance(value, str) else value
+    if isinstance(given, str):
+        return value
+    if kind is BOOLEAN and given in (0, 1):
+        return bool(given)
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
 def _from_text(text: str) -> Any:
     try:
         return json.loads(text.lower() if text in ("True", "False") else text)
@@ -50,6 +60,8 @@ def _from_text(text: str) -> Any:
         return text
 
 
+MAX_WEIGHT: Final = 100.0
+"""How much likelier a `logit_bias` may make a token, and how much less likely."""
 # What travels to the worker, and what engines take.
 _INT64 = 1 << 63
 
@@ -171,8 +183,13 @@ def _seed(value: object) -> int:
 def _token_weights(value: object) -> dict[int, float]:
     if not isinstance(value, dict):
         raise ValueError("is not an object")  # noqa: TRY004
-    token, weight = integer(0), number(-100, 100)
-    return {token.read(_from_text(key)): weight.read(item) for key, item in value.items()}
+    token, weight = integer(0), number(-sys.float_info.max)
+    return {token.read(_from_text(key)): _cut(weight.read(item)) for key, item in value.items()}
+
+
+def _cut(weight: float) -> float:
+    """Return what engines make of a weight; LMI lets larger ones through to them."""
+    return max(-MAX_WEIGHT, min(MAX_WEIGHT, weight))
 
 
 BOOLEAN = Value(_boolean, "true or false")

@@ -10,8 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.errors import LmiError, QuotedError, RequestError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, Token
+from lmi_backend.names import check_name
+from lmi_backend.schema.context import Context
+from lmi_backend.schema.fields import FIELDS
 from lmi_backend.schema.parameters import (
     Requested,
     answers_wanted,
@@ -43,24 +46,33 @@ RETURNS: Final = {
 """Inputs that ask for an output."""
 
 
-def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, object]) -> ParsedRequest:
+# The backend's clients compare these from the first letter to the last.
+_NO_PROMPT: Final = (
+    "Error generating stream: When streaming, `exclude_input_in_output` = False is not allowed."
+)
+_NO_LORA: Final = "LoRA feature is not enabled."
+
+
+def read_vllm(
+    inputs: Mapping[str, list[Any]], named: Mapping[str, object], context: Context
+) -> ParsedRequest:
     """Read a request.
 
     Args:
         inputs: the tensors that were sent; `text_input` is one of them.
         named: all parameters that came on their own.
+        context: which LoRA adapters there are.
 
     Raises:
         RequestError: naming the field that is wrong.
+        QuotedError: it is wrong in a way for which the backend's clients have a text.
     """
     if len(inputs["text_input"]) != 1:
         problem = f"has {len(inputs['text_input'])} prompts"
         raise RequestError(problem, field="text_input", accepted="one prompt")
     (prompt,), _ = read_prompts("text_input", inputs["text_input"][0])
-    requested = read_parameters(named)
-    if "sampling_parameters" in inputs:
-        body = read_json("sampling_parameters", inputs["sampling_parameters"][0])
-        requested |= read_parameters(body, is_text=True)
+    dropped: list[str] = []
+    requested = _requested(inputs, named, dropped)
     stream = requested.get("stream", False)
     outputs = requested_outputs(inputs)
     n = answers_wanted(requested)
@@ -69,7 +81,7 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, object]) -> P
         prompt=prompt,
         sampling=make_sampling(_DEFAULTS | requested | greedy),
         stream=stream,
-        adapter=_adapter(requested),
+        adapter=_adapter(requested, context),
         priority=requested.get("priority", 0),
         n=n,
         logprobs=_logprobs(requested, outputs),
@@ -77,13 +89,30 @@ def read_vllm(inputs: Mapping[str, list[Any]], named: Mapping[str, object]) -> P
     )
     excludes = requested.get("exclude_prompt", stream)
     if stream and not excludes:
-        problem = "cannot be put before an answer that is streamed"
-        name = "exclude_input_in_output"
-        raise RequestError(problem, field=name, value=False, accepted="true")
+        raise QuotedError(_NO_PROMPT)
     prefix = "" if excludes or not isinstance(prompt, str) else prompt
     shows_logprobs = requested.get("logprobs") is not None
     reply = VllmReply(n, stream, prefix, outputs, shows_logprobs=shows_logprobs)
-    return ParsedRequest((request,), reply, tenant=requested.get("tenant", ""))
+    return ParsedRequest((request,), reply, tuple(dropped), requested.get("tenant", ""))
+
+
+def _requested(
+    inputs: Mapping[str, list[Any]], named: Mapping[str, object], dropped: list[str]
+) -> Requested:
+    """Read the parameters: what the tensor says is not looked for elsewhere.
+
+    The backend's own client sends the same ones in both places, with numbers as strings.
+    """
+    if "sampling_parameters" not in inputs:
+        return read_parameters(named, is_text=True, dropped=dropped)
+    body = read_json("sampling_parameters", inputs["sampling_parameters"][0])
+    requested = read_parameters(body, is_text=True, dropped=dropped)
+    others = {
+        name: value
+        for name, value in named.items()
+        if name not in body and not (name in FIELDS and FIELDS[name].target in requested)
+    }
+    return read_parameters(others, is_text=True, dropped=dropped) | requested
 
 
 def requested_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
@@ -91,11 +120,18 @@ def requested_outputs(inputs: Mapping[str, list[Any]]) -> frozenset[str]:
     return frozenset(output for name, output in RETURNS.items() if inputs.get(name, [False])[0])
 
 
-def _adapter(requested: Requested) -> str:
+def _adapter(requested: Requested, context: Context) -> str:
     names = requested.get("adapter", ())
     if len(names) > 1:
         raise RequestError(f"has {len(names)} names", field="adapters", accepted="one name")
-    return names[0] if names else ""
+    name = names[0] if names else ""
+    check_name("adapter", name)
+    if name and not context.has_lora:
+        raise QuotedError(_NO_LORA)
+    if name and name not in context.adapters:
+        known = list(context.adapters)
+        raise QuotedError(f"LoRA {name} is not supported, we currently support {known}")
+    return name
 
 
 def _logprobs(requested: Requested, outputs: frozenset[str]) -> int | None:

@@ -29,6 +29,7 @@ _REGISTER, _UPDATE = "REGISTER_ADAPTER", "UPDATE_ADAPTER"
 _REMOVE, _SHOW, _LIST = "UNREGISTER_ADAPTER", "DESCRIBE_ADAPTER", "LIST_ADAPTERS"
 _REQUESTS: Final = (_LIST, _SHOW, _REGISTER, _UPDATE, _REMOVE)
 _CONFIG: Final = "adapter_config.json"
+_CODE: Final = "model.py"
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
@@ -40,6 +41,7 @@ class AdapterInfo(TypedDict):
     src: str
     preload: bool
     pin: bool
+    has_custom_code: bool
 
 
 class LoraManager:
@@ -57,8 +59,7 @@ class LoraManager:
         self.folders: dict[str, str] = dict(folders)
         """Adapter name to folder, now; a new worker starts with them."""
         self._infos: dict[str, AdapterInfo] = {
-            name: {"name": name, "src": folder, "preload": True, "pin": False}
-            for name, folder in folders.items()
+            name: _info(name, Path(folder)) for name, folder in folders.items()
         }
         self._roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled = is_enabled
@@ -161,12 +162,12 @@ class LoraManager:
             raise _error(LMI_ERROR, f"{_MOST} adapters are registered: unregister one first")
         if "src" not in body:
             raise _error(400, "src is missing; accepted: the adapter's folder")
-        added: AdapterInfo = {
-            "name": name,
-            "src": str(self._folder(str(body["src"]))),
-            "preload": _flag(body, "preload", default=True),
-            "pin": _flag(body, "pin", default=False),
-        }
+        added = _info(
+            name,
+            self._folder(str(body["src"])),
+            preload=_flag(body, "preload", default=True),
+            pin=_flag(body, "pin", default=False),
+        )
         if added["pin"] and not added["preload"]:
             raise _error(LMI_ERROR, "pin=true needs preload=true")
         return added
@@ -216,6 +217,16 @@ class _ChangeSink:
     def is_cancelled(self) -> bool:
         """Return False: a change that has begun is finished, whoever waits for it."""
         return False
+
+
+def _info(name: str, folder: Path, *, preload: bool = True, pin: bool = False) -> AdapterInfo:
+    return {
+        "name": name,
+        "src": str(folder),
+        "preload": preload,
+        "pin": pin,
+        "has_custom_code": _is_file(folder / _CODE),
+    }
 
 
 def _is_file(path: Path) -> bool:

@@ -24,6 +24,8 @@ FAMILIES: Final = {
         "From a token of a stream to the next; those of one response share its time",
     ),
     "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
+    "lmi_request_prompt_tokens": (HISTOGRAM, "Prompt tokens of a request that was answered"),
+    "lmi_request_generation_tokens": (HISTOGRAM, "Tokens of the answers to such a request"),
     "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
     "lmi_engine_requests_waiting": (
         GAUGE,
@@ -98,6 +100,8 @@ def histograms(model: str, now: StatsSnapshot) -> Series:
         ("lmi_time_to_first_token_seconds", now.first_seconds),
         ("lmi_inter_token_seconds", now.token_seconds),
         ("lmi_request_seconds", now.request_seconds),
+        ("lmi_request_prompt_tokens", now.prompt_lengths),
+        ("lmi_request_generation_tokens", now.answer_lengths),
     ):
         series.update(_of_histogram(name, own, histogram))
     return series

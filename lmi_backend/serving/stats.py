@@ -32,6 +32,9 @@ _PLAIN: Final = re.compile(rf"[\w./:@+-]{{1,{_SHOWN}}}", re.ASCII)
 _FIRST_EDGES: Final = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _TOKEN_EDGES: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1)
 _REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
+_LENGTH_EDGES: Final = (
+    1, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000
+)  # fmt: skip
 
 
 class Histogram:
@@ -89,6 +92,10 @@ class StatsSnapshot:
     """From one token of a stream to the next; tokens that share a response share its time."""
     request_seconds: Histogram
     """From a request to its last response."""
+    prompt_lengths: Histogram
+    """Prompt tokens of each request that was answered."""
+    answer_lengths: Histogram
+    """Tokens generated for each of them."""
     workers: list[WorkerStats]
 
 
@@ -107,6 +114,8 @@ class RequestStats:
         self._first = Histogram(_FIRST_EDGES)
         self._token = Histogram(_TOKEN_EDGES)
         self._request = Histogram(_REQUEST_EDGES)
+        self._prompt_lengths = Histogram(_LENGTH_EDGES)
+        self._answer_lengths = Histogram(_LENGTH_EDGES)
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk]) -> None:
         """Note a response."""
@@ -139,6 +148,10 @@ class RequestStats:
         """Note how a request ended."""
         self._count(outcome)
         self._request.observe(state.sent_at - state.began)
+        # Prompt tokens are known with the end; what changes an adapter has none.
+        if state.error is None and state.num_prompt_tokens:
+            self._prompt_lengths.observe(state.num_prompt_tokens)
+            self._answer_lengths.observe(state.num_tokens)
         if self._says_all or isinstance(state.error, EngineError):
             level = logging.WARNING if state.error is not None else logging.INFO
             _log.log(level, "%s", self._line(state, outcome))
@@ -157,6 +170,8 @@ class RequestStats:
             first_seconds=self._first.copy(),
             token_seconds=self._token.copy(),
             request_seconds=self._request.copy(),
+            prompt_lengths=self._prompt_lengths.copy(),
+            answer_lengths=self._answer_lengths.copy(),
             workers=workers,
         )
 

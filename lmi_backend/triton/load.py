@@ -141,7 +141,8 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         plan.max_requests,
         capabilities.max_model_len,
     )
-    context = Context(config.clients, lora_manager.folders.keys(), bool(config.custom_file))
+    adapters = lora_manager.folders.keys()
+    context = Context(config.clients, adapters, bool(config.custom_file), has_lora=bool(roots))
     model = _model_info(plan, name, capabilities)
     state = StateView(
         model,

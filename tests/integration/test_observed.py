@@ -19,6 +19,8 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
         "lmi_time_to_first_token_seconds_count",
         "lmi_inter_token_seconds_count",
         "lmi_request_seconds_count",
+        "lmi_request_prompt_tokens_sum",
+        "lmi_request_generation_tokens_sum",
     ]
     served.settled("lmi_requests_total", "echo")
     before = [served.metric(name, "echo") for name in names]
@@ -28,7 +30,7 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
     wait_for(
         lambda: (
             [served.metric(name, "echo") - was for name, was in zip(names, before, strict=True)]
-            == [1, 10, 1]
+            == [1, 10, 1, 2, 11]
         )
     )
     assert served.metric("lmi_worker_ready", "echo") == 1

@@ -35,7 +35,7 @@ def context(case: dict[str, Any]) -> Context:
     """Return what a case says of its model."""
     given = dict(case.get("context", {}))
     adapters, is_custom = given.pop("adapters", ()), given.pop("is_custom", False)
-    return Context(ClientSettings(**given), adapters, is_custom)
+    return Context(ClientSettings(**given), adapters, is_custom, has_lora=bool(adapters))
 
 
 def made(case: dict[str, Any]) -> dict[str, Any]:

@@ -55,6 +55,12 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
     return CustomCode(handler=_sagemaker(module, file.parent))
 
 
+def load_adapter_code(folder: str) -> CustomCode:
+    """Import the model.py of a LoRA adapter, if it has one; raises like `load_custom_code`."""
+    file = Path(folder) / "model.py"
+    return load_custom_code(file) if file.is_file() else CustomCode()
+
+
 def make_importable() -> None:
     """Let users' code import our `djl_python`."""
     folder = str(Path(__file__).parent / "provided")

@@ -25,7 +25,12 @@ from lmi_backend.schema.body import read_body
 from lmi_backend.schema.context import Context
 from lmi_backend.worker.handlers import formatters
 from lmi_backend.worker.handlers.completion import Response, completion_request
-from lmi_backend.worker.handlers.custom_code import CustomCode, Function, load_custom_code
+from lmi_backend.worker.handlers.custom_code import (
+    CustomCode,
+    Function,
+    load_adapter_code,
+    load_custom_code,
+)
 from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _INVOCATIONS: Final = "/invocations"
+_NO_CONTENT: Final = 204
 
 
 class CustomEngine(Engine):
@@ -61,8 +67,7 @@ class CustomEngine(Engine):
         _install(file.parent / "requirements.txt")
         self._code = load_custom_code(file, self._config.custom_handler)
         for name, folder in self._config.adapters.items():
-            if (own := Path(folder) / "model.py").is_file():
-                self._adapter_code[name] = load_custom_code(own)
+            self._adapter_code[name] = load_adapter_code(folder)
         capabilities = Capabilities(CUSTOM, __version__, 0)
         if self._inner is not None:
             capabilities = await self._inner.start()
@@ -88,6 +93,9 @@ class CustomEngine(Engine):
                 if chunk is not None:
                     yield chunk
         if not is_left:
+            return
+        if self._inner is None:
+            yield HttpChunk(is_last=True, status=_NO_CONTENT)
             return
         try:
             async with aclosing(self._built_in(request)) as answers:
@@ -120,7 +128,8 @@ class CustomEngine(Engine):
 
         inputs = make_inputs(request)
         try:
-            body = decode(inputs)
+            is_json = request.body.lstrip().startswith((b"{", b"["))
+            body = decode(inputs, "application/json" if is_json else None)
         except (ValueError, KeyError) as error:
             raise formatters.failed("Input parsing", error) from error
         name = body.get("adapters") if isinstance(body, dict) else None
@@ -196,9 +205,9 @@ class CustomEngine(Engine):
         return self._inner
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
+        code = load_adapter_code(folder)
         await self._generator().load_adapter(name, folder, preload=preload, pin=pin)
-        if (own := Path(folder) / "model.py").is_file():
-            self._adapter_code[name] = load_custom_code(own)
+        self._adapter_code[name] = code
 
     async def unload_adapter(self, name: str) -> None:
         await self._generator().unload_adapter(name)

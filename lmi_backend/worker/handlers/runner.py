@@ -8,6 +8,7 @@ import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import HttpChunk, HttpRequest
@@ -21,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 _FAILED: Final = 300
 _NO_MEMORY: Final = 507
+_MEMORY_WORDS: Final = ("No available memory for the cache blocks", "CUDA error: out of memory")
+_FORM: Final = "application/x-www-form-urlencoded"
 _END: Final = object()
 
 
@@ -68,7 +71,7 @@ class HandlerRunner:
                     yield chunk
         except Exception as error:  # noqa: BLE001  it is the user's code
             _log.exception("the handler failed")
-            yield _failure(error)
+            yield _failure(error, is_async=_is_async(self._handler))
             return
         finally:
             _finalize(output)
@@ -127,8 +130,15 @@ def make_inputs(request: HttpRequest) -> Any:
 
     inputs = Input()
     inputs.function_name = "handle"
-    inputs.properties.update({"Content-Type": "application/json"} | request.headers)
-    inputs.content["data"] = request.body
+    inputs.properties.update(request.headers)
+    kind = (inputs.get_property("Content-Type") or "").lower()
+    # curl calls all a form that it is not told otherwise.
+    if _FORM in kind and not request.body.lstrip().startswith((b"{", b"[")):
+        text = request.body.decode("utf-8", "replace")
+        for name, value in parse_qsl(text, keep_blank_values=True):
+            inputs.content.setdefault(name, value.encode())
+    if not inputs.content:
+        inputs.content["data"] = request.body
     return inputs
 
 
@@ -141,15 +151,22 @@ def _check_loaded(output: Any) -> None:
     raise ConfigurationError(message)
 
 
-def _failure(error: Exception) -> HttpChunk:
-    is_memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+def _is_async(handler: Function) -> bool:
+    return inspect.iscoroutinefunction(handler) or inspect.isasyncgenfunction(handler)
+
+
+def _failure(error: Exception, *, is_async: bool) -> HttpChunk:
+    """Return LMI's words for a handler that raised; its two engines have one each."""
+    is_memory = (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or any(words in str(error) for words in _MEMORY_WORDS)
+    )
     status = _NO_MEMORY if is_memory else 424
-    body = {
-        "code": status,
-        "message": "invoke handler failure",
-        "error": f"{type(error).__name__}: {error}",
-    }
-    return HttpChunk(json.dumps(body).encode(), is_last=True, status=status)
+    what = "service.invoke_handler_async() failure" if is_async else "invoke handler failure"
+    body = {"code": status, "message": what, "error": str(error)}
+    headers = {"content-type": "application/json"}
+    return HttpChunk(json.dumps(body).encode(), is_last=True, status=status, headers=headers)
 
 
 def _finalize(output: Any) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import ClientSettings
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import QuotedError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.schema.context import Context
-from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL, TRTLLM_ONLY
+from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 
@@ -95,19 +95,15 @@ def test_names_of_triton_are_no_parameters() -> None:
             "max_new_tokens 0 is too small; accepted: a whole number, 1 or more",
         ),
         ({"max_new_tokens": True}, "max_new_tokens True is not a whole number"),
-        ({"max_new_tokens": "7"}, "max_new_tokens '7' is not a whole number"),
+        ({"max_new_tokens": "many"}, "max_new_tokens 'many' is not a whole number"),
         ({"temperature": -1}, "temperature -1 is out of range; accepted: a number, 0 or more"),
         ({"temperature": float("nan")}, "temperature nan is out of range"),
         ({"top_p": 1.5}, "top_p 1.5 is out of range; accepted: a number, 0 to 1"),
         ({"repetition_penalty": 0}, "repetition_penalty 0 is out of range"),
-        ({"do_sample": 1}, "do_sample 1 is not true or false; accepted: true or false"),
+        ({"do_sample": 2}, "do_sample 2 is not true or false; accepted: true or false"),
         ({"seed": "x"}, "seed 'x'"),
         ({"stop": [1]}, "stop [1] is not a list of strings"),
         ({"logit_bias": 3}, "logit_bias 3 is not an object"),
-        (
-            {"temprature": 1},
-            "temprature is not a parameter of this server; did you mean temperature?",
-        ),
         ({"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
         ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens contradicts another name"),
         ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is too large; accepted: at most"),
@@ -124,22 +120,33 @@ def test_refusals_name_field_value_and_what_is_accepted(
     assert str(refusal.value).startswith(message)
 
 
-@pytest.mark.parametrize("name", NEUTRAL)
-def test_what_is_not_served_is_refused_unless_it_asks_for_nothing(name: str) -> None:
-    if name in TRTLLM_ONLY:
-        return
-    for value in NEUTRAL[name]:
-        assert vllm(**{name: value}) == vllm()
-        assert vllm(**{name: str(value)}) == vllm()
-    with pytest.raises(RequestError, match=f"^{name} 7 is not served; accepted: "):
-        vllm(**{name: 7})
+@pytest.mark.parametrize("inputs", [{"inputs": ["p"]}, {"text_input": ["p"]}])
+def test_requests_may_have_what_is_not_served_and_what_nobody_knows(
+    inputs: dict[str, list[Any]],
+) -> None:
+    parameters = {"typical_p": 0.5, "nonsense": 1, "watermark": False, "early_stopping": "False"}
+    assert read_request([inputs], parameters, Context()).dropped == ("typical_p", "nonsense")
 
 
-def test_lmi_bodies_may_have_what_is_not_served_and_what_nobody_knows() -> None:
-    taken = read_request(
-        [{"inputs": ["p"]}], {"typical_p": 0.5, "nonsense": 1, "watermark": False}, Context()
-    )
-    assert taken.dropped == ("typical_p", "nonsense")
+def test_sampling_parameters_may_have_what_nobody_knows() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"nonsense": "1", "use_beam": "x"}']}
+    parsed = read_request([inputs], {"nonsense": "1"}, Context())
+    assert parsed.dropped == ("nonsense", "use_beam")
+
+
+@pytest.mark.parametrize("named", ["temprature", "max_toknes"])
+def test_a_name_of_no_client_of_the_tensorrtllm_backend_is_refused_with_the_nearest(
+    named: str,
+) -> None:
+    with pytest.raises(RequestError, match=f"^{named} is not a parameter of this server; did you"):
+        read({"text_input": ["p"]}, beam_width=1, max_tokens=3, **{named: 1})
+
+
+@pytest.mark.parametrize("name", sorted({*FIELDS, *NEUTRAL}))
+def test_null_is_absent(name: str) -> None:
+    assert lmi(**{name: None}) == lmi()
+    text = json.dumps({name: None})
+    assert read({"text_input": ["p"], "sampling_parameters": [text]})[0] == vllm()
 
 
 @pytest.mark.parametrize(
@@ -159,16 +166,57 @@ def test_lmi_bodies_may_have_what_is_not_served_and_what_nobody_knows() -> None:
             "sampling_parameters '{' is not JSON",
         ),
         ({"text_input": ["a"], "sampling_parameters": ["1"]}, "sampling_parameters '1' is not a"),
-        (
-            {"text_input": ["a"], "stream": [True], "exclude_input_in_output": [False]},
-            "exclude_input_in_output False cannot be put before an answer that is streamed",
-        ),
     ],
 )
 def test_bodies_that_are_refused(inputs: dict[str, list[Any]], message: str) -> None:
     with pytest.raises(RequestError) as refusal:
         read(inputs)
     assert str(refusal.value).startswith(message)
+
+
+LORAS = Context(adapters=("doll", "sheep"), has_lora=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "context", "message"),
+    [
+        (
+            {"stream": [True], "exclude_input_in_output": [False]},
+            Context(),
+            "Error generating stream: When streaming, `exclude_input_in_output` = False is not "
+            "allowed.",
+        ),
+        (
+            {"sampling_parameters": ['{"lora_name": "bavarian"}']},
+            LORAS,
+            "LoRA bavarian is not supported, we currently support ['doll', 'sheep']",
+        ),
+        (
+            {"sampling_parameters": ['{"lora_name": "doll"}']},
+            Context(),
+            "LoRA feature is not enabled.",
+        ),
+    ],
+)
+def test_texts_that_clients_of_the_vllm_backend_compare(
+    inputs: dict[str, list[Any]], context: Context, message: str
+) -> None:
+    with pytest.raises(QuotedError) as refusal:
+        read_request([{"text_input": ["p"], **inputs}], {}, context)
+    assert (str(refusal.value), refusal.value.code) == (message, "INVALID_ARG")
+
+
+def test_a_known_adapter_of_a_vllm_body_is_taken() -> None:
+    parsed = read_request([{"text_input": ["p"]}], {"lora_name": "doll"}, LORAS)
+    assert isinstance(parsed.work, tuple)
+    assert parsed.work[0].adapter == "doll"
+
+
+def test_a_list_of_thousands_of_adapters_is_cut() -> None:
+    context = Context(adapters=[f"a{n}" for n in range(10_000)], has_lora=True)
+    with pytest.raises(QuotedError) as refusal:
+        read_request([{"text_input": ["p"]}], {"lora_name": "b"}, context)
+    assert len(str(refusal.value)) == 2000
 
 
 def test_a_stream_is_asked_by_input_or_parameter() -> None:
@@ -179,6 +227,48 @@ def test_a_stream_is_asked_by_input_or_parameter() -> None:
 def test_sampling_parameters_win_over_request_parameters() -> None:
     inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_new_tokens": 6}']}
     assert read(inputs, max_tokens=5)[0].sampling.max_tokens == 6
+
+
+def test_the_same_in_the_tensor_and_as_text_beside_it() -> None:
+    """What the backend's own client sends with each request."""
+    parameters = {"temperature": "0.1", "top_p": "0.95", "max_tokens": "100"}
+    inputs = {"text_input": ["p"], "sampling_parameters": [json.dumps(parameters)]}
+    sampling = read(inputs, **parameters)[0].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.1, 0.95, 100)
+    assert vllm(**parameters).sampling == sampling
+
+
+def test_what_the_tensor_says_is_not_read_elsewhere() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_tokens": 6}']}
+    assert read(inputs, max_new_tokens="many", max_tokens=-1)[0].sampling.max_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_tokens", 7.0, 7),
+        ("max_tokens", "7", 7),
+        ("temperature", "0", 0.0),
+        ("ignore_eos", "True", True),
+        ("ignore_eos", 1, True),
+        ("ignore_eos", "false", False),
+        ("stop", "7", ("7",)),
+        ("stop", '"', ('"',)),
+        ("stop", '"a"', ('"a"',)),
+        ("stop", '["a", "b"]', ("a", "b")),
+    ],
+)
+def test_a_parameter_of_the_vllm_backend_is_cast(name: str, value: Any, expected: Any) -> None:
+    assert getattr(vllm(**{name: value}).sampling, name) == expected
+
+
+def test_a_weight_is_cut_to_what_engines_take() -> None:
+    weights = {"5": 1e300, "6": -101, "7": 3}
+    assert lmi(logit_bias=weights).sampling.extra == {"logit_bias": {5: 100, 6: -100, 7: 3}}
+
+
+def test_a_text_stays_the_text_it_is() -> None:
+    assert vllm(guided_regex='"a"').sampling.extra == {"structured_outputs": {"regex": '"a"'}}
 
 
 def test_a_seed_may_be_text_and_a_priority_is_not_sampling() -> None:

@@ -73,11 +73,19 @@ def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, 
     assert engine.asked == [("b", str(root / "two"), True, True)]
     assert list(lora_manager.folders) == ["one", "b"]
     card = {"name": "b", "src": str(root / "two"), "preload": True, "pin": True}
-    assert ask(lora_manager, "DESCRIBE_ADAPTER", name="b") == card
+    described = ask(lora_manager, "DESCRIBE_ADAPTER", name="b")
+    assert described == card | {"has_custom_code": False}
     ask(lora_manager, "UNREGISTER_ADAPTER", engine, name="b")
     assert engine.asked[-1][:2] == ("b", "")
     assert list(lora_manager.folders) == ["one"]
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src=f"file://{root}/two")
+
+
+def test_a_description_says_whether_there_is_code(lora_manager: LoraManager, root: Path) -> None:
+    (root / "two" / "model.py").write_text("")
+    ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
+    listed = ask(lora_manager, "LIST_ADAPTERS")["adapters"]
+    assert [info["has_custom_code"] for info in listed] == [False, True]
 
 
 def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:

@@ -75,4 +75,6 @@ def test_a_histogram_is_buckets_sum_and_count() -> None:
         assert buckets == sorted(buckets)
         assert series[f"{name}_bucket", (*own, ("le", "+Inf"))] == series[f"{name}_count", own]
     assert series["lmi_inter_token_seconds_count", own] == 2
+    assert series["lmi_request_prompt_tokens_sum", own] == 3
+    assert series["lmi_request_generation_tokens_sum", own] == 3
     assert series_names("lmi_requests_open") == ["lmi_requests_open"]

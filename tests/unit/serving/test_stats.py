@@ -50,6 +50,21 @@ def test_an_error_has_no_first_token() -> None:
     assert (now.responses, now.first_seconds.count, now.ended) == (1, 0, {"internal": 1})
 
 
+def test_the_lengths_of_what_was_answered() -> None:
+    stats, whole, failed = RequestStats(), _session(), _session()
+    stats.sent(whole, [Delta("a", 12, "stop", num_prompt_tokens=900)])
+    stats.ended(whole, "stop")
+    stats.sent(failed, [Delta("a", 5)])
+    failed.error = EngineError("it broke")
+    stats.ended(failed, "internal")
+    stats.ended(_session(), "stop")
+    now = stats.snapshot(0, [])
+    assert (now.prompt_lengths.count, now.prompt_lengths.total) == (1, 900)
+    assert (now.answer_lengths.count, now.answer_lengths.total) == (1, 12)
+    assert dict(now.answer_lengths.buckets())["20"] == 1
+    assert dict(now.prompt_lengths.buckets())["500"] == 0
+
+
 def test_only_failures_are_said_unless_all_are_wanted(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     quiet, failed = _session(), _session("a b\n")

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.streams import respond_stream, stream
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import ConfigurationError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.worker.handlers.engine import CustomEngine
 
@@ -111,6 +111,22 @@ async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
     assert json.loads(answer) == {"generated_text": "of the"}
 
 
+async def test_an_adapter_whose_code_is_broken_is_refused_whole(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "model.py").write_text("1 / 0", encoding="utf-8")
+    file = tmp_path / "model.py"
+    file.write_text(dedent(FORMATTERS) + dedent(READ), encoding="utf-8")
+    config = EngineConfig(model="", custom_file=str(file))
+    inner = EchoEngine(config)
+    engine = CustomEngine(config, inner)
+    await engine.start()
+    with pytest.raises(ConfigurationError, match=r"adapter/model.py:1: .*ZeroDivisionError"):
+        await engine.load_adapter("x", str(adapter), preload=True, pin=False)
+    with pytest.raises(RequestError, match="adapter 'x' is unknown"):
+        await anext(stream(inner, [GenerateRequest("a", adapter="x")]))
+
+
 async def test_without_an_engine_only_the_handler_answers(tmp_path: Path) -> None:
     file = tmp_path / "model.py"
     file.write_text("def handle(inputs):\n    return None\n", encoding="utf-8")
@@ -118,3 +134,21 @@ async def test_without_an_engine_only_the_handler_answers(tmp_path: Path) -> Non
     await engine.start()
     with pytest.raises(RequestError, match="whose own handler reads LMI bodies"):
         await anext(stream(engine, [GenerateRequest("a")]))
+
+
+async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        async def handle(inputs):
+            if not inputs.is_empty() and inputs.get_as_json()["inputs"]:
+                return Output().add("said")
+            return None
+    """
+    file = tmp_path / "model.py"
+    file.write_text(dedent(text), encoding="utf-8")
+    engine = CustomEngine(EngineConfig(model="", custom_file=str(file)), None)
+    await engine.start()
+    for prompt, expected in {"a": ("said", 200), "": ("", 204)}.items():
+        request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
+        chunks = [chunk async for chunk in respond_stream(engine, request)]
+        assert (said(chunks), chunks[-1].status) == expected

@@ -13,6 +13,15 @@ from lmi_backend.worker.handlers.custom_code import load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner
 
 BODY = json.dumps({"inputs": "you"}).encode()
+CSV = {"content-type": "text/csv"}
+DECODE = """
+    from djl_python import Output
+    from djl_python.encode_decode import decode, encode
+    def handle(inputs):
+        if inputs.is_empty():
+            return None
+        return encode(Output(), decode(inputs, "text/csv"ARGUMENTS))
+"""
 
 
 def write(folder: Path, text: str) -> Path:
@@ -127,7 +136,12 @@ async def test_a_handler_that_raises_answers_as_lmi_does(tmp_path: Path) -> None
     (chunk,) = await run(tmp_path, text.replace("{error}", "KeyError('x')"))
     assert chunk is not None
     assert (chunk.status, chunk.is_last) == (424, True)
-    assert json.loads(chunk.data)["message"] == "invoke handler failure"
+    said = {"code": 424, "message": "invoke handler failure", "error": "'x'"}
+    assert json.loads(chunk.data) == said
+    (chunk,) = await run(tmp_path, text.replace("def", "async def").format(error="OSError('y')"))
+    assert chunk is not None
+    what = "service.invoke_handler_async() failure"
+    assert json.loads(chunk.data) == said | {"message": what, "error": "y"}
     (chunk,) = await run(tmp_path, text.replace("{error}", "MemoryError()"))
     assert chunk is not None
     assert chunk.status == 507
@@ -193,7 +207,8 @@ async def test_bodies_are_read_by_their_type(tmp_path: Path) -> None:
         "application/json": b'{"a": 1}',
         "text/csv": b"inputs\nx\ny\n",
         "text/plain": b"x",
-        "application/x-www-form-urlencoded": b"x",
+        "application/x-www-form-urlencoded": b"inputs=x&more=y",
+        "": b"",
     }.items():
         said[kind] = json.loads(text_of(await run(tmp_path, text, body, {"Content-Type": kind})))
     assert list(said.values()) == [
@@ -201,4 +216,80 @@ async def test_bodies_are_read_by_their_type(tmp_path: Path) -> None:
         {"inputs": ["x", "y"]},
         {"inputs": ["x"]},
         {"inputs": "x"},
+        {"inputs": ""},
     ]
+
+
+@pytest.mark.parametrize("name", ["content-type", "Content-Type", "CONTENT-TYPE"])
+@pytest.mark.parametrize("asked", ["content-type", "Content-Type"])
+async def test_the_type_of_a_body_is_the_clients(tmp_path: Path, name: str, asked: str) -> None:
+    text = f"""
+        from djl_python import Output
+        def handle(inputs):
+            if not inputs.is_empty():
+                return Output().add(str(inputs.get_property({asked!r})))
+    """
+    assert text_of(await run(tmp_path, text, headers={name: "text/csv"})) == "text/csv"
+    assert text_of(await run(tmp_path, text)) == "None"
+
+
+async def test_a_form_has_a_content_for_each_field(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        def handle(inputs):
+            if inputs.is_empty():
+                return None
+            keys = inputs.get_content().get_keys()
+            return Output().add_as_json([keys, inputs.get_as_string()])
+    """
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    said = text_of(await run(tmp_path, text, b"inputs=a+b&more=%C3%A9", form))
+    assert json.loads(said) == [["inputs", "more"], "a b"]
+    # curl calls JSON a form where it is not told otherwise.
+    assert json.loads(text_of(await run(tmp_path, text, BODY, form))) == [["data"], BODY.decode()]
+    assert json.loads(text_of(await run(tmp_path, text, b"", form))) == [["data"], ""]
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "expected"),
+    [
+        (b"Question,context\nq,c\n", "", {"inputs": [{"Question": "q", "context": "c"}]}),
+        (b"1,2\n3,4\n", ", require_csv_headers=False", [[1.0, 2.0], [3.0, 4.0]]),
+    ],
+)
+async def test_csv_is_read_by_its_header(
+    tmp_path: Path, body: bytes, arguments: str, expected: Any
+) -> None:
+    chunks = await run(tmp_path, DECODE.replace("ARGUMENTS", arguments), body, CSV)
+    assert json.loads(text_of(chunks)) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "arguments", "error"),
+    [
+        (b"1,2\n", "", "the first line of the CSV '1,2' names no column; accepted: question, "),
+        (b"", "", "the first line of the CSV '' names no column"),
+        (b"a,b\n", ", require_csv_headers=False", "the CSV holds something that is not a number"),
+    ],
+)
+async def test_csv_that_is_none_is_an_error(
+    tmp_path: Path, body: bytes, arguments: str, error: str
+) -> None:
+    (chunk,) = await run(tmp_path, DECODE.replace("ARGUMENTS", arguments), body, CSV)
+    assert chunk is not None
+    assert json.loads(chunk.data)["error"].startswith(error)
+
+
+async def test_rows_are_written_as_csv_where_csv_is_accepted(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        from djl_python.encode_decode import encode
+        def handle(inputs):
+            if inputs.is_empty():
+                return None
+            return encode(Output(), [{"a": 1, "b": "x,y"}], inputs.get_property("Accept"))
+    """
+    assert text_of(await run(tmp_path, text, headers={"Accept": "text/csv"})) == (
+        'a,b\r\n1,"x,y"\r\n'
+    )
+    assert json.loads(text_of(await run(tmp_path, text))) == [{"a": 1, "b": "x,y"}]

@@ -60,10 +60,10 @@ class Input:
         return [self]
 
     def get_as_bytes(self, key: str | None = None) -> bytes:
-        """Return a content, the body unless a key is given."""
+        """Return a content, the body unless a key is given; of a form without one the first."""
         if key is not None:
             return self.content[key]
-        return self.content["data"] if "data" in self.content else next(iter(self.content.values()))
+        return self.content.get("data", next(iter(self.content.values()), b""))
 
     def get_as_string(self, key: str | None = None) -> str:
         """Return a content as text."""
@@ -94,11 +94,9 @@ class Input:
 
     def get_data(self, key: str | None = None) -> Any:
         """Return a content as its Content-Type says: JSON, text, image, arrays, or bytes."""
-        kind = (self.get_property("Content-Type") or "application/json").lower()
+        kind = (self.get_property("Content-Type") or "").lower()
         if "json" in kind:
             return self.get_as_json(key)
-        if "csv" in kind:
-            return self.get_as_csv(key)
         if kind.startswith("text/"):
             return self.get_as_string(key)
         if kind.startswith("image/"):

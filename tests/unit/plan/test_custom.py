@@ -1,0 +1,29 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.planner import make_plan
+
+
+@pytest.mark.parametrize(
+    ("definition", "properties", "engine"),
+    [
+        ("async def", "", "custom"),
+        ("async def", "option.model_id=org/model", "vllm"),
+        ("async def", "option.rolling_batch=echo", "echo"),
+        ("def", "", "custom"),
+        ("def", "option.model_id=org/model", "custom"),
+    ],
+)
+def test_a_handler_replaces_the_engine_where_there_is_no_model(
+    tmp_path: Path, definition: str, properties: str, engine: str
+) -> None:
+    """An asynchronous one may leave requests to the engine, if there can be one."""
+    (tmp_path / "model.py").write_text(f"{definition} handle(inputs): ...\n", encoding="utf-8")
+    options = resolve_options(parse_properties(properties), {}, folder=tmp_path)
+    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+    assert plan.engine == engine
+    assert plan.config.custom_file == str(tmp_path / "model.py")
