@@ -102,7 +102,8 @@ class Codec:
         kind, dimensions = self._outputs[name]
         items = value if isinstance(value, list) else [value]
         array = np.array([_wire(i) for i in items] if kind is np.object_ else items, dtype=kind)
-        array = array.reshape((1,) * (dimensions - 1) + (len(items),))
+        if dimensions > 1:
+            array = array.reshape((1,) * (dimensions - 1) + (len(items),))
         return pb_utils.Tensor(name, array)
 
 

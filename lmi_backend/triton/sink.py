@@ -75,9 +75,9 @@ class TritonSink:
 
     def _responses(self, chunks: list[Chunk], *, is_last: bool) -> list[Any]:
         responses = self._reply.responses(chunks, is_last=is_last)
-        if len(responses) > 1 and self._codec.joins:
-            return [self._codec.one_response(responses)]
-        if len(responses) > 1 and not self._is_decoupled:
+        if not self._is_decoupled and len(responses) > 1:
+            if self._codec.joins:
+                return [self._codec.one_response(responses)]
             problem = f"asks for {len(responses)} responses, and this model sends one"
             accepted = "one answer, or the model of the same name that streams"
             raise RequestError(problem, field="the request", accepted=accepted)
