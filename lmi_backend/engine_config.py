@@ -28,6 +28,8 @@ class ClientSettings:
     """Whether the model makes vectors, not text."""
     normalize: bool = True
     """Whether the vectors have length 1."""
+    stop_by_id: bool = True
+    """Whether a client may end a request by its id, as TensorRT-LLM's do."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@
     ├── HttpError             an HTTP answer that is an error; its text is the body
     ├── EngineError           the engine failed on this request only
     ├── CancelledError        the client went away
+    │   └── StoppedError      the client stopped the request by its id; its answer ends as it is
     ├── DeadlineError         the request outlived its time
     └── WorkerError           talking to a worker process
         ├── WorkerStartError  it never became ready
@@ -154,6 +155,10 @@ class CancelledError(LmiError):
     """The client cancelled the request or went away."""
 
     code = "CANCELLED"
+
+
+class StoppedError(CancelledError):
+    """The client stopped the request by its id, and reads what there is of its answer."""
 
 
 class DeadlineError(LmiError):

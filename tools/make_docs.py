@@ -165,13 +165,25 @@ def _tensors() -> Iterator[str]:
         for variant in VARIANTS.values()
     ]
     yield from _table(("model", "`--clients`", "for", "mode"), rows)
-    for name, variant in VARIANTS.items():
-        if name == "infer":
-            continue
-        of = "" if variant is MAIN else f" of {variant.model_name('NAME')}"
+    shown: set[tuple[Tensor, ...]] = set()
+    for variant in VARIANTS.values():
         for title, tensors in (("Inputs", variant.inputs), ("Outputs", variant.outputs)):
-            yield f"\n## {title}{of}\n"
-            yield from _table(("name", "type", "shape", "meaning"), map(_tensor_row, tensors))
+            if tensors in shown:
+                continue
+            shown.add(tensors)
+            yield from _tensor_table(title, variant, tensors)
+
+
+def _tensor_table(title: str, variant: Variant, tensors: tuple[Tensor, ...]) -> Iterator[str]:
+    of = "" if variant is MAIN else f" of {variant.model_name('NAME')}"
+    extends = variant is not MAIN and set(MAIN.inputs) < set(tensors)
+    yield f"\n## {'Further inputs' if extends else title}{of}\n"
+    rows = [
+        _tensor_row(tensor, variant)
+        for tensor in tensors
+        if not extends or tensor not in MAIN.inputs
+    ]
+    yield from _table(("name", "type", "shape", "meaning"), rows)
 
 
 def _mode(variant: Variant) -> str:
@@ -179,9 +191,11 @@ def _mode(variant: Variant) -> str:
     return f"{mode}, batch dimension" if variant.max_batch_size else mode
 
 
-def _tensor_row(tensor: Tensor) -> tuple[str, ...]:
+def _tensor_row(tensor: Tensor, variant: Variant) -> tuple[str, ...]:
     kind = tensor.data_type.removeprefix("TYPE_")
-    return f"`{tensor.name}`", kind, str(tensor.shape), tensor.help
+    is_flat = variant.max_batch_size > 0 and not tensor.is_batched
+    shape = f"{tensor.shape}{' without batch' if is_flat else ''}"
+    return f"`{tensor.name}`", kind, shape, tensor.help
 
 
 def _wire() -> Iterator[str]:

@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Collection
 from typing import Final
 
-from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 from lmi_backend.supervisor.ports import Ports
 
 _HTTP_PORT: Final = 8000
@@ -54,27 +53,6 @@ def ports_of(arguments: argparse.Namespace) -> Ports:
     return Ports(
         arguments.triton_host, arguments.http_port, arguments.grpc_port, arguments.metrics_port
     )
-
-
-def add_clients(parser: argparse.ArgumentParser) -> None:
-    """Add --clients; its value is the list of variants beside the main one."""
-    forms = "; ".join(
-        f"{variant.clients} = {variant.model_name('NAME')}, for {variant.help}"
-        for variant in VARIANTS.values()
-    )
-    parser.add_argument(
-        "--clients",
-        type=_variants,
-        default=[],
-        metavar="A,B",
-        help=f"further models that share the workers of NAME, for other clients: {forms}. "
-        f"{MAIN.clients} is always there",
-    )
-
-
-def _variants(text: str) -> list[Variant]:
-    names = dict.fromkeys(comma_list(text, VARIANTS))
-    return [VARIANTS[name] for name in names if VARIANTS[name] is not MAIN]
 
 
 def comma_list(text: str, accepted: Collection[str]) -> list[str]:

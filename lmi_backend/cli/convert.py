@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from lmi_backend.cli.arguments import add_clients
+from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
@@ -66,6 +66,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             message = f"--name {arguments.name}: names one model, but there are {len(models)}"
             raise ConfigurationError(message)
         models = [Model(arguments.name, models[0].folder)]
+    model_names([model.name for model in models], arguments.clients)
     ready = _check_all(models)
     for model, options in ready:
         changes = write_model(
@@ -77,15 +78,11 @@ def _convert(arguments: argparse.Namespace) -> int:
             warmup=arguments.warmup,
         )
         _report(arguments.repository / model.name, changes)
-        for variant in arguments.clients:
+        for alias in arguments.clients:
             changes = write_alias_model(
-                arguments.repository,
-                model.name,
-                variant.clients,
-                options,
-                force=arguments.force,
+                arguments.repository, model.name, alias, options, force=arguments.force
             )
-            _report(arguments.repository / variant.model_name(model.name), changes)
+            _report(arguments.repository / alias.model_name(model.name), changes)
     return 0
 
 

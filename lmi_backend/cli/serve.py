@@ -13,7 +13,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.arguments import add_clients, add_ports, comma_list, ports_of
+from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
+from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.frontend import (
     add_front_end_arguments,
@@ -46,7 +47,7 @@ from lmi_backend.supervisor.triton_release import describe
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lmi_backend.repository.variants import Variant
+    from lmi_backend.repository.variants import Alias
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -130,7 +131,9 @@ def _serve(arguments: argparse.Namespace) -> int:
         run = traces.run
         repository = arguments.model_repository or run / "models"
         models = find_models(arguments.paths, os.environ, repository)
-        names = [name for model in models for name in _write(model, repository, arguments.clients)]
+        names = model_names([model.name for model in models], arguments.clients)
+        for model in models:
+            _write(model, repository, arguments.clients)
         setup = ServerSetup(
             find_server(run), repository, names, ports, traces, restriction, arguments.log_file
         )
@@ -169,12 +172,13 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     return Restriction(tuple(api for api in NOT_FOR_CLIENTS if api not in opened), key)
 
 
-def _write(model: Model, repository: Path, variants: list[Variant]) -> list[str]:
+def _write(model: Model, repository: Path, aliases: Sequence[Alias]) -> None:
     options, _ = served_plan(model.folder)
     write_model(model.folder, repository, model.name, options, force=True)
-    for variant in variants:
-        write_alias_model(repository, model.name, variant.clients, options, force=True)
-    return [model.name, *(variant.model_name(model.name) for variant in variants)]
+    for alias in aliases:
+        write_alias_model(repository, model.name, alias, options, force=True)
+    for line in describe_aliases(model.name, aliases):
+        say(f"{model.name}: {line}")
 
 
 @contextlib.contextmanager

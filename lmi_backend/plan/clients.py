@@ -38,6 +38,7 @@ def engine_config(
             tgi_compat=options[opt.TGI_COMPAT],
             is_embedding=options[opt.TASK] not in GENERATION,
             normalize=options[chat.NORMALIZE],
+            stop_by_id=options[opt.STOP_BY_ID],
         ),
         arguments=arguments,
         passthrough=passthrough,

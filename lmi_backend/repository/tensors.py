@@ -1,7 +1,7 @@
 """The one tensor table: what a client may send and what it may get.
 
 config.pbtxt, the codec and docs/tensors.md are made from it. Shapes are without a batch dimension,
-which only the variant of the TensorRT-LLM clients has (see `variants.py`).
+which only the variants of the TensorRT-LLM clients have (see `variants.py`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,11 @@ class Tensor:
     data_type: DataType
     dims: int | tuple[int, int]
     help: str
+    is_batched: bool = True
+    """Whether it gets the batch dimension of its variant, where that has one.
+
+    What TensorRT-LLM's post-processing writes has none: its clients read `text_output[0]`.
+    """
 
     @property
     def shape(self) -> list[int]:
@@ -104,16 +109,34 @@ INPUTS: Final = (
     *_LLMAPI,
 )
 
+INFER_INPUTS: Final = (
+    *INPUTS,
+    # LiteLLM sends these as tensors to `/infer`; `/generate` makes them parameters elsewhere.
+    Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
+    Tensor("temperature", _F, 1, "Randomness; 0 for greedy."),
+    Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
+    Tensor("top_p", _F, 1, "Share of probability to choose from."),
+    Tensor("presence_penalty", _F, 1, "-2 to 2."),
+    Tensor("frequency_penalty", _F, 1, "-2 to 2."),
+)
+"""Inputs of the variant for `/infer`, whose clients have no other way to send a parameter."""
+
 OUTPUTS: Final = (
-    Tensor("text_output", _S, -1, "Text of this response."),
+    Tensor("text_output", _S, -1, "Text of this response.", is_batched=False),
     Tensor("generated_text", _S, -1, "LMI: the whole answer, with the last response."),
     RESPONSE,
     Tensor("headers", _S, 1, "HTTP status and headers of `response` as JSON, with its first part."),
     Tensor("details", _S, -1, "LMI: the details object as JSON, with the last response."),
     Tensor("index", _U, 1, "LMI: which answer a chunk belongs to, where there are several."),
-    Tensor("finish_reason", _S, -1, "Why the answer ended; None before the end."),
-    Tensor("stop_reason", _S, -1, "What ended it: a stop string or token id."),
-    Tensor("cumulative_logprob", _F, -1, "Sum of the tokens' log probabilities so far."),
+    Tensor("finish_reason", _S, -1, "Why the answer ended; None before the end.", is_batched=False),
+    Tensor("stop_reason", _S, -1, "What ended it: a stop string or token id.", is_batched=False),
+    Tensor(
+        "cumulative_logprob",
+        _F,
+        -1,
+        "Sum of the tokens' log probabilities so far.",
+        is_batched=False,
+    ),
     Tensor(
         "logprobs", _S, -1, "JSON: for each token an object of id to logprob, rank, decoded_token."
     ),
@@ -171,7 +194,7 @@ TRTLLM_INPUTS: Final = (
     Tensor("guided_decoding_guide_type", _S, 1, "json, json_schema, regex or ebnf_grammar."),
     Tensor("guided_decoding_guide", _S, 1, "The schema, expression or grammar."),
 )
-"""Inputs of the variant for TensorRT-LLM clients; Triton puts a batch dimension before each."""
+"""Inputs of the variants for TensorRT-LLM clients; Triton puts a batch dimension before each."""
 
 TRTLLM_OUTPUTS: Final = (
     *(

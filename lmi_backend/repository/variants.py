@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lmi_backend.repository.tensors import (
+    INFER_INPUTS,
     INPUTS,
     OUTPUTS,
     REQUEST,
@@ -38,9 +39,11 @@ class Variant:
     """0: tensors have no batch dimension."""
     is_decoupled: bool = True
     """Whether a request may get any number of responses; if not it gets exactly one."""
+    is_trtllm: bool = False
+    """Whether every request is read as TensorRT-LLM's backend does; `stop` ends one only there."""
 
     def model_name(self, name: str) -> str:
-        """Return what Triton calls this variant of the model `name`."""
+        """Return what Triton calls this variant of the model `name`, if nobody chose a name."""
         return name if self is MAIN else f"{name}_{self.clients}"
 
 
@@ -57,9 +60,22 @@ VARIANTS: Final = {
             TRTLLM_INPUTS,
             TRTLLM_OUTPUTS,
             max_batch_size=64,
+            is_trtllm=True,
         ),
         Variant(
-            "infer", "clients of /infer and ModelInfer, one response a request", is_decoupled=False
+            "trtllm_infer",
+            "the same clients where they call /infer, infer() or async_infer()",
+            TRTLLM_INPUTS,
+            TRTLLM_OUTPUTS,
+            max_batch_size=64,
+            is_decoupled=False,
+            is_trtllm=True,
+        ),
+        Variant(
+            "infer",
+            "clients of /infer and ModelInfer, one response a request",
+            INFER_INPUTS,
+            is_decoupled=False,
         ),
         Variant(
             "raw",
@@ -71,3 +87,16 @@ VARIANTS: Final = {
         ),
     )
 }
+
+
+@dataclass(frozen=True)
+class Alias:
+    """An alias model that is to be written."""
+
+    variant: Variant
+    name: str = ""
+    """A chosen one; some clients have theirs built in, such as `ensemble`."""
+
+    def model_name(self, name: str) -> str:
+        """Return what Triton calls the alias model of the model `name`."""
+        return self.name or self.variant.model_name(name)

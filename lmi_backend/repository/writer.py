@@ -14,7 +14,7 @@ from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped,
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
 from lmi_backend.repository.record import DIGEST, RECORD, Record, new_salt
-from lmi_backend.repository.variants import CLIENTS, SHARES, VARIANTS
+from lmi_backend.repository.variants import CLIENTS, SHARES, Alias
 
 MODEL_PY = '''\
 """Served by lmi-backend; config.pbtxt and serving.properties say what it runs."""
@@ -27,6 +27,7 @@ __all__ = ["TritonPythonModel"]
 # Triton's form of a string in a file: its length in four bytes, then its bytes.
 _WARMUP_PROMPT = "\x07\0\0\0Warm up"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_SHARED = re.compile(rf'key: "{SHARES}"\s+value:? {{\s*string_value: "([^"]*)"')
 
 
 def render_config(name: str, record: Record | None = None, *, warmup: bool = False) -> str:
@@ -35,12 +36,22 @@ def render_config(name: str, record: Record | None = None, *, warmup: bool = Fal
     Raises:
         ConfigurationError: the name cannot be a Triton model.
     """
-    if not _NAME.fullmatch(name):
-        message = f"model name {name!r}; accepted: letters, digits, and . _ - after the first"
-        raise ConfigurationError(message)
+    check_model_name(name)
     parameters = {DIGEST: record.digest} if record else {}
     config = model_config(name=name, parameters=parameters, warmup=warmup)
     return stamped(f" from {FILE_NAME}. Run convert again to renew", __version__, render(config))
+
+
+def check_model_name(name: str) -> str:
+    """Return a name that can be a Triton model.
+
+    Raises:
+        ConfigurationError: it cannot.
+    """
+    if not _NAME.fullmatch(name):
+        message = f"model name {name!r}; accepted: letters, digits, and . _ - after the first"
+        raise ConfigurationError(message)
+    return name
 
 
 def write_model(
@@ -92,18 +103,33 @@ def _record_before(folder: Path) -> Record | None:
 
 
 def write_alias_model(
-    repository: Path, name: str, clients: str, options: LmiOptions, *, force: bool = False
+    repository: Path, name: str, alias: Alias, options: LmiOptions, *, force: bool = False
 ) -> list[str]:
     """Write the thin model of other clients, which shares the workers of the model `name`.
 
-    Returns and raises what `write_model` does.
+    Returns and raises what `write_model` does; also where its folder is another model's.
     """
-    variant = VARIANTS[clients]
-    parameters = {SHARES: name, CLIENTS: clients}
-    config = model_config(name=variant.model_name(name), parameters=parameters, variant=variant)
+    variant, alias_name = alias.variant, alias.model_name(name)
+    folder = repository / alias_name
+    if not force:
+        _refuse_others(folder, name)
+    parameters = {SHARES: name, CLIENTS: variant.clients}
+    config = model_config(name=check_model_name(alias_name), parameters=parameters, variant=variant)
     text = stamped(f": {variant.help}", __version__, render(config))
     files = {"1/model.py": MODEL_PY, CONFIG: text} | _adapter_files(options)
-    return write_files(repository / variant.model_name(name), files, None, force=force)
+    return write_files(folder, files, None, force=force)
+
+
+def _refuse_others(folder: Path, shares: str) -> None:
+    """Refuse a folder that holds a model, or an alias model of another one."""
+    config = read(folder / CONFIG) if (folder / CONFIG).is_file() else ""
+    if not config:
+        return
+    found = _SHARED.search(config)
+    if found is None or found[1] != shares:
+        what = f"an alias model of {found[1]}" if found else "a model"
+        message = f"{folder}: is {what}; accepted: another name, or --force to write over it"
+        raise ConfigurationError(message)
 
 
 def _adapter_files(options: LmiOptions) -> dict[str, str]:

@@ -155,7 +155,7 @@ TRTLLM_ONLY: Final = frozenset(
 IGNORED: Final = frozenset(
     {
         "id", "user", "sequence_id", "sequence_start", "sequence_end", "timeout", "pad_id",
-        "return_perf_metrics", "sampling_param_return_perf_metrics", "cached_prompt",
+        "return_perf_metrics", "sampling_param_return_perf_metrics", "cached_prompt", "Streaming",
     }
 )  # fmt: skip
 """Names that Triton or its clients add, and that do not change an answer."""

@@ -26,7 +26,11 @@ _OWN: Final = frozenset({*_PROMPTS, *RETURNS, "sampling_parameters", "image", "p
 
 
 def read_request(
-    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
+    rows: Sequence[Mapping[str, list[Any]]],
+    parameters: Mapping[str, object],
+    context: Context,
+    *,
+    is_trtllm: bool = False,
 ) -> ParsedRequest:
     """Return what to do and how to answer.
 
@@ -35,13 +39,18 @@ def read_request(
             tensors have a batch dimension.
         parameters: Triton's request parameters.
         context: what the model's options say about its clients.
+        is_trtllm: the model is for TensorRT-LLM's clients only, whatever names they use.
 
     Raises:
         LmiError: naming the field that is wrong.
     """
     given = [{name: value for name, value in row.items() if value} for row in rows]
     # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
-    parsed = of_tenant(_read(given, parameters, context), parameters, "tenant")
+    if is_trtllm:
+        read = _read_trtllm(given, parameters, context)
+    else:
+        read = _read(given, parameters, context)
+    parsed = of_tenant(read, parameters, "tenant")
     try:
         _check_names(parsed)
     except RequestError as error:
@@ -54,13 +63,7 @@ def _read(
 ) -> ParsedRequest:
     inputs = rows[0]
     given = [name for name in _PROMPTS if name in inputs]
-    if not given and inputs.get("stop") == [True]:
-        return ParsedRequest(Cancel(), TrtllmReply())
-    if len(given) != 1:
-        problem = "are both given" if given else "is missing"
-        field = " and ".join(given[:2]) or "prompt"
-        raise RequestError(problem, field=field, accepted=f"one of {', '.join(_PROMPTS)}")
-    name = given[0]
+    name = _one_prompt(given, _PROMPTS)
     if name == "request":
         return read_body(inputs, context)
     if name == "inputs":
@@ -70,6 +73,27 @@ def _read(
     if name == "input_ids" or len(rows) > 1 or _is_trtllm(inputs, parameters):
         return read_trtllm(rows, parameters, context)
     return read_vllm(inputs, dict(parameters) | scalars(_others(inputs)), context)
+
+
+def _read_trtllm(
+    rows: Sequence[Mapping[str, list[Any]]], parameters: Mapping[str, object], context: Context
+) -> ParsedRequest:
+    # Beside it stand input_ids and lengths that mean nothing: the peer's model must have them.
+    if rows[0].get("stop") == [True]:
+        if not context.clients.stop_by_id:
+            raise RequestError("is switched off (option.stop_by_id=false)", field="stop")
+        return ParsedRequest(Cancel(), TrtllmReply())
+    accepted = ("text_input", "input_ids")
+    _one_prompt([name for name in accepted if name in rows[0]], accepted)
+    return read_trtllm(rows, parameters, context)
+
+
+def _one_prompt(given: Sequence[str], accepted: Sequence[str]) -> str:
+    if len(given) != 1:
+        problem = "are both given" if given else "is missing"
+        field = " and ".join(given[:2]) or "prompt"
+        raise RequestError(problem, field=field, accepted=f"one of {', '.join(accepted)}")
+    return given[0]
 
 
 def _check_names(parsed: ParsedRequest) -> None:

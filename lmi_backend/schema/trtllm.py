@@ -85,6 +85,20 @@ def read_trtllm(
     )
 
 
+def stop_id(request_id: str) -> str:
+    """Return the id of the request that a `stop` ends: its own.
+
+    Raises:
+        RequestError: it has none.
+    """
+    if not request_id:
+        # The peer's words.
+        problem = "must be provided for request cancellation"
+        accepted = "the id of the running request, as this request's id"
+        raise RequestError(problem, field="A request id", accepted=accepted)
+    return request_id
+
+
 def _read_row(
     row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context
 ) -> tuple[GenerateRequest, Requested]:
@@ -222,14 +236,33 @@ class TrtllmReply:
     shows_ids: bool = False
     is_cumulative: bool = False
     _texts: dict[int, str] = field(default_factory=dict)
+    _latest: dict[int, Delta] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
         return [self._response(chunk) for chunk in chunks if isinstance(chunk, Delta)]
+
+    def remaining(self, held: Sequence[Delta] = ()) -> Iterator[Delta]:
+        """Yield a last delta, without text, for each answer that has none.
+
+        Args:
+            held: deltas that have come and were not made responses of.
+        """
+        latest = self._latest | {delta.index: delta for delta in held}
+        for index in range(len(self.prompts) * self.n):
+            before = latest.get(index, Delta())
+            if not before.is_last:
+                yield Delta(
+                    index=index,
+                    finish_reason="abort",
+                    num_prompt_tokens=before.num_prompt_tokens,
+                    cumulative_logprob=before.cumulative_logprob,
+                )
 
     def failure(self, error: LmiError) -> LmiError:
         return rename_prompt(error, "input_ids" if self.shows_ids else "text_input")
 
     def _response(self, delta: Delta) -> Response:
+        self._latest[delta.index] = delta
         prompt_index, sequence = divmod(delta.index, self.n)
         response: Response = {}
         if len(self.prompts) * self.n > 1:

@@ -21,10 +21,10 @@ from collections.abc import Callable
 from typing import Final, cast, get_args
 
 from lmi_backend.errors import (
-    CancelledError,
     EngineDeadError,
     EngineError,
     LmiError,
+    StoppedError,
     StoppingError,
 )
 from lmi_backend.generation import Chunk, HttpRequest
@@ -130,10 +130,10 @@ class Service:
             self._stats.refused(error)
 
     def cancel(self, request_id: str) -> None:
-        """End the running requests that a client calls so."""
+        """End the running requests that a client calls so, with what there is of their answers."""
         for state in self._open_states():
-            if request_id and state.sink.request_id == request_id:
-                self._end_early(state, CancelledError("the client stopped the request"))
+            if state.sink.request_id == request_id:
+                self._end_early(state, StoppedError("the client stopped the request"))
 
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.seconds)
@@ -250,7 +250,8 @@ class Service:
             # One whose last chunk has come ends with it; without that chunk it never would.
             if state.id not in self._states or state.is_complete:
                 return
-            state.drop()
+            if not isinstance(error, StoppedError):
+                state.drop()
             self._set_error(state, error)
         self._dispatch.abort(state)
 

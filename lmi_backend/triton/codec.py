@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -30,8 +30,13 @@ class Codec:
 
     def __init__(self, variant: Variant) -> None:
         self._is_batched = variant.max_batch_size > 0
+        self.joins = self._is_batched and not variant.is_decoupled
+        """Whether several responses become one, a row of the batch each."""
         self._strings = frozenset(t.name for t in variant.inputs if t.data_type == "TYPE_STRING")
-        self._outputs = {t.name: (_NUMPY[t.data_type], len(t.shape)) for t in variant.outputs}
+        self._outputs = {
+            t.name: (_NUMPY[t.data_type], len(t.shape) + (self._is_batched and t.is_batched))
+            for t in variant.outputs
+        }
 
     def read_inputs(self, request: Any) -> list[Row]:
         """Return the values of each input that was sent, flat, for each row of the batch.
@@ -61,6 +66,34 @@ class Codec:
             ]
         )
 
+    def one_response(self, responses: list[Response]) -> Any:
+        """Return the responses of a batch, in their order, as one of all its rows.
+
+        Outputs that differ in length are filled up, as TensorRT-LLM's are: ids with -1.
+        """
+        rows = 1 + max(int(cast("int", values.get("batch_index", 0))) for values in responses)
+        return pb_utils.InferenceResponse(
+            output_tensors=[
+                self._rows(name, [values[name] for values in responses], rows)
+                for name in responses[0]
+                if name in self._outputs and name != "sequence_index"
+            ]
+        )
+
+    def _rows(self, name: str, values: list[Output], rows: int) -> Any:
+        kind, dimensions = self._outputs[name]
+        if kind is np.object_:
+            return pb_utils.Tensor(name, np.array([_wire(v) for v in values], dtype=kind))
+        if name == "batch_index":
+            return pb_utils.Tensor(name, np.arange(rows, dtype=kind).reshape(rows, 1))
+        lists = [value if isinstance(value, list) else [value] for value in values]
+        longest = max(len(items) for items in lists)
+        array = np.full((len(lists), longest), -1 if name == "output_ids" else 0, dtype=kind)
+        for row, items in zip(array, lists, strict=True):
+            row[: len(items)] = items
+        shapes = {1: (-1,), 2: (rows, -1), 3: (rows, -1, longest)}
+        return pb_utils.Tensor(name, array.reshape(shapes[dimensions]))
+
     def _values(self, name: str, array: Any) -> list[Any]:
         values: list[Any] = array.ravel().tolist()
         return [_text(name, value) for value in values] if name in self._strings else values
@@ -69,8 +102,8 @@ class Codec:
         kind, dimensions = self._outputs[name]
         items = value if isinstance(value, list) else [value]
         array = np.array([_wire(i) for i in items] if kind is np.object_ else items, dtype=kind)
-        if missing := dimensions - 1 + self._is_batched:
-            array = array.reshape((1,) * missing + (len(items),))
+        if dimensions > 1:
+            array = array.reshape((1,) * (dimensions - 1) + (len(items),))
         return pb_utils.Tensor(name, array)
 
 

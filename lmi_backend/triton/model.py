@@ -16,6 +16,7 @@ from lmi_backend.schema.dropped import DroppedParameters
 from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.tracing import take_trace, with_trace
+from lmi_backend.schema.trtllm import stop_id
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
@@ -70,7 +71,9 @@ class TritonPythonModel:
             rows = self._codec.read_inputs(request)
             parameters = json.loads(request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
-            parsed = read_request(rows, parameters, self._loaded.context())
+            parsed = read_request(
+                rows, parameters, self._loaded.context(), is_trtllm=self._variant.is_trtllm
+            )
             parsed.reply.outputs |= self._codec.requested_outputs(request)
             self._start(request, sender, parsed, trace, _seconds(request, parameters))
         except LmiError as error:
@@ -96,7 +99,7 @@ class TritonPythonModel:
                 case AdapterChange(body):
                     self._loaded.change_adapter(body, sink)
                 case Cancel():
-                    self._loaded.service.cancel(request.request_id())
+                    self._loaded.service.cancel(stop_id(request.request_id()))
                     sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
                 case HttpRequest() | tuple() as work:
                     self._loaded.service.submit(

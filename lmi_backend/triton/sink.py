@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
 
-from lmi_backend.errors import LmiError, RequestError
+from lmi_backend.errors import LmiError, RequestError, StoppedError
+from lmi_backend.generation import Delta
+from lmi_backend.schema.trtllm import TrtllmReply
 from lmi_backend.triton.codec import Codec, error_response
 
 if TYPE_CHECKING:
@@ -73,14 +75,23 @@ class TritonSink:
 
     def _responses(self, chunks: list[Chunk], *, is_last: bool) -> list[Any]:
         responses = self._reply.responses(chunks, is_last=is_last)
-        if len(responses) > 1 and not self._is_decoupled:
+        if not self._is_decoupled and len(responses) > 1:
+            if self._codec.joins:
+                return [self._codec.one_response(responses)]
             problem = f"asks for {len(responses)} responses, and this model sends one"
             accepted = "one answer, or the model of the same name that streams"
             raise RequestError(problem, field="the request", accepted=accepted)
         return [self._codec.response(values) for values in responses]
 
     def fail(self, error: LmiError) -> None:
-        """End the answer with an error. Triton does not end a stream at an error: the flag does."""
+        """End the answer with an error. Triton does not end a stream at an error: the flag does.
+
+        A client that has stopped its request reads an ordinary last response.
+        """
+        if isinstance(error, StoppedError) and isinstance(self._reply, TrtllmReply):
+            held = [chunk for chunk in self._held.values() if isinstance(chunk, Delta)]
+            self.send([*self._reply.remaining(held)], is_last=True)
+            return
         self._send_final(error_response(self._reply.failure(error)))
 
     def is_cancelled(self) -> bool:

@@ -42,7 +42,8 @@ def made(case: dict[str, Any]) -> dict[str, Any]:
     """Return what a case's request becomes."""
     rows = case.get("rows") or [case["inputs"]]
     try:
-        taken = read_request(rows, case.get("parameters", {}), context(case))
+        is_trtllm = case.get("is_trtllm", False)
+        taken = read_request(rows, case.get("parameters", {}), context(case), is_trtllm=is_trtllm)
         answer: dict[str, Any] = {"work": work(taken)}
         if taken.dropped:
             answer["dropped"] = list(taken.dropped)

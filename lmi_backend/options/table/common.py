@@ -238,6 +238,14 @@ LOG_REQUESTS: Final = Option(
     plan_field="log_requests",
     help="Write a line for each request into Triton's log: id, outcome, tokens, times; no text.",
 )
+STOP_BY_ID: Final = Option(
+    name="option.stop_by_id",
+    kind=BOOL,
+    default=True,
+    plan_field="stop_by_id",
+    help="Let clients of TensorRT-LLM's form end a running request by its id (`stop`). Any client "
+    "can name any id; false refuses it.",
+)
 MAX_OUTPUT_SIZE: Final = Option(
     name="option.max_output_size",
     kind=whole(1024),

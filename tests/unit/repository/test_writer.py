@@ -16,7 +16,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, option_changes
 from lmi_backend.repository.tensors import INPUTS, OUTPUTS
-from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
+from lmi_backend.repository.variants import MAIN, VARIANTS, Alias, Variant
 from lmi_backend.repository.writer import (
     MODEL_PY,
     render_config,
@@ -246,7 +246,7 @@ def test_a_warm_up_has_its_prompt_in_a_file(source: Path, tmp_path: Path) -> Non
 def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Variant) -> None:
     if entry is MAIN:
         return
-    write_alias_model(tmp_path, "m", entry.clients, load_options(source, {}))
+    write_alias_model(tmp_path, "m", Alias(entry), load_options(source, {}))
     folder = tmp_path / f"m_{entry.clients}"
     config = parse((folder / "config.pbtxt").read_text(encoding="utf-8"))
     assert config.name == folder.name
@@ -258,11 +258,11 @@ def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Varian
         (tensor.name, tensor.shape) for tensor in entry.inputs
     ]
     # Once more changes nothing, and an edit by hand is kept.
-    assert write_alias_model(tmp_path, "m", entry.clients, load_options(source, {})) == []
+    assert write_alias_model(tmp_path, "m", Alias(entry), load_options(source, {})) == []
     with (folder / "config.pbtxt").open("a", encoding="utf-8") as file:
         file.write("# mine\nversion_policy: { latest: { num_versions: 1 } }\n")
     with pytest.raises(ConfigurationError, match="edited by hand"):
-        write_alias_model(tmp_path, "m", entry.clients, load_options(source, {}))
+        write_alias_model(tmp_path, "m", Alias(entry), load_options(source, {}))
 
 
 def test_adapters_are_written_for_tritons_openai_front_end(source: Path, tmp_path: Path) -> None:

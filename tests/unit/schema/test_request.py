@@ -8,6 +8,7 @@ from lmi_backend.errors import QuotedError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.schema.reply import Cancel
 from lmi_backend.schema.request import read_request
 from lmi_backend.schema.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
 
@@ -51,6 +52,19 @@ def test_when_an_lmi_body_samples(
     dialect: str, parameters: dict[str, Any], temperature: float | None
 ) -> None:
     assert lmi(dialect, **parameters).sampling.temperature == temperature
+
+
+def test_a_client_may_not_stop_a_request_where_the_option_forbids_it() -> None:
+    context = Context(ClientSettings(stop_by_id=False))
+    with pytest.raises(RequestError, match=r"^stop is switched off \(option.stop_by_id=false\)"):
+        read_request([{"stop": [True]}], {}, context, is_trtllm=True)
+
+
+def test_only_in_trtllms_form_a_flag_stops_a_request() -> None:
+    inputs = {"input_ids": [0], "stop": [True]}
+    assert read_request([inputs], {}, Context(), is_trtllm=True).work == Cancel()
+    with pytest.raises(RequestError, match="stop"):
+        read_request([inputs], {}, Context())
 
 
 def test_a_vllm_body_has_the_defaults_of_its_sampling_params() -> None:

@@ -151,7 +151,7 @@ def test_who_leaves_while_it_waits_ends_at_once() -> None:
         bench.submit()
     bench.service.cancel("4")
     bench.settle()
-    assert bench.sinks[3].ends == ["CancelledError"]
+    assert bench.sinks[3].ends == ["StoppedError"]
     assert bench.waiting == 1
     bench.answer(1)
     assert bench.workers.order == [1, 2, 3, 5]
@@ -167,7 +167,7 @@ def test_who_leaves_between_its_turn_and_the_worker_costs_the_engine_nothing() -
     bench.service.cancel("4")
     bench.send_released()
     bench.settle()
-    assert bench.sinks[3].ends == ["CancelledError"]
+    assert bench.sinks[3].ends == ["StoppedError"]
     # Its place went to the next.
     assert bench.open() == [2, 3, 5]
 

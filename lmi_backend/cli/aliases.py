@@ -1,0 +1,83 @@
+"""--clients: further models that share the workers of the served ones, and their names."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Sequence
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.repository.variants import MAIN, VARIANTS, Alias
+from lmi_backend.repository.writer import check_model_name
+
+
+def add_clients(parser: argparse.ArgumentParser) -> None:
+    """Add --clients; its value is the list of aliases beside the main model."""
+    forms = "; ".join(
+        f"{variant.clients} = {variant.model_name('NAME')}, for {variant.help}"
+        for variant in VARIANTS.values()
+    )
+    parser.add_argument(
+        "--clients",
+        type=_aliases,
+        default=[],
+        metavar="A,B=NAME",
+        help=f"further models that share the workers of NAME, for other clients: {forms}. "
+        f"{MAIN.clients} is always there. With =NAME the model is called so, for clients that "
+        "have a name built in: trtllm=ensemble,trtllm=tensorrt_llm",
+    )
+
+
+def model_names(models: Sequence[str], aliases: Sequence[Alias]) -> list[str]:
+    """Return the names of some models and of all their alias models.
+
+    Raises:
+        ConfigurationError: two of them would have one name.
+    """
+    chosen = [alias.name for alias in aliases if alias.name]
+    if chosen and len(models) > 1:
+        message = f"--clients {chosen[0]}: names one model, but there are {len(models)} to share"
+        raise ConfigurationError(f"{message}; accepted: one folder, or --clients without =NAME")
+    names = [name for model in models for name in _names(model, aliases)]
+    name, count = Counter(names).most_common(1)[0]
+    if count > 1:
+        message = f"--clients: {count} models would be named {name}"
+        raise ConfigurationError(f"{message}; accepted: different names")
+    return names
+
+
+def _names(model: str, aliases: Sequence[Alias]) -> list[str]:
+    return [model, *(alias.model_name(model) for alias in aliases)]
+
+
+def describe_aliases(name: str, aliases: Sequence[Alias]) -> list[str]:
+    """Return a line for each alias model of a model, and one for those that a flag would open."""
+    lines = [f"{each.model_name(name)}: for {each.variant.help}" for each in aliases]
+    there = {alias.variant.clients for alias in aliases}
+    closed = [word for word in VARIANTS if word != MAIN.clients and word not in there]
+    if closed:
+        lines.append(
+            f"not there, for other clients of Triton's ports: --clients {','.join(closed)}"
+        )
+    return lines
+
+
+def _aliases(text: str) -> list[Alias]:
+    words = dict.fromkeys(word.strip() for word in text.split(",") if word.strip())
+    return [alias for word in words if (alias := _alias(word)).variant is not MAIN]
+
+
+def _alias(word: str) -> Alias:
+    clients, equals, name = (part.strip() for part in word.partition("="))
+    if clients not in VARIANTS:
+        message = f"{word!r} is unknown; accepted: {', '.join(VARIANTS)}, or one of them=NAME"
+        raise argparse.ArgumentTypeError(message)
+    if not equals:
+        return Alias(VARIANTS[clients])
+    if clients == MAIN.clients:
+        message = f"{word!r}: {MAIN.clients} is the model itself; accepted: a folder of that name"
+        raise argparse.ArgumentTypeError(message)
+    try:
+        return Alias(VARIANTS[clients], check_model_name(name))
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(f"{word!r}: {error}") from error
