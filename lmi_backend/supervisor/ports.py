@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from dataclasses import dataclass
 
 from lmi_backend.errors import ConfigurationError
+
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -54,3 +58,12 @@ def check_free(option: str, host: str, port: int) -> None:
             reason = getattr(error, "strerror", None) or error
             message = f"{option} {port} on {host}: {reason}; choose another port"
             raise ConfigurationError(message) from error
+
+
+def wait_until_open(host: str, port: int, seconds: float) -> None:
+    """Wait until somebody takes connections there, or for some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+            return
+        time.sleep(_POLL_SECONDS)

@@ -42,7 +42,8 @@ def served(
     one_at_once = {
         "option.rolling_batch": "disable",
         "option.max_rolling_batch_size": 1,
-        "job_queue_size": 1,
+        # A body of three prompts takes three places.
+        "job_queue_size": 2,
     }
     small = write_properties(
         folder / "small", {name: tiny_properties[name] for name in kept} | one_at_once

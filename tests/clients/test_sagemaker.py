@@ -30,6 +30,7 @@ def test_a_model_is_named_in_many_ways(either: Any, name: str) -> None:
 
 def test_answers_come_as_amazons_events(either: Any) -> None:
     assert either["lmi_streamed"] == ["application/jsonlines", " Rome."]
+    assert either["long_streamed"] > 1
     assert either["lmi_not_streamed"] == ["application/json", LMI]
     kind, text, end = either["chat_streamed"]
     assert kind.startswith("text/event-stream")

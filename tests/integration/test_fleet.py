@@ -12,6 +12,7 @@ import pytest
 import tritonclient.http
 
 from lmi_backend.options import load_options
+from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model
 from tests.support.serving import Served, tritonserver, write_properties
 
@@ -33,7 +34,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (models / "copies" / "config.pbtxt").write_text(copies, encoding="utf-8")
     shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
     options = load_options(models / "lmi_echo", {})
-    write_alias_model(models, "lmi_echo", "raw", options)
+    write_alias_model(models, "lmi_echo", Alias(VARIANTS["raw"]), options)
     with tritonserver(models, folder) as served:
         yield served
 

@@ -28,14 +28,13 @@ def _invoke(body: Any, **more: Any) -> Any:
     return client.invoke_endpoint(**(named | more), Body=json.dumps(body).encode())
 
 
-def _stream(body: Any, **more: Any) -> tuple[str, str]:
+def _stream(body: Any, **more: Any) -> tuple[str, str, int]:
     named = {"EndpointName": MODEL, "ContentType": "application/json"}
     answer = client.invoke_endpoint_with_response_stream(
         **(named | more), Body=json.dumps(body).encode()
     )
     parts = [event["PayloadPart"]["Bytes"].decode() for event in answer["Body"]]
-    assert len(parts) > 1 or "stream" not in body
-    return answer["ContentType"], "".join(parts)
+    return answer["ContentType"], "".join(parts), len(parts)
 
 
 def _error(error: ClientError) -> Any:
@@ -75,17 +74,23 @@ def inference_component() -> Any:
 
 
 def lmi_streamed() -> Any:
-    kind, text = _stream(LMI | {"stream": True})
+    kind, text, _ = _stream(LMI | {"stream": True})
     return [kind, [json.loads(line) for line in text.splitlines()][-1]["generated_text"]]
 
 
+def long_streamed() -> Any:
+    parameters = {"max_new_tokens": 100, "ignore_eos_token": True}
+    *_, parts = _stream({"inputs": "Tell a story:", "parameters": parameters, "stream": True})
+    return parts
+
+
 def lmi_not_streamed() -> Any:
-    kind, text = _stream(LMI)
+    kind, text, _ = _stream(LMI)
     return [kind, json.loads(text)]
 
 
 def chat_streamed() -> Any:
-    kind, text = _stream(CHAT | {"stream": True}, Accept="text/event-stream")
+    kind, text, _ = _stream(CHAT | {"stream": True}, Accept="text/event-stream")
     *events, end = [line[6:] for line in text.splitlines() if line]
     said = [json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events]
     return [kind, "".join(said), end]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.supervisor.ports import Ports, check_free
+from lmi_backend.supervisor.ports import Ports, check_free, wait_until_open
 
 # 0 lets the system choose a free one.
 FREE = {"http": 0, "grpc": 0, "metrics": 0}
@@ -62,3 +62,10 @@ def test_free_ports_are_fine() -> None:
 )
 def test_the_url_is_one_a_client_here_can_use(host: str, url: str) -> None:
     assert Ports(host, 8000, 8001, 8002).url == url
+
+
+def test_a_port_is_waited_for_and_not_for_ever(taken: int) -> None:
+    wait_until_open("127.0.0.1", taken, 60)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        wait_until_open("127.0.0.1", silent.getsockname()[1], 0.05)
