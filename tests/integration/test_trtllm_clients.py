@@ -309,6 +309,8 @@ def test_a_stopped_answer_that_was_not_streamed_is_an_ordinary_response(server: 
     answers: queue.Queue[Any] = queue.Queue()
     model = "echo_trtllm_infer"
     arrays, running = core([5, 6, 7], 3000, streaming=False), "lmi_engine_requests_running"
+    # The gauge may still count the request that the test before stopped.
+    wait_for(lambda: server.metric(running, "echo") == 0)
     with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
         send: Callable[..., Any] = functools.partial(
             client.async_infer,
