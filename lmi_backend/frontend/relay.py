@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.connection import Answer
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
+    from lmi_backend.frontend.protocol import DirectWriter
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
 
@@ -55,7 +56,7 @@ class HttpForm:
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the application's bytes."""
-        data = []
+        data: list[bytes] = []
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
                 if not self.status:
@@ -135,13 +136,15 @@ async def _send(
     try:
         while not form.is_over:
             chunks = await answer.read()
-            _count(exchange, chunks)
+            for chunk in chunks:
+                _count(exchange, chunk)
             data = form.write(chunks)
             if form.is_over:
                 answer.end()
             if data or form.is_over:
                 await _send_part(exchange, form, data)
-                answer.forward = partial(_forward, exchange, form, answer)
+                if exchange.direct is not None:
+                    answer.forward = partial(_forward, exchange, exchange.direct, form, answer)
     except CancelledError:
         exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
@@ -151,17 +154,21 @@ async def _send(
             await exchange.respond(*failure_of(error))
 
 
-def _forward(exchange: Exchange, form: Form, answer: Answer, chunk: Chunk) -> bool:
+def _forward(
+    exchange: Exchange, direct: DirectWriter, form: Form, answer: Answer, chunk: Chunk
+) -> bool:
     """Send a chunk of the middle of an answer, if its client reads; return whether it was taken."""
-    if chunk.is_last or not exchange.can_write_now:
+    if chunk.is_last or not direct.is_free:
         return False
     try:
         data = form.write([chunk])
     except LmiError as error:
         answer.fail(error)
         return True
-    _count(exchange, [chunk])
-    exchange.write_now(data)
+    _count(exchange, chunk)
+    if data:
+        direct.write(data)
+        exchange.has_written()
     return True
 
 
@@ -175,10 +182,9 @@ async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
     await exchange.write(data, is_last=form.is_over)
 
 
-def _count(exchange: Exchange, chunks: list[Chunk]) -> None:
-    for chunk in chunks:
-        exchange.num_tokens += chunk.num_tokens
-        exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
+def _count(exchange: Exchange, chunk: Chunk) -> None:
+    exchange.num_tokens += chunk.num_tokens
+    exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
 
 
 async def _watch(exchange: Exchange, answer: Answer) -> None:
