@@ -13,7 +13,7 @@ from lmi_backend.frontend.exchange import EVENTS
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.frontend.connection import Answer
     from lmi_backend.frontend.exchange import Exchange
@@ -136,8 +136,7 @@ async def _send(
     try:
         while not form.is_over:
             chunks = await answer.read()
-            for chunk in chunks:
-                _count(exchange, chunk)
+            _count(exchange, chunks)
             data = form.write(chunks)
             if form.is_over:
                 answer.end()
@@ -165,7 +164,7 @@ def _forward(
     except LmiError as error:
         answer.fail(error)
         return True
-    _count(exchange, chunk)
+    _count(exchange, (chunk,))
     if data:
         direct.write(data)
         exchange.has_written()
@@ -182,9 +181,10 @@ async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
     await exchange.write(data, is_last=form.is_over)
 
 
-def _count(exchange: Exchange, chunk: Chunk) -> None:
-    exchange.num_tokens += chunk.num_tokens
-    exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
+def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
+    for chunk in chunks:
+        exchange.num_tokens += chunk.num_tokens
+        exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
 
 
 async def _watch(exchange: Exchange, answer: Answer) -> None:
