@@ -142,8 +142,7 @@ async def _send(
                 answer.end()
             if data or form.is_over:
                 await _send_part(exchange, form, data)
-                if exchange.direct is not None:
-                    answer.forward = partial(_forward, exchange, exchange.direct, form, answer)
+                answer.forward = _forwarding(exchange, form, answer)
     except CancelledError:
         exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
@@ -151,6 +150,13 @@ async def _send(
             await exchange.write(form.failure(error), is_last=True)
         else:
             await exchange.respond(*failure_of(error))
+
+
+def _forwarding(exchange: Exchange, form: Form, answer: Answer) -> Callable[[Chunk], bool] | None:
+    """Return what sends the chunks that come from now on, where that can be done at once."""
+    if exchange.direct is None:
+        return None
+    return partial(_forward, exchange, exchange.direct, form, answer)
 
 
 def _forward(
