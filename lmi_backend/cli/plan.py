@@ -100,7 +100,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
 
 def _bar(memory: MemoryEstimate) -> str:
     """Draw what takes a device's memory, as far as the engine may use it."""
-    step, cache = memory.activations + memory.overhead, max(0, memory.kv_cache)
+    step, cache = memory.step, max(0, memory.kv_cache)
     whole = memory.weights + step + cache
     weights = round(_BAR_WIDTH * memory.weights / whole)
     cached = round(_BAR_WIDTH * cache / whole)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.sizing.kv_layers import ATTENTION_FREE
+from lmi_backend.sizing.kv_layers import (
+    ATTENTION_FREE,
+    count_state_layers,
+    read_delta_shape,
+    read_mamba_shape,
+)
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.config_fields import ConfigFields
@@ -56,8 +61,8 @@ def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
     # A decoder that sees an encoder's output has a second, crossed attention.
     crossed = decoders if facts.is_encoder_decoder else 0
     attentions = facts.num_kv_layers + facts.num_layers - decoders + crossed
-    stateful = decoders - facts.num_kv_layers
-    moe, dense = _moe_and_dense_layers(config, facts)
+    stateful = count_state_layers(config, decoders)
+    moe, dense = count_mlp_layers(config, facts.num_layers, facts.num_experts)
     if config.text("model_type") in ATTENTION_FREE:
         dense = 0
     expert = _mlp(config, facts, facts.expert_intermediate_size)
@@ -81,7 +86,9 @@ def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
 def _attention(config: ConfigFields, facts: ModelFacts) -> int:
     hidden, heads = facts.hidden_size, facts.num_heads
     if not facts.is_mla:
-        return 2 * hidden * facts.head_dim * (heads + facts.num_kv_heads)
+        # Qwen3-Next and later have a gate as wide as the queries.
+        gated = config.flag("attn_output_gate", default=read_delta_shape(config) is not None)
+        return facts.head_dim * hidden * (2 * (heads + facts.num_kv_heads) + gated * heads)
     rope = config.number("qk_rope_head_dim")
     latent = config.number("kv_lora_rank")
     value = config.number("v_head_dim")
@@ -103,10 +110,13 @@ def _mlp(config: ConfigFields, facts: ModelFacts, width: int) -> int:
     return (3 if gated else 2) * facts.hidden_size * width
 
 
-def _moe_and_dense_layers(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]:
+def count_mlp_layers(config: ConfigFields, layers: int, experts: int) -> tuple[int, int]:
     """Return how many layers have experts and how many one MLP."""
-    layers = facts.num_layers
-    if not facts.num_experts:
+    pattern = config.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and pattern:
+        # Nemotron-H: a layer is a mixer, or attention, or an MLP ("-"), or experts ("E").
+        return pattern[:layers].count("E"), pattern[:layers].count("-")
+    if not experts:
         return 0, layers
     if isinstance(only := config.get("mlp_only_layers"), list) and only:
         moe = layers - len(only)
@@ -131,6 +141,12 @@ def _shared_experts(config: ConfigFields, facts: ModelFacts) -> int:
 
 def _state_layer(config: ConfigFields, facts: ModelFacts) -> int:
     """Return about how many parameters the mixer of a layer without KV cache has."""
+    if delta := read_delta_shape(config):
+        values = delta.value_heads * delta.value_dim
+        # In: queries, keys, values and the gate; two numbers a head. Out: the values.
+        return facts.hidden_size * (delta.convolved + 2 * values + 2 * delta.value_heads)
+    if mamba := read_mamba_shape(config):
+        return facts.hidden_size * (mamba.convolved + 2 * mamba.width + mamba.heads)
     expand = config.number("mamba_expand", "expand", default=2)
     # In: twice the expanded width; out: once.
     return 3 * expand * facts.hidden_size**2
