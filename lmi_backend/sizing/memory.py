@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
@@ -38,6 +38,8 @@ class MemoryEstimate:
     """What the engine's libraries take beside PyTorch, NCCL's buffers among it."""
     cuda_graphs: int = 0
     """What is deducted for CUDA graphs."""
+    buffers: int = 0
+    """What is made before a step is tried and deducted too."""
     kv_cache: int
     """What is left of the budget; 0 or less if the model does not fit."""
     block_size: int
@@ -67,7 +69,7 @@ class MemoryEstimate:
     @property
     def step(self) -> int:
         """Bytes a step takes beside weights and cache."""
-        return self.activations + self.overhead + self.cuda_graphs
+        return self.activations + self.buffers + self.overhead + self.cuda_graphs
 
     def as_dict(self) -> dict[str, object]:
         """Return it as plain values for JSON."""
@@ -112,35 +114,46 @@ def estimate_memory(
     Raises:
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
-    tensor, pipeline = degrees
-    stages = _checked_stages(facts, tensor, pipeline)
-    weights = _stage_weights(facts, stages, tensor, weight_scale)
-    taken = non_torch(step, tensor=tensor, pipeline=pipeline)
-    estimates = []
-    for index, layers in enumerate(stages):
-        is_last = index == pipeline - 1
-        activations = peak_activation(
-            facts, step, tensor=tensor, is_staged=pipeline > 1, samples=is_last
-        )
-        activations += kept_buffers(facts, step) if is_last else 0
-        graphs = cuda_graphs(facts, step, layers=layers)
-        layout = _layout(facts, layers, tensor, cache, step)
-        estimates.append(
-            MemoryEstimate(
-                weights=weights[index],
-                activations=activations,
-                overhead=taken,
-                cuda_graphs=graphs,
-                kv_cache=budget - weights[index] - activations - taken - graphs,
-                block_size=layout.block_size,
-                block_bytes=layout.block_bytes,
-                layout=layout,
-                length=cache.length,
-                release=step.release,
-            )
-        )
+    stages = _checked_stages(facts, *degrees)
+    weights = _stage_weights(facts, stages, degrees[0], weight_scale)
+    estimates = [
+        _estimate_stage(facts, stages, index, degrees, cache, step) for index in range(len(stages))
+    ]
+    estimates = [
+        replace(each, weights=taken, kv_cache=budget - taken - each.step)
+        for each, taken in zip(estimates, weights, strict=True)
+    ]
     # All devices use as many blocks as the one with the fewest.
     return min(estimates, key=lambda estimate: (estimate.num_blocks, estimate.kv_cache))
+
+
+def _estimate_stage(
+    facts: ModelFacts,
+    stages: list[int],
+    index: int,
+    degrees: tuple[int, int],
+    cache: CacheKind,
+    step: Step,
+) -> MemoryEstimate:
+    """Return what is taken on a device of one stage beside its weights."""
+    tensor, pipeline = degrees
+    is_last = index == pipeline - 1
+    layout = _layout(facts, stages[index], tensor, cache, step)
+    return MemoryEstimate(
+        weights=0,
+        activations=peak_activation(
+            facts, step, tensor=tensor, is_staged=pipeline > 1, samples=is_last
+        ),
+        overhead=non_torch(step, tensor=tensor, pipeline=pipeline),
+        cuda_graphs=cuda_graphs(facts, step, layers=stages[index]),
+        buffers=kept_buffers(facts, step) if is_last else 0,
+        kv_cache=0,
+        block_size=layout.block_size,
+        block_bytes=layout.block_bytes,
+        layout=layout,
+        length=cache.length,
+        release=step.release,
+    )
 
 
 def cache_layout(

@@ -60,7 +60,7 @@ _NCCL = int(0.42 * GIB)
 _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
 _PIPELINE_RUNTIME = int(0.07 * GIB)
-_GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 100 * MIB, 2.9 * MIB, 0.145 * MIB
+_GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB
 _SMALL_BUFFERS = 16 * MIB
 """Positions, slots, tables, random numbers: what does not depend on the model."""
 _CUBLAS_WORKSPACE = {HOPPER: 32 * MIB, AMPERE: 8 * MIB}

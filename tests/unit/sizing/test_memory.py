@@ -160,7 +160,9 @@ def test_the_parts_make_up_the_budget() -> None:
     found = estimate()
     parts = found.weights + found.step + found.kv_cache
     assert parts == 72 * GIB
-    assert found.step == found.activations + found.overhead + found.cuda_graphs
+    beside = found.overhead + found.cuda_graphs + found.buffers
+    assert found.step == found.activations + beside
+    assert found.as_dict()["num_tokens"] == found.num_tokens
     assert found.num_blocks == found.kv_cache // found.block_bytes
     assert found.num_tokens == found.num_blocks * 16
     assert found.block_bytes == 16 * 131_072
