@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,8 @@ _WIDER_GROUPS: Final[Release] = (0, 18)
 _IN_FLIGHT: Final[Release] = (0, 26)
 # vLLM's kernels take blocks of a multiple of so many tokens.
 _KERNEL_BLOCK = 16
+_LENGTHS = range(1 << 40)
+"""Of sequences: more than anybody has, as windows hold any length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +26,9 @@ class KvLayout:
     """Blocks of the cache on one device."""
 
     block_size: int
-    """Tokens of one block of attention."""
+    """Tokens of one block of attention; of the smaller blocks where there are two kinds."""
+    full_block: int
+    """Tokens of a block of layers that see the whole text."""
     block_bytes: int
     """Of a block of all layers of a group; 0 if the model keeps no cache."""
     full_groups: int
@@ -38,27 +43,14 @@ class KvLayout:
 
     def blocks_for(self, length: int) -> int:
         """Return the blocks that one sequence of so many tokens takes at most."""
-        full = self.full_groups * math.ceil(length / self.block_size)
+        full = self.full_groups * math.ceil(length / self.full_block)
         # A window may begin in the middle of a block.
         kept = math.ceil(min(self.local_tokens, length) / self.block_size) + 1
         return max(1, full + self.local_groups * kept + self.state_blocks)
 
     def longest(self, num_blocks: int) -> int:
         """Return the tokens of the longest sequence that so many blocks hold."""
-        rest = num_blocks - self.state_blocks
-        if self.local_groups:
-            kept = math.ceil(self.local_tokens / self.block_size) + 1
-            windowed = rest - self.local_groups * kept
-            if self.full_groups and windowed < self.full_groups * (kept - 1):
-                # Shorter than the window: all groups grow alike.
-                rest -= self.local_groups
-                return max(0, rest // (self.full_groups + self.local_groups)) * self.block_size
-            if not self.full_groups:
-                return (1 << 40) if windowed >= 0 else max(0, rest - 1) * self.block_size
-            rest = windowed
-        if not self.full_groups:
-            return (1 << 40) if rest >= 0 else 0
-        return max(0, rest // self.full_groups) * self.block_size
+        return max(0, bisect_right(_LENGTHS, num_blocks, key=self.blocks_for) - 1)
 
     def tokens(self, num_blocks: int, length: int, release: Release) -> int:
         """Return what vLLM writes as "GPU KV cache size" for sequences of so many tokens."""
@@ -68,13 +60,24 @@ class KvLayout:
         return num_blocks * length // self.blocks_for(length)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CacheSizes:
+    """Bytes that one layer takes on one device."""
+
+    token: float
+    """For a token, in most layers."""
+    full_token: float
+    """For a token, in layers that see the whole text."""
+    state: int = 0
+    """For a sequence, in layers with a state."""
+
+
 def kv_layout(
     facts: ModelFacts,
     step: Step,
     *,
     layers: int,
-    token_bytes: float,
-    state_bytes: int,
+    sizes: CacheSizes,
     block_size: int,
 ) -> KvLayout:
     """Return the layout of the cache on a device with so many of the layers.
@@ -83,17 +86,19 @@ def kv_layout(
         facts: the model.
         step: one step of the engine.
         layers: layers of the device's stage.
-        token_bytes: bytes that one layer caches for one token on the device.
-        state_bytes: bytes of one layer's state on the device.
+        sizes: what a layer of each kind takes on the device.
         block_size: tokens of a block; more where a state needs it, as all pages are of one size.
     """
     local = facts.local.layers
     kinds = [count for count in (facts.num_kv_layers - local, local, facts.states.layers) if count]
     if not facts.num_kv_layers:
-        return KvLayout(block_size=block_size, block_bytes=0, full_groups=0)
-    if state_bytes and facts.states.layers:
-        least = math.ceil(state_bytes / (_KERNEL_BLOCK * token_bytes)) * _KERNEL_BLOCK
+        return KvLayout(block_size=block_size, full_block=block_size, block_bytes=0, full_groups=0)
+    if sizes.state and facts.states.layers:
+        least = math.ceil(sizes.state / (_KERNEL_BLOCK * sizes.token)) * _KERNEL_BLOCK
         block_size = max(block_size, least)
+    # All pages are of one size: where a token takes less, a block has more of them.
+    larger = max(sizes.token, sizes.full_token) if local else sizes.full_token
+    full_block = int(larger / sizes.full_token) * block_size
     size = _group_size(kinds, step)
     full, windows, states = (
         math.ceil(count / size)
@@ -103,7 +108,8 @@ def kv_layout(
     on_device = math.ceil(size * layers / facts.num_layers)
     return KvLayout(
         block_size=block_size,
-        block_bytes=math.ceil(block_size * token_bytes * on_device),
+        full_block=full_block,
+        block_bytes=math.ceil(block_size * larger * on_device),
         full_groups=full,
         local_groups=windows,
         local_tokens=_local_tokens(facts, step),

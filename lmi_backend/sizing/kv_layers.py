@@ -87,6 +87,23 @@ def _local_layers(config: ConfigFields, num_layers: int, kind: str) -> int:
 
 
 @dataclass(frozen=True)
+class WideAttention:
+    """Heads of layers that see the whole text in a model whose others have different ones."""
+
+    kv_heads: int
+    head_dim: int
+
+
+def read_wide_attention(config: ConfigFields, kv_heads: int, head_dim: int) -> WideAttention | None:
+    """Return these heads (Gemma 4 has fewer and larger ones); None if all layers have the same."""
+    found = WideAttention(
+        config.number("num_global_key_value_heads", default=kv_heads),
+        config.number("global_head_dim", default=head_dim),
+    )
+    return None if found == WideAttention(kv_heads, head_dim) else found
+
+
+@dataclass(frozen=True)
 class StateLayers:
     """Layers whose cache is one state for a sequence, whatever its length."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
+from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.step import (
     NEWEST,
     Release,
@@ -252,14 +252,15 @@ def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step:
     _check_positive(block_size=cache.block_size, kv_dtype_bytes=cache.dtype_bytes)
     states = facts.states
     state = states.numbers * (states.bytes_each or _MODEL_BYTES) + states.convolved * _MODEL_BYTES
-    return kv_layout(
-        facts,
-        step,
-        layers=layers,
-        token_bytes=_kv_values_per_device(facts, tensor) * cache.dtype_bytes,
-        state_bytes=math.ceil(state / tensor),
-        block_size=cache.block_size,
+    values = _kv_values_per_device(facts, tensor)
+    wide = facts.wide
+    full = 2 * wide.head_dim * max(1, wide.kv_heads // tensor) if wide else values
+    sizes = CacheSizes(
+        token=values * cache.dtype_bytes,
+        full_token=full * cache.dtype_bytes,
+        state=math.ceil(state / tensor),
     )
+    return kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
 
 
 def _kv_values_per_device(facts: ModelFacts, tensor: int) -> int:

@@ -12,9 +12,11 @@ from lmi_backend.sizing.kv_layers import (
     NO_STATES,
     LocalAttention,
     StateLayers,
+    WideAttention,
     count_kv_layers,
     read_local_attention,
     read_state_layers,
+    read_wide_attention,
 )
 from lmi_backend.sizing.parameters import PLAIN_MLP, count_mlp_layers
 from lmi_backend.sizing.weights import (
@@ -82,6 +84,8 @@ class ModelFacts:
     """Whether a layer has one MLP for all tokens."""
     has_8_bit_activations: bool = False
     """Whether the MLP computes in 8 bits."""
+    wide: WideAttention | None = None
+    """Heads of the layers that see the whole text, where the others have different ones."""
     local: LocalAttention = NO_LOCAL
     """Layers that see only a window; they are among num_kv_layers."""
     states: StateLayers = NO_STATES
@@ -140,6 +144,7 @@ def _shape(config: ConfigFields) -> ModelFacts:
         experts_per_token=_experts_per_token(config) if experts else 0,
         has_dense_layers=bool(count_mlp_layers(config, layers, experts)[1]),
         has_8_bit_activations=computes_in_8_bits(quantization_config(config)),
+        wide=read_wide_attention(config, kv_heads, head_dim),
         local=read_local_attention(config, decoder_layers),
         states=read_state_layers(config, decoder_layers),
     )

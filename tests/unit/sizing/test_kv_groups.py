@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
+from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Release, Step
@@ -22,15 +22,11 @@ QWEN_35B_A3B = replace(
 )
 
 
-def layout(facts: ModelFacts, step: Step, token_bytes: float, state_bytes: int = 0) -> KvLayout:
-    return kv_layout(
-        facts,
-        step,
-        layers=facts.num_layers,
-        token_bytes=token_bytes,
-        state_bytes=state_bytes,
-        block_size=16,
-    )
+def layout(
+    facts: ModelFacts, step: Step, token: float, state: int = 0, full_token: float = 0
+) -> KvLayout:
+    sizes = CacheSizes(token=token, full_token=full_token or token, state=state)
+    return kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
 
 
 def test_one_kind_of_layers_is_one_group() -> None:
@@ -63,6 +59,20 @@ def test_a_model_of_windows_alone_keeps_no_more_than_a_window(length: int, block
     assert found.blocks_for(length) == blocks
     assert found.longest(769) > 1_000_000
     assert found.longest(500) == 499 * 16
+    assert found.longest(0) == 0
+
+
+GEMMA_4_31B = replace(LLAMA_3_8B, num_layers=60, num_kv_layers=60, local=LocalAttention(50, 1024))
+
+
+def test_layers_with_smaller_tokens_have_larger_blocks() -> None:
+    """Gemma 4 31B: of 50 GiB vLLM 0.20 wrote "about 55,000" tokens, 0.21 "about 525,000"."""
+    step = replace(STEP, tokens=2048, release=(0, 20))
+    found = layout(GEMMA_4_31B, step, 16_384, full_token=8192)
+    assert (found.block_size, found.full_block) == (16, 32)
+    blocks = 50 * GIB // found.block_bytes
+    assert found.tokens(blocks, 131_072, (0, 20)) == pytest.approx(55_000, rel=0.01)
+    assert found.tokens(blocks, 131_072, (0, 21)) == pytest.approx(525_000, rel=0.02)
 
 
 def test_steps_that_overlap_keep_more() -> None:
@@ -85,10 +95,11 @@ def test_prefixes_of_hybrids_are_kept_from_026_on(release: Release, blocks: int)
     assert found.state_blocks == blocks
 
 
-@pytest.mark.parametrize("facts", [GEMMA_3_27B, MISTRAL_7B, QWEN_35B_A3B, LLAMA_3_8B])
+@pytest.mark.parametrize("facts", [GEMMA_3_27B, GEMMA_4_31B, MISTRAL_7B, QWEN_35B_A3B, LLAMA_3_8B])
 @pytest.mark.parametrize("blocks", [0, 3, 20, 600, 3000, 5000, 20_000])
 def test_the_longest_sequence_fits_and_no_longer_one(facts: ModelFacts, blocks: int) -> None:
-    found = layout(facts, STEP, 4096, 2_146_304 if facts is QWEN_35B_A3B else 0)
+    full = 2048 if facts is GEMMA_4_31B else 4096
+    found = layout(facts, STEP, 4096, 2_146_304 if facts is QWEN_35B_A3B else 0, full)
     longest = found.longest(blocks)
     assert not longest or found.blocks_for(longest) <= blocks
-    assert found.blocks_for(longest + 1) > blocks or longest >= 1 << 40
+    assert found.blocks_for(longest + 1) > blocks or longest == (1 << 40) - 1
