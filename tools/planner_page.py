@@ -90,15 +90,13 @@ def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
     step = replace(_step(row, release), release=max(release, GRAPHS_DEDUCTED))
     layers = facts.num_layers // int(row["pp"] or 1)
     graphs = cuda_graphs(facts, step, layers=layers)
-    return Comparison(row, _doubt(row, config), _estimate(row, facts, release), graphs)
+    return Comparison(row, _doubt(row), _estimate(row, facts, release), graphs)
 
 
-def _doubt(row: dict[str, str], config: dict[str, Any]) -> str:
+def _doubt(row: dict[str, str]) -> str:
     """Return why the GiB of a row say nothing about the planner; empty if they do."""
-    if "vl" in row["kind"].split():
-        return "the vision encoder's weights and trial run are not counted from a config.json"
-    if "NVFP4" in row["model"] and "quantization_config" not in config:
-        return "neither the share of the memory nor the mixed quantisation is published"
+    if row["doubt"]:
+        return row["doubt"]
     missing = [name for name in ("util", "max_num_batched_tokens", "max_num_seqs") if not row[name]]
     return f"not published: {', '.join(missing)}" if missing else ""
 
@@ -257,7 +255,8 @@ are the same; for others compare GiB.
 **No log of 0.20 or later was found with complete settings**, so what these releases deduct is read
 in their sources; their tokens are compared, but not their GiB.
 
-Not counted: vision encoders where only config.json is known, draft models, LoRA's buffers.
+A vision encoder's weights are counted by its layers where only config.json is known, its trial run
+only by the embeddings that stay. Not counted: draft models, LoRA's buffers.
 
 Sources of the models' fields: their public config.json, written from memory, as the Hub was out of
 reach; each row's measured weights and tokens check them.

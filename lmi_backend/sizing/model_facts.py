@@ -18,7 +18,7 @@ from lmi_backend.sizing.kv_layers import (
     read_state_layers,
     read_wide_attention,
 )
-from lmi_backend.sizing.parameters import PLAIN_MLP, count_mlp_layers
+from lmi_backend.sizing.parameters import PLAIN_MLP, count_mlp_layers, count_vision_parameters
 from lmi_backend.sizing.weights import (
     computed_weights,
     computes_in_8_bits,
@@ -84,6 +84,8 @@ class ModelFacts:
     """Whether a layer has one MLP for all tokens."""
     has_8_bit_activations: bool = False
     """Whether the MLP computes in 8 bits."""
+    vision_parameters: int = 0
+    """Of a vision encoder; 0 if there is none."""
     wide: WideAttention | None = None
     """Heads of the layers that see the whole text, where the others have different ones."""
     local: LocalAttention = NO_LOCAL
@@ -144,6 +146,7 @@ def _shape(config: ConfigFields) -> ModelFacts:
         experts_per_token=_experts_per_token(config) if experts else 0,
         has_dense_layers=bool(count_mlp_layers(config, layers, experts)[1]),
         has_8_bit_activations=computes_in_8_bits(quantization_config(config)),
+        vision_parameters=count_vision_parameters(config, hidden),
         wide=read_wide_attention(config, kv_heads, head_dim),
         local=read_local_attention(config, decoder_layers),
         states=read_state_layers(config, decoder_layers),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.kv_layers import (
     ATTENTION_FREE,
     count_state_layers,
@@ -13,7 +14,6 @@ from lmi_backend.sizing.kv_layers import (
 )
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
 
 # Families whose MLP is two matrices; all others gate it with a third.
@@ -40,17 +40,19 @@ class ParameterCount:
     """Matrices of the routed experts."""
     body: int
     """All else in the layers."""
+    vision: int = 0
+    """A vision encoder's."""
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return self.embeddings + self.experts + self.body
+        return self.embeddings + self.experts + self.body + self.vision
 
 
 def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
     """Count the language model's parameters; biases are left out, they are less than 0.2 %.
 
-    A multimodal model's encoders are left out too, and extra layers for speculation.
+    Extra layers for speculation are left out too.
 
     Args:
         config: the model's config.json.
@@ -73,7 +75,24 @@ def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
         embeddings=_embeddings(config, facts),
         experts=moe * facts.num_experts * expert,
         body=body,
+        vision=facts.vision_parameters,
     )
+
+
+def count_vision_parameters(config: ConfigFields, hidden: int) -> int:
+    """Count a vision encoder's parameters and those of its projection; 0 if there is none."""
+    found = config.outer.get("vision_config")
+    if not isinstance(found, dict):
+        return 0
+    vision = ConfigFields(config.file, found, found, "vision_config.")
+    layers = vision.number("num_hidden_layers", "depth", default=0, least=0)
+    # Qwen2-VL's hidden_size is the language model's.
+    width = vision.number("embed_dim", "hidden_size", default=0, least=0)
+    ratio = found.get("mlp_ratio")
+    widened = int(width * ratio) if isinstance(ratio, int | float) else 4 * width
+    inner = vision.number("intermediate_size", default=max(widened, 1))
+    matrices = 3 if vision.text("hidden_act") == "silu" else 2
+    return layers * (4 * width**2 + matrices * width * inner) + width * hidden
 
 
 def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:

@@ -135,6 +135,9 @@ def peak_activation(
     kept = (6 if is_staged else 3) * hidden
     layers = kept + _widest(facts, step.tokens, tensor)
     sampling = hidden + _sampling(facts, step) if samples else 0
+    if facts.vision_parameters:
+        # The images' embeddings, of a whole step's tokens, are there throughout.
+        layers, sampling = layers + hidden, sampling + hidden
     fixed = _SMALL_BUFFERS + _by_capability(_CUBLAS_WORKSPACE, step)
     return int(max(layers, sampling) + _expert_workspace(facts, step.tokens, tensor) + fixed)
 

@@ -64,13 +64,14 @@ def dtype_bytes(config: ConfigFields, dtype: str) -> int:
 def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:
     """Return the bytes of the weights by the shapes in config.json.
 
-    Embeddings and head are never quantised; MXFP4 quantises the experts only.
+    Embeddings, head and vision encoder are never quantised; MXFP4 quantises the experts only.
     """
     count = count_parameters(config, facts)
     plain = dtype_bytes(config, facts.dtype) * 8
     bits = quantised_bits(quantization_config(config), facts.quantization) or plain
     body = plain if facts.quantization == "mxfp4" else bits
-    return round((count.embeddings * plain + count.body * body + count.experts * bits) / 8)
+    whole = (count.embeddings + count.vision) * plain
+    return round((whole + count.body * body + count.experts * bits) / 8)
 
 
 def quantization_config(config: ConfigFields) -> Mapping[str, object]:

@@ -36,7 +36,8 @@ def test_the_peak_of_a_step_is_what_was_measured(each: Comparison) -> None:
     if each.row["pp"] in {"", "1"}:
         # Of stages the logs show the first; the last decides.
         measured = float(each.row["peak_activation_gib"])
-        assert found.activations / 2**30 == pytest.approx(measured, abs=0.05)
+        encoder = 0.16 if "vl" in each.row["kind"] else 0.05
+        assert found.activations / 2**30 == pytest.approx(measured, abs=encoder)
 
 
 @pytest.mark.parametrize("each", [each for each in ROWS if each.tokens], ids=name)
