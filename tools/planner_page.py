@@ -239,7 +239,9 @@ From `gpu_memory_utilization` times the device's memory:
   on). Experts' two workspaces stay through both.
 - **Non-torch memory**: 0.13 GiB until 0.17 and 0.25 from 0.18 on, with tensor parallelism 0.42 more
   for NCCL, or 1.83 where FlashInfer's fused all-reduce is used: from 0.17 on, on Hopper and
-  Blackwell, without stages.
+  Blackwell, without stages. From 0.22 on 0.65 more where the first model runner samples with
+  FlashInfer: two logs agree on it (0.23 below, and 0.24 if its steps have the default's 2048
+  tokens).
 - **CUDA graphs** from 0.20 on: 40 MiB, and for each graph 3.3 MiB and 0.145 MiB a layer. vLLM
   extrapolates from two graphs, so that its own figure for one model differs by 0.2 GiB and more.
 - From 0.27 on, what is made before the trial run: the second runner's counts for penalties.
@@ -252,8 +254,8 @@ has as many tokens as a state needs. "GPU KV cache size" is blocks divided by gr
 from 0.21 on it is the maximum concurrency times the longest sequence. For models of one kind both
 are the same; for others compare GiB.
 
-**No log of 0.20 or later was found with complete settings**, so what these releases deduct is read
-in their sources; their tokens are compared, but not their GiB.
+**Only one log of 0.20 or later was found with complete settings**, so what these releases deduct is
+read in their sources; of the others the tokens are compared, but not the GiB.
 
 A vision encoder's weights are counted by its layers where only config.json is known, its trial run
 only by the embeddings that stay. Not counted: draft models, LoRA's buffers.

@@ -144,7 +144,7 @@ def _estimate_stage(
         activations=peak_activation(
             facts, step, tensor=tensor, is_staged=pipeline > 1, samples=is_last
         ),
-        overhead=non_torch(step, tensor=tensor, pipeline=pipeline),
+        overhead=non_torch(facts, step, tensor=tensor, pipeline=pipeline),
         cuda_graphs=cuda_graphs(facts, step, layers=stages[index]),
         buffers=kept_buffers(facts, step) if is_last else 0,
         kv_cache=0,

@@ -38,6 +38,7 @@ _FUSED_ALL_REDUCE: Final[Release] = (0, 17)
 _LARGER_RUNTIME: Final[Release] = (0, 18)
 GRAPHS_DEDUCTED: Final[Release] = (0, 20)
 _FLASHINFER_SAMPLER: Final[Release] = (0, 21)
+_LARGER_FLASHINFER: Final[Release] = (0, 22)
 _SECOND_RUNNER: Final[Release] = (0, 22)
 _STATES_CACHED: Final[Release] = (0, 26)
 _SECOND_RUNNER_FOR_DENSE: Final[Release] = (0, 25)
@@ -56,6 +57,8 @@ HOPPER: Final = 90
 # Measured, each isolated by the rows that docs/planner.md names.
 _RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
 """CUDA modules and handles that PyTorch does not count."""
+_FLASHINFER_KERNELS = int(0.65 * GIB)
+"""What loading FlashInfer's kernels takes when the trial run samples with them."""
 _NCCL = int(0.42 * GIB)
 _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
@@ -149,7 +152,7 @@ def kept_buffers(facts: ModelFacts, step: Step) -> int:
     return int(step.sequences * facts.vocab_size * _COUNTED)
 
 
-def non_torch(step: Step, *, tensor: int, pipeline: int) -> int:
+def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> int:
     """Return the bytes of a device that are taken beside PyTorch's allocator.
 
     NCCL's first buffers are older than vLLM's snapshot of the free memory, so they are not in it.
@@ -158,6 +161,12 @@ def non_torch(step: Step, *, tensor: int, pipeline: int) -> int:
     if pipeline > 1 and tensor == 1:
         return _PIPELINE_RUNTIME
     found = _RUNTIME if is_newer else _RUNTIME_BEFORE
+    if (
+        step.release >= _LARGER_FLASHINFER
+        and step.samples_with_flashinfer
+        and not has_second_runner(step, facts)
+    ):
+        found += _FLASHINFER_KERNELS
     if tensor == 1:
         return found
     if _fuses_all_reduce(step, pipeline):
