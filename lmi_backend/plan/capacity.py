@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _STEP_TOKENS = 2048
 """Tokens of an engine's step when nobody says: what vLLM takes where it is not its own server."""
+_LARGER_SHARE, _OLDER_SHARE = (0, 20), 0.9
+"""The release of vLLM that raised its default for `gpu_memory_utilization`, and what it was."""
 _LARGE_DEVICE = 70 * GIB
 """A device with more memory is taken for a Hopper where nobody says what it is."""
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
@@ -55,7 +57,9 @@ class Capacity:
     def utilization(self) -> float:
         """Share of a device's memory that the engine may use."""
         spec = self.options.choice.spec
-        return float(self._asked(spec.utilization_option) or spec.utilization)
+        asked = self._asked(spec.utilization_option)
+        is_older = self._is_vllm and self.release < _LARGER_SHARE
+        return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
 
     @property
     def longest(self) -> int:
@@ -90,10 +94,13 @@ class Capacity:
             prefix_caching=self._caches_prefixes(),
         )
 
+    @property
+    def _is_vllm(self) -> bool:
+        return self.options.choice.spec.implementation.name == "vllm"
+
     def _captures_graphs(self) -> bool:
         """Tell whether the engine takes CUDA graphs off the memory for the cache."""
-        is_vllm = self.options.choice.spec.implementation.name == "vllm"
-        return is_vllm and not self.options[vllm.ENFORCE_EAGER]
+        return self._is_vllm and not self.options[vllm.ENFORCE_EAGER]
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""
