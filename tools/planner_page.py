@@ -217,7 +217,7 @@ _INTRODUCTION = """# What the planner predicts
 
 `lmi-backend plan` says what weights, a step and the KV cache take before anything is loaded, for
 the release of vLLM that its interpreter has. **No GPU was at hand: nothing here was measured by
-this project.** The arithmetic is vLLM's own, read in its sources from 0.11 to 0.32, and compared
+this project.** The arithmetic is vLLM's own, read in its sources from 0.16 to 0.32, and compared
 with logs that others have published.
 
 ```
@@ -226,8 +226,8 @@ lmi-backend plan FOLDER --gpus 1 --gpu-memory 79.19GiB --explain-memory
 
 writes the lines that vLLM would log. Give the memory that vLLM sees, not the one on the box: an
 H100 with 80 GB has 79.19 GiB for it (`nvidia-smi` shows some hundred MiB more). A step has 2048
-tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise, as vLLM takes by itself where
-it is not its own server's engine; that takes 8192 on large GPUs.
+tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise: what vLLM takes by itself
+where it is not its own server's engine, which takes 8192 on large GPUs.
 
 ## What is deducted
 

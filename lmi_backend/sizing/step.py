@@ -32,7 +32,7 @@ _SORTED = _LOGITS + 4 + (4 + 8) + 8 + (4 + 8)
 _COUNTED = 4 + 1 / 8
 """What the second runner keeps for penalties: a number and a bit for each word and sequence."""
 
-# What each release does first, read in the sources of 0.11 to 0.32.
+# What each release does first, read in the sources of 0.16 to 0.32.
 _TRITON_SAMPLER: Final[Release] = (0, 17)
 _FUSED_ALL_REDUCE: Final[Release] = (0, 17)
 _LARGER_RUNTIME: Final[Release] = (0, 18)
