@@ -225,9 +225,11 @@ lmi-backend plan FOLDER --gpus 1 --gpu-memory 79.19GiB --explain-memory
 ```
 
 writes the lines that vLLM would log. Give the memory that vLLM sees, not the one on the box: an
-H100 with 80 GB has 79.19 GiB for it (`nvidia-smi` shows some hundred MiB more). A step has 2048
-tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise: what vLLM takes by itself
-where it is not its own server's engine, which takes 8192 on large GPUs.
+H100 with 80 GB has 79.19 GiB for it, as the driver keeps some. On the machine itself `plan` asks
+`nvidia-smi` for both; that has not been seen on a GPU either.
+
+A step has 2048 tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise: what vLLM
+takes by itself where it is not its own server's engine, which takes 8192 on large GPUs.
 
 ## What is deducted
 

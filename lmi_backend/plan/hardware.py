@@ -72,8 +72,13 @@ def visible_devices(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
 
 
 def _device_memory() -> int:
-    """Return the bytes of the smallest GPU, 0 if the driver's tool does not say."""
-    return min((int(line) for line in _query("memory.total")), default=0) * MIB
+    """Return the bytes that CUDA has of the smallest GPU, 0 if the driver's tool does not say.
+
+    The driver keeps some for itself, which older ones do not tell.
+    """
+    totals = [int(line) for line in _query("memory.total")]
+    kept = [int(line) for line in _query("memory.reserved")] or [0] * len(totals)
+    return min((whole - part for whole, part in zip(totals, kept, strict=False)), default=0) * MIB
 
 
 def _capability() -> int:

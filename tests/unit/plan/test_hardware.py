@@ -37,6 +37,7 @@ def test_a_machine_without_devices_has_none(tmp_path: Path) -> None:
     [
         ({"memory.total": "81559\n80000", "compute_cap": "9.0\n9.0"}, 80_000, 90),
         ({"memory.total": "24576", "compute_cap": "12.0"}, 24_576, 120),
+        ({"memory.total": "81559", "memory.reserved": "469"}, 81_090, 0),
         ({"memory.total": "24576"}, 24_576, 0),  # an old driver does not know the field
         ({"memory.total": "[N/A]", "compute_cap": "[N/A]"}, 0, 0),
     ],
