@@ -256,8 +256,8 @@ What is left goes to blocks. Layers of a kind (all of the text, a window, a stat
 as many layers as the rarest kind has, all groups' blocks are of one size, and a block of attention
 has as many tokens as a state needs. "GPU KV cache size" is blocks divided by groups until 0.20;
 from 0.21 on it is the maximum concurrency times the longest sequence. For models of one kind both
-are the same; for others compare GiB. `tests/contract/test_vllm_layout.py` asks the installed vLLM for
-blocks and tokens of some hundred mixtures of layers; they are the planner's.
+are the same; for others compare GiB. `tests/contract/test_vllm_layout.py` asks the installed vLLM
+for blocks and tokens of 120 mixtures of layers; they are the planner's.
 
 **Only one log of 0.20 or later was found with complete settings**, so what these releases deduct is
 read in their sources; of the others the tokens are compared, but not the GiB.
