@@ -17,6 +17,7 @@ from lmi_backend.options.option import Status
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.model_source import find_interpreter
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
 
 def _row(setting: Setting, status: Status) -> dict[str, str]:
     return {
-        "name": setting.name,
+        "name": printable(setting.name),
         "value": setting.shown,
         "origin": setting.origin,
         "status": status.word,
@@ -91,9 +92,7 @@ def _row(setting: Setting, status: Status) -> dict[str, str]:
 
 
 def _print(settings: list[tuple[Setting, Status]], problems: list[str], redact: Redactor) -> None:
-    rows = [
-        (redact(f"{setting.name}={setting.shown}"), setting, status) for setting, status in settings
-    ]
+    rows = [(redact(setting.written), setting, status) for setting, status in settings]
     width = min(60, max((len(written) for written, _, _ in rows), default=0))
     for written, setting, status in rows:
         sys.stdout.write(

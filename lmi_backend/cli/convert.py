@@ -101,7 +101,7 @@ def _check_all(models: list[Model]) -> list[tuple[Model, LmiOptions]]:
         except ConfigurationError as error:
             problems.append(f"{model.folder}: {error}" if len(models) > 1 else str(error))
     if problems:
-        raise ConfigurationError("\n".join(problems))
+        raise ConfigurationError(*problems)
     return ready
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def model_folder(path: Path) -> Path:
         ConfigurationError: there is nothing to serve at the path.
     """
     folder = path.parent if path.name == FILE_NAME else path
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
         raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
@@ -70,14 +71,14 @@ def find_models(
 
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
-    if entry.url == environment.get(MODEL_ID) and not entry.folder.is_dir():
+    if entry.url == environment.get(MODEL_ID) and not os.path.isdir(entry.folder):
         return Model(entry.model_name, repository / entry.model_name)
     return Model(entry.model_name, model_folder(entry.folder))
 
 
 def _folders(path: Path) -> list[Path]:
     """Return the model at a path, or the models of the store there."""
-    if path.is_dir() and not _is_model(path):
+    if os.path.isdir(path) and not _is_model(path):
         inside = [folder for folder in store_folders(path) if _is_model(folder)]
         if inside:
             return inside
@@ -85,4 +86,4 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _is_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _MARKS)
+    return any(os.path.isfile(folder / name) for name in _MARKS)

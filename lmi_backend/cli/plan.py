@@ -15,7 +15,7 @@ from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
-from lmi_backend.printable import say
+from lmi_backend.printable import printable, say
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
+_SHOWN = 400
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -63,7 +64,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     devices = "; ".join(",".join(group) or "cpu" for group in parallel.device_groups)
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
-    yield f"model       {config.model or '-'}"
+    yield f"model       {printable(config.model, _SHOWN) or '-'}"
     yield f"workers     {parallel.workers} on {devices}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
@@ -87,7 +88,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         yield f"launcher    {launcher}, {parallel.processes} ranks a worker{where}"
     yield f"interpreter {plan.launch.python}"
     for name, value in {**config.arguments, **config.passthrough}.items():
-        yield f"argument    {name}={value}"
+        yield f"argument    {name}={printable(str(value), _SHOWN)}"
     for note in plan.notes:
         yield f"note        {note}"
     for reason in plan.reasons:

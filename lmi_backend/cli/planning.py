@@ -13,11 +13,11 @@ from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.printable import say
+from lmi_backend.printable import printable, say
 
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
 def served_plan(folder: Path) -> tuple[LmiOptions, EnginePlan]:
@@ -63,7 +63,7 @@ def hardware_of(arguments: argparse.Namespace) -> Hardware:
     if arguments.gpus is not None:
         names = tuple(str(index) for index in range(arguments.gpus))
         hardware = Hardware(devices=names, host_memory=hardware.host_memory)
-    if arguments.gpu_memory:
+    if arguments.gpu_memory is not None:
         hardware = replace(hardware, device_memory=parse_size(arguments.gpu_memory))
     return replace(hardware, nodes=arguments.nodes or 1)
 
@@ -75,7 +75,9 @@ def parse_size(text: str) -> int:
         ConfigurationError: it is no size.
     """
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        message = f"--gpu-memory {text}; accepted: a number and a unit, such as 80GiB"
+    size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
+    # A number alone would be bytes, and is meant as GiB.
+    if size <= 0:
+        message = f"--gpu-memory {printable(text)}; accepted: a number and a unit, such as 80GiB"
         raise ConfigurationError(message)
-    return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
+    return size

@@ -5,6 +5,7 @@ huggingface_hub is not needed here: the workers' interpreter has it, as every en
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from pathlib import Path
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import secure_caches
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 30.0
 _DOWNLOAD = """\
@@ -50,7 +51,7 @@ def hub_file(
         raise ConfigurationError(f"{model_id}: {revision} is no revision")
     secure_caches(environment)
     cached = _snapshot(model_id, revision, environment) / name
-    if cached.is_file():
+    if os.path.isfile(cached):
         return cached
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
@@ -80,7 +81,7 @@ def _snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> P
     commit = revision
     if not _COMMIT.fullmatch(revision):
         reference = folder / "refs" / (revision or "main")
-        commit = reference.read_text("ascii").strip() if reference.is_file() else "none"
+        commit = reference.read_text("ascii").strip() if os.path.isfile(reference) else "none"
     return folder / "snapshots" / commit
 
 

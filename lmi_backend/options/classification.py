@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.hints import closest
 from lmi_backend.options.option import PREFIX, Status
-from lmi_backend.options.resolve import LmiOptions, closest
+from lmi_backend.options.resolve import LmiOptions
 from lmi_backend.options.signature import Signature, recorded_signature, signature
 from lmi_backend.options.table import KEYS, find_option
 

@@ -78,7 +78,7 @@ class Capacity:
         """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
         text = self.environment.get(_CPU_SPACE, "")
         asked = self.options[vllm.KV_CACHE_MEMORY]
-        space = int(text) * GIB if text.isdigit() else asked
+        space = int(text) * GIB if text.isdecimal() else asked
         if space <= 0:
             return None
         block_size = self._block_size(_CPU_BLOCK)
