@@ -25,6 +25,7 @@ from lmi_backend.cli.frontend import (
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
+from lmi_backend.extras import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import (
     HEADER,
@@ -158,7 +159,7 @@ def _front_ends(
     if arguments.no_frontend:
         return contextlib.nullcontext()
     if missing := missing_libraries():
-        say(f"no front end: {', '.join(missing)} missing; install lmi-backend[frontend]")
+        say(f"no front end: {', '.join(missing)} missing; {pip_command('frontend')} brings them")
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
