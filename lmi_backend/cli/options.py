@@ -103,7 +103,7 @@ def _row(option: AnyOption, engine: str) -> Row:
     return Row(
         name=option.name,
         aliases=option.aliases,
-        environment=(option.variable, *option.env, *option.inverse_env, *option.overriding_env),
+        environment=option.variables,
         accepted=option.kind.accepted,
         default=option.default if option.lmi_default is None else option.lmi_default,
         status=status.word,

@@ -18,7 +18,7 @@ from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, find_option, live_keys
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
@@ -224,7 +224,7 @@ class _Collector:
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
         if not _KEY.fullmatch(key):
-            raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
+            raise _error(setting, f"is not an option of LMI{closest(key, live_keys(self._engine))}")
         if remark_in(setting.value):
             raise _error(setting, REMARK)
         self._passthrough[key.removeprefix(PREFIX)] = setting

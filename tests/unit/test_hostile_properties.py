@@ -33,7 +33,7 @@ VALUES = [
 ]  # fmt: skip
 NAMES = [*KEYS, "option.seed", "option.foo", "foo", "option.", f"option.{LONG}", r"o\u001bp"]
 ENVIRONMENT = sorted(
-    {name for row in OPTIONS for name in (row.variable, *row.env, *row.overriding_env)}
+    {name for row in OPTIONS for name in row.variables}
     | {name.replace("*", "X") for name in VARIABLES}
     | {"VLLM_CPU_KVCACHE_SPACE", "CUDA_VISIBLE_DEVICES", "HF_MODEL_ID", "SERVING_MODEL_STORE"}
 )
