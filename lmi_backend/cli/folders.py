@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import (
+    DEFAULT_STORE,
     LOAD_MODELS,
     MODEL_ID,
     MODEL_STORE,
@@ -42,6 +44,28 @@ def model_folder(path: Path) -> Path:
     if not _is_model(folder):
         raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
     return folder
+
+
+def add_path(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add PATH, which may be left out; `models_at` reads it."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        metavar="PATH",
+        help=f"{what}, or a store of such folders; default: what the environment configures, as "
+        f"{LOAD_MODELS}, /opt/ml/model or {MODEL_ID}",
+    )
+
+
+def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[Model]:
+    """Return the models that the argument of `add_path` names, or the environment.
+
+    Raises:
+        ConfigurationError: there is nothing to serve.
+    """
+    # A model of which there are only variables has no folder yet: none of its paths is found.
+    return find_models([arguments.path] if arguments.path else [], environment, DEFAULT_STORE)
 
 
 def find_models(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.folders import Model, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
@@ -24,10 +24,15 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
+    from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
 _SHOWN = 400
+_NO_MEMORY = (
+    "the memory of a GPU is not known, so it is not said whether the model fits, on how few GPUs, "
+    "and how many tokens do; --gpu-memory SIZE supposes one"
+)
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -41,22 +46,34 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "model's config.json is enough: neither a GPU nor the weights are needed.",
         epilog="lmi-backend plan FOLDER --gpus 8 --gpu-memory 80GiB --nodes 2",
     )
-    parser.add_argument("path", type=Path, help="folder with serving.properties or config.json")
+    add_path(parser, "folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     add_hardware(parser)
     parser.set_defaults(run=_plan)
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    options = load_options(model_folder(arguments.path), os.environ)
+    models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
-    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
-    shown = without_secrets(plan, os.environ)
+    plans = [_planned(model, hardware) for model in models]
     if arguments.json:
-        sys.stdout.write(json.dumps(shown.as_dict(), indent=2) + "\n")
+        rows = [plan.as_dict() for plan in plans]
+        sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(shown)))
+    for model, plan in zip(models, plans, strict=True):
+        if len(models) > 1:
+            sys.stdout.write(f"{model.name}:\n")
+        sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
     return 0
+
+
+def _planned(model: Model, hardware: Hardware) -> EnginePlan:
+    """Return the plan of a model, without secrets, and with what it cannot say."""
+    options = load_options(model.folder, os.environ)
+    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    if hardware.devices and not hardware.device_memory:
+        plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))
+    return without_secrets(plan, os.environ)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:
