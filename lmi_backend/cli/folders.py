@@ -20,6 +20,7 @@ from lmi_backend.options.model_store import (
     models_of,
     store_folders,
 )
+from lmi_backend.repository.environment import has_own_properties
 
 _MARKS = (FILE_NAME, "config.json")
 
@@ -30,6 +31,8 @@ class Model:
 
     name: str
     folder: Path
+    has_file: bool = True
+    """Whether properties of its user may be in the folder; else the variables say everything."""
 
 
 def model_folder(path: Path) -> Path:
@@ -96,7 +99,8 @@ def find_models(
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
     if entry.url == environment.get(MODEL_ID) and not os.path.isdir(entry.folder):
-        return Model(entry.model_name, repository / entry.model_name)
+        folder = repository / entry.model_name
+        return Model(entry.model_name, folder, has_own_properties(folder))
     return Model(entry.model_name, model_folder(entry.folder))
 
 

@@ -9,9 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from lmi_backend.cli.folders import Model, add_path, models_at
-from lmi_backend.cli.planning import add_hardware, hardware_of
+from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
@@ -69,7 +68,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _planned(model: Model, hardware: Hardware) -> EnginePlan:
     """Return the plan of a model, without secrets, and with what it cannot say."""
-    options = load_options(model.folder, os.environ)
+    options = options_of(model)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     if hardware.devices and not hardware.device_memory:
         plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))

@@ -6,10 +6,10 @@ import argparse
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
+from lmi_backend.cli.folders import Model
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, load_options
+from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.refusals import refuse_unserved
@@ -20,19 +20,30 @@ _MOST = 4096
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def served_plan(folder: Path) -> tuple[LmiOptions, EnginePlan]:
-    """Return options and plan of an LMI folder that this release can run on this machine.
+def options_of(model: Model) -> LmiOptions:
+    """Return the options of a model.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+    """
+    if model.has_file:
+        return load_options(model.folder, os.environ)
+    return resolve_options([], os.environ, folder=model.folder)
+
+
+def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
+    """Return options and plan of a model that this release can run on this machine.
 
     What it does not do as written is said.
 
     Raises:
         ConfigurationError: it cannot be run.
     """
-    options = load_options(folder, os.environ)
+    options = options_of(model)
     plan = plan_model(options, os.environ)
     refuse_unserved(plan)
     for note in plan.notes:
-        say(f"{folder.name}: {note}")
+        say(f"{model.folder.name}: {note}")
     return options, plan
 
 

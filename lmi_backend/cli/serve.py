@@ -177,7 +177,8 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
 
 
 def _write(model: Model, repository: Path, aliases: Sequence[Alias]) -> None:
-    options, _ = served_plan(model.folder)
+    options, _ = served_plan(model)
+    # The server has the same variables, so none is written.
     write_model(model.folder, repository, model.name, options, force=True)
     for alias in aliases:
         write_alias_model(repository, model.name, alias, options, force=True)

@@ -64,6 +64,14 @@ def read_properties(path: Path) -> list[Property]:
     return properties
 
 
+def as_property(key: str, value: str) -> str:
+    """Return a line that `parse_properties` reads as this key and value."""
+    escaped = value.replace("\\", "\\\\")
+    for letter, char in _ESCAPES.items():
+        escaped = escaped.replace(char, f"\\{letter}")
+    return f"{key}=\\{escaped}" if escaped.startswith(" ") else f"{key}={escaped}"
+
+
 def parse_properties(text: str, *, name: str = "serving.properties") -> list[Property]:
     """Parse `.properties` text; `name` is used in error messages only."""
     return [_split(line, number, name) for number, line in _logical_lines(text)]

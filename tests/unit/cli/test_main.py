@@ -1,10 +1,13 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
+from lmi_backend.options import load_options
+from lmi_backend.repository.record import Record, option_changes
 
 
 @pytest.fixture
@@ -370,3 +373,74 @@ def test_a_plan_says_what_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFi
         said[name] = capsys.readouterr().out
     assert "note        the memory of a GPU is not known, so it is not said whether" in said["gpus"]
     assert "the memory of a GPU is not known" not in said["both"]
+
+
+def test_a_fleets_server_needs_no_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models"
+    variables = {
+        "SERVING_MODEL_STORE": str(tmp_path / "none"),
+        "HF_MODEL_ID": "org/m",
+        "OPTION_ENV": r"A=b c\d",
+        "OPTION_SEED": "16",
+        "ENABLE_CUDA_GRAPHS": "false",
+        "SERVING_JOB_QUEUE_SIZE": "7",
+        "TENSOR_PARALLEL_DEGREE": "2",
+        "HF_TOKEN": "hf_very_secret",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["convert", "--repository", str(models)]) == 0
+    said = capsys.readouterr().err
+    assert "org_m: not written, set where the server runs: HF_TOKEN" in said
+    folder = models / "org_m"
+    written = folder / "serving.properties"
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert "hf_very_secret" not in written.read_text()
+    there = load_options(folder, os.environ)
+    # Another number, and the folder is converted again: nothing that is written stands against it.
+    monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "1")
+    assert main(["convert", "--repository", str(models)]) == 0
+    assert "option.tensor_parallel_degree=1" in capsys.readouterr().out
+    monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "2")
+    assert main(["convert", "--repository", str(models)]) == 0
+    for name in variables:
+        monkeypatch.delenv(name)
+    here = load_options(folder, {})
+    assert here.values == there.values
+    assert here.values["option.env"] == {"A": r"b c\d"}
+    assert here.values["option.enforce_eager"] is True
+    assert here.passthrough["seed"].value == "16"
+    record = Record.read(folder)
+    assert list(option_changes({}, record, here)) == []
+    # As a folder of its own it is kept, and what somebody edits is his.
+    assert main(["convert", str(folder), "--repository", str(models)]) == 0
+    assert load_options(folder, {}).values == here.values
+
+
+def test_what_the_environment_says_of_a_folder_follows_its_own_properties(
+    echo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_LOAD_MODELS", f"test::Python={echo}")
+    monkeypatch.setenv("OPTION_MAX_ROLLING_BATCH_SIZE", "3")
+    before = (echo / "serving.properties").read_text()
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    folder = tmp_path / "models" / "test"
+    assert (folder / "serving.properties").read_text().startswith(before)
+    assert (echo / "serving.properties").read_text() == before
+    made = load_options(folder, {})
+    assert made.values["option.max_rolling_batch_size"] == 3
+    assert made.values["engine"] == "Python"
+    assert list(option_changes({}, Record.read(folder), made)) == []
+
+
+def test_the_engine_of_an_image_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_MODEL_STORE", str(tmp_path / "none"))
+    monkeypatch.setenv("HF_MODEL_ID", "org/m")
+    monkeypatch.setenv("SERVING_FEATURES", "trtllm")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    made = load_options(tmp_path / "models" / "org_m", {})
+    assert (made.choice.engine, made.choice.mode) == ("trtllm", "python")
