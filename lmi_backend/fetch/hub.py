@@ -78,7 +78,11 @@ def hub_file(
         message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
         raise ConfigurationError(message)
     say(f"asking the Hub for {name} of {model_id}, {_SECONDS:.0f} s at most")
-    command = (python, "-c", _DOWNLOAD, model_id, revision, *names)
+    return _download((python, "-c", _DOWNLOAD, model_id, revision, *names), environment)
+
+
+def _download(command: tuple[str, ...], environment: Mapping[str, str]) -> Path:
+    model_id = command[3]
     try:
         done = subprocess.run(  # noqa: S603
             command,
@@ -88,7 +92,10 @@ def hub_file(
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        problem = f"the Hub did not answer in {_SECONDS:.0f} s"
+        raise ConfigurationError(f"{model_id}: {problem}") from error
+    except OSError as error:
         raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
     if done.returncode:
         raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")

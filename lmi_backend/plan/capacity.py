@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ _STEP_TOKENS = 8192
 """Tokens of an engine's step when nobody says: what vLLM takes on large GPUs."""
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
+_GIBS = re.compile(r"[0-9]{1,9}")
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
@@ -78,7 +80,7 @@ class Capacity:
         """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
         text = self.environment.get(_CPU_SPACE, "")
         asked = self.options[vllm.KV_CACHE_MEMORY]
-        space = int(text) * GIB if text.isdecimal() else asked
+        space = int(text) * GIB if _GIBS.fullmatch(text) else asked
         if space <= 0:
             return None
         block_size = self._block_size(_CPU_BLOCK)
