@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
 
 S3 = "s3://"
+# Linux's own bound. To look for links in a megabyte takes seconds.
+_LONGEST_PATH = 4096
 _ELSEWHERE = ("djl://", "http://", "https://")
 
 
@@ -116,11 +118,14 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
     """Return the folders from which adapters may be loaded while serving; first the model's own.
 
     Raises:
-        OptionError: one does not exist.
+        OptionError: one of those named does not exist, or cannot be a folder.
     """
     if not options[lora.ENABLE_LORA]:
         return ()
     own: str = options[lora.ADAPTERS]
+    if len(os.fsencode(own)) > _LONGEST_PATH:
+        problem = f"is no folder's name; accepted: at most {_LONGEST_PATH} bytes"
+        raise options.error(lora.ADAPTERS, problem)
     further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
         if not os.path.isdir(options.folder / root):

@@ -99,6 +99,10 @@ def test_whatever_is_written_is_answered(
         (r"option.model_id=a\u0000b", r"serving.properties:1: \u0000 is no part of a text"),
         ("option.foo\x1b[31m=1", r"option.foo\x1b[31m=1 is not an option of LMI"),
         ("option.model_id=a/b\x1b[31m", r"option.model_id=a/b\x1b[31m is neither a folder"),
+        (
+            "option.enable_lora=true\noption.adapters=" + "a/" * 500_000,
+            "is no folder's name; accepted",
+        ),
         (f"option.speculative_config={'[' * 100_000}", "is JSON that is nested too deeply"),
     ],
 )
@@ -106,6 +110,7 @@ def test_what_is_too_much_is_cut(
     properties: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "serving.properties").write_text(properties, encoding="utf-8")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert main(["check", str(tmp_path)]) == 2
     found = capsys.readouterr()
     assert said in found.out + found.err
