@@ -379,6 +379,7 @@ def test_a_fleets_server_needs_no_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     models = tmp_path / "models"
+    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
     variables = {
         "SERVING_MODEL_STORE": str(tmp_path / "none"),
         "HF_MODEL_ID": "org/m",
