@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _BAR_WIDTH = 48
 _SHOWN = 400
+_LINE = 3000
 _NO_MEMORY = (
     "the memory of a GPU is not known, so it is not said whether the model fits, on how few GPUs, "
     "and how many tokens do; --gpu-memory SIZE supposes one"
@@ -62,7 +63,7 @@ def _plan(arguments: argparse.Namespace) -> int:
     for model, plan in zip(models, plans, strict=True):
         if len(models) > 1:
             sys.stdout.write(f"{model.name}:\n")
-        sys.stdout.write("".join(f"{line}\n" for line in _lines(plan)))
+        sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in _lines(plan)))
     return 0
 
 

@@ -11,9 +11,10 @@ from lmi_backend.options import FILE_NAME
 from lmi_backend.options.engine_spec import FEATURES
 from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX
-from lmi_backend.options.properties import as_property
+from lmi_backend.options.properties import as_property, parse_properties
 from lmi_backend.options.sources import ORIGIN
 from lmi_backend.options.table import common as opt
+from lmi_backend.redaction import secrets_of
 from lmi_backend.repository.files import read
 from lmi_backend.repository.record import Record, salted
 
@@ -42,6 +43,15 @@ def left_to_the_server(options: LmiOptions) -> list[str]:
         and found.status.word == "mapped"
         and found.setting.name not in {*written, FEATURES, LOAD_MODELS}
     ]
+
+
+def holds_secrets(properties: str) -> bool:
+    """Tell whether lines of properties hold what not everybody may read."""
+    return any(
+        secret
+        for each in parse_properties(properties)
+        for secret in secrets_of(each.key, each.value)
+    )
 
 
 def has_own_properties(folder: Path) -> bool:

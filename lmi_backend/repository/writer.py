@@ -10,7 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME, LmiOptions
 from lmi_backend.plan.model_source import find_adapters
-from lmi_backend.repository.environment import properties_of, remove_written
+from lmi_backend.repository.environment import holds_secrets, properties_of, remove_written
 from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
@@ -101,8 +101,8 @@ def write_model(  # noqa: PLR0913  settings by name
         files[FILE_NAME] = text
     elif not text:
         remove_written(folder)
-    # Variables are readable to nobody else.
-    like = None if from_environment else properties
+    # Who may read the user's file may not read the secrets of his environment.
+    like = None if holds_secrets(from_environment) else properties
     return write_files(folder, files, before, force=force, like=like)
 
 

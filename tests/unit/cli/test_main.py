@@ -425,15 +425,20 @@ def test_what_the_environment_says_of_a_folder_follows_its_own_properties(
 ) -> None:
     monkeypatch.setenv("SERVING_LOAD_MODELS", f"test::Python={echo}")
     monkeypatch.setenv("OPTION_MAX_ROLLING_BATCH_SIZE", "3")
+    (echo / "serving.properties").chmod(0o644)
     before = (echo / "serving.properties").read_text()
     assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
     folder = tmp_path / "models" / "test"
     assert (folder / "serving.properties").read_text().startswith(before)
     assert (echo / "serving.properties").read_text() == before
+    assert (folder / "serving.properties").stat().st_mode & 0o777 == 0o644
     made = load_options(folder, {})
     assert made.values["option.max_rolling_batch_size"] == 3
     assert made.values["engine"] == "Python"
     assert list(option_changes({}, Record.read(folder), made)) == []
+    monkeypatch.setenv("OPTION_ENV", "HF_TOKEN=hf_very_secret")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    assert (folder / "serving.properties").stat().st_mode & 0o777 == 0o600
 
 
 def test_the_engine_of_an_image_is_written_too(
