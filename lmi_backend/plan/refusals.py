@@ -49,7 +49,8 @@ def refuse_unserved(plan: EnginePlan) -> None:
     known = implementations()
     if plan.engine not in (*known, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        raise ConfigurationError(f"{problem} {', '.join(sorted(known))} as option.rolling_batch")
+        words = ", ".join(spec.rolling_batch for spec in SPECS.values())
+        raise ConfigurationError(f"{problem} what option.rolling_batch names so: {words}")
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         raise ConfigurationError(
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "

@@ -38,7 +38,7 @@ _VARIABLES: Final[dict[str, Status]] = {
     "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
     "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
     "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB": _SIZE,
-    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "answers are JSON"),
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "each request chooses its form"),
     "SAGEMAKER_SECURE_MODE": _SECURE,
     "SAGEMAKER_SECURITY_CONTROLS SAGEMAKER_UNTRUSTED_CHANNELS": Status(
         "ignored", "only secure mode reads it"
