@@ -203,7 +203,8 @@ class _Collector:
         name = option.name if option else key
         if name in self._sealed:
             winner = self._sealed[name]
-            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
+            word = "says the same" if winner.value == setting.value else "wins"
+            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
         elif option.status == "mapped":

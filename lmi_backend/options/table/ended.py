@@ -14,7 +14,7 @@ from lmi_backend.options.option import PREFIX, AnyOption, Option
 _OWN_HTTP = "LMI's HTTP server is not here; lmi-backend serve --help has what the front end takes"
 _STATUS = "the status codes are LMI's own defaults"
 _TRITON_LOADS = (
-    "it names models, not what one does; serve and convert read SERVING_MODEL_STORE and "
+    "it says nothing of one model; serve and convert read the variables SERVING_MODEL_STORE and "
     "SERVING_LOAD_MODELS"
 )
 _NO_JVM = "there is no Java server here"
