@@ -73,10 +73,20 @@ class MetricsPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread and give the metrics back.
+
+        While the server takes that: a stub of 26.01 whose interpreter does it at the very end
+        crashes (triton-inference-server/server#8662).
+        """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
+        self._published.clear()
+        self._families.clear()
+
+    def give_up(self) -> None:
+        """Publish nothing more, to a server that is no longer there."""
+        self._stopped.set()
 
     def _run(self) -> None:
         rounds = 0
@@ -92,6 +102,8 @@ class MetricsPublisher:
 
     def _publish(self, series: Series) -> None:
         for (name, labels), value in series.items():
+            if self._stopped.is_set():
+                return
             published = self._published.get((name, labels))
             if published is None:
                 family, is_gauge = self._families[name]
