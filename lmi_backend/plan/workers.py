@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import lora
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.gpus import PARTITION
 from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def cut_devices(
 
     Raises:
         OptionError: the bounds of the number of workers cannot be kept.
+        PlanError: a worker would span partitions of GPUs.
     """
     least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
     if 0 < options[most] < options[least]:
@@ -59,6 +61,11 @@ def cut_devices(
     if not devices:
         # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
         return ((),) * (options[least] or 1)
+    if size > 1 and any(name.startswith(PARTITION) for name in devices):
+        raise PlanError(
+            f"a worker of {size} devices, and the devices are partitions of divided GPUs (MIG): a "
+            "process of CUDA's sees one of these; accepted: tensor and pipeline parallel degree 1"
+        )
     if size > len(devices):
         nodes = hardware.nodes_for(size)
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
