@@ -22,6 +22,7 @@ RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "options" / "
 # This file runs without our package; lmi_backend/options/signature.py says the same.
 TEXT_LIMIT = 120
 REQUIRED = "required"
+NO_FLAG = "no flag"
 
 Record = dict[str, Any]
 
@@ -50,15 +51,30 @@ def record_vllm() -> Record:
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415
 
     fields = [field for field in dataclasses.fields(AsyncEngineArgs) if field.init]
+    parser = AsyncEngineArgs.add_cli_args(argparse.ArgumentParser(add_help=False))
+    flags = {action.dest: action for action in parser._actions}
     return {
         "engine": "vllm",
         "version": _version("vllm"),
         "arguments": {
-            field.name: [type_text(field.type), _default(field)]
+            field.name: [
+                _type(field, flags.get(field.name)),
+                _default(field),
+                *([] if field.name in flags else [NO_FLAG]),
+            ]
             for field in fields
             if not field.name.startswith("_")
         },
     }
+
+
+def _type(field: dataclasses.Field[Any], flag: argparse.Action | None) -> str:
+    """Return a field's type, or the words that its flag takes where the field takes any text."""
+    declared = type_text(field.type)
+    if flag is None or not flag.choices or declared not in ("str", "str | None"):
+        return declared
+    words = f"Literal[{', '.join(repr(word) for word in flag.choices if word is not None)}]"
+    return f"{words} | None" if declared.endswith("None") else words
 
 
 def render(record: Record) -> str:
@@ -92,7 +108,7 @@ def type_text(kind: Any) -> str:
     # Quoted parts are the values of a Literal.
     parts = re.split(r"('[^']*')", text)
     parts[::2] = [re.sub(r"\b(?:[A-Za-z_]\w*\.)+", "", part) for part in parts[::2]]
-    return _shorten("".join(parts))
+    return " ".join("".join(parts).split())
 
 
 def _is_generic(kind: type) -> bool:

@@ -39,6 +39,11 @@ class ArgumentSource:
     classes: tuple[str, ...]
     """Their arguments together, and those of their bases in the file; the first one prevails."""
     version_file: str
+    aliases: str = ""
+    """Files, by a pattern relative to the package, that name types by which arguments are
+    declared."""
+    has_flags: bool = False
+    """Whether text sets an argument by a flag, whose name stands in the same file."""
 
 
 @dataclass(frozen=True)

@@ -77,14 +77,28 @@ def _number_or_word(word: str) -> int | float | str:
     return word
 
 
+def _whole_items(text: str) -> list[int]:
+    items = _items(text)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        raise ValueError("has an entry that is not a whole number")
+    return items
+
+
 def _limits(text: str) -> dict[str, Any]:
     """Read JSON, or LMI's older image=4,video=1."""
     if text.lstrip().startswith("{"):
-        return _json_object(text)
+        given = _json_object(text)
+        if not all(_is_limit(value) for value in given.values()):
+            raise ValueError("has an entry that is neither a whole number nor a JSON object")
+        return given
     limits = _pairs(text.lower())
     if not all(value.strip().isdigit() for value in limits.values()):
         raise ValueError("has an entry that is not NAME=NUMBER")
     return {name: int(value) for name, value in limits.items()}
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _weights(text: str) -> dict[str, int]:
@@ -104,6 +118,10 @@ WEIGHTS: Kind[Mapping[str, int]] = Kind(
     "weights", _weights, "a JSON object of name to a whole number, 1 or more"
 )
 ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
+
+WHOLE_ITEMS: Kind[list[int]] = Kind(
+    "list", _whole_items, "whole numbers with commas between, or a JSON list of them"
+)
 
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:

@@ -9,7 +9,7 @@ import re
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +18,9 @@ from lmi_backend.options.engine_spec import ArgumentSource, implementations
 
 REQUIRED = "required"
 """Default of an argument that has none."""
+NO_FLAG = "no flag"
 TEXT_LIMIT = 120
-"""Characters of a type or default; longer ones are cut."""
+"""Characters of a default, or of a type that is shown; longer ones are cut."""
 
 _RECORDS = Path(__file__).with_name("signatures")
 # Locating a package takes 50 ms; more means a broken interpreter or a disk that does not answer.
@@ -32,6 +33,10 @@ import importlib.util, json
 spec = importlib.util.find_spec(sys.argv[1])
 print(json.dumps(list(spec.submodule_search_locations)) if spec else "[]")
 """
+_LITERAL = re.compile(r"^(\w+)(?:\s*:\s*TypeAlias)?\s*=\s*(Literal\[[^\]]*\])", re.MULTILINE)
+# No name of a type begins with a quote, nor do words of a Literal begin without one.
+_NAME = re.compile(r"(?<!['\"\w.-])[A-Z]\w+(?![\w'\"-])")
+_DEEPEST = 3
 # An unreadable library is one we know nothing of, whatever is wrong with it.
 _UNREADABLE = (OSError, ValueError, SyntaxError, RecursionError, MemoryError)
 
@@ -43,6 +48,8 @@ class Argument:
     type: str
     default: str
     """Source text if read from an installation, the value if read from our record."""
+    flag: str = ""
+    """NO_FLAG if the engine's command line has none for it, so that no text can set it."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +66,18 @@ class Signature:
 
 
 def signature(implementation: str, python: str) -> Signature | None:
-    """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    return installed_signature(implementation, python) or recorded_signature(implementation)
+    """Return the installed signature, else the recorded one, else None: an unknown engine.
+
+    Of the version that we recorded, our record is returned: its types are those of the command
+    line, which says more than the source that is read here.
+    """
+    installed, recorded = (
+        installed_signature(implementation, python),
+        recorded_signature(implementation),
+    )
+    if installed and recorded and installed.version == recorded.version:
+        return replace(recorded, is_recorded=False)
+    return installed or recorded
 
 
 def _source(implementation: str) -> ArgumentSource | None:
@@ -106,6 +123,10 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
             warnings.simplefilter("ignore")
             module = ast.parse(text)
         arguments = _arguments(module, source.classes)
+        if source.aliases:
+            arguments = _with_words(arguments, folder, source.aliases)
+        if source.has_flags:
+            arguments = _with_flags(arguments, text.decode())
         version = _version(source, folder)
     except _UNREADABLE:
         return None
@@ -113,6 +134,40 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
     if "model" not in arguments:
         return None
     return Signature(implementation, version, MappingProxyType(arguments), is_recorded=False)
+
+
+def _with_flags(arguments: Mapping[str, Argument], text: str) -> dict[str, Argument]:
+    """Return the arguments, and which of them have no flag: flags stand in the source as words."""
+    flags = set(re.findall(r'"--([\w-]+)"', text))
+    return {
+        name: argument
+        if name.replace("_", "-") in flags or not flags
+        else replace(argument, flag=NO_FLAG)
+        for name, argument in arguments.items()
+    }
+
+
+def _with_words(
+    arguments: Mapping[str, Argument], folder: Path, pattern: str
+) -> dict[str, Argument]:
+    """Return the arguments with the words that the library's own names for `Literal` stand for."""
+    texts = [file.read_text("utf-8") for file in sorted(folder.glob(pattern))]
+    known = {
+        match[1]: " ".join(match[2].split())
+        for text in texts
+        for match in _LITERAL.finditer(re.sub(r"#.*", "", text))
+    }
+
+    def words(match: re.Match[str], depth: int = 0) -> str:
+        found = known.get(match[0])
+        if found is None or depth > _DEEPEST:
+            return match[0]
+        return _NAME.sub(lambda inner: words(inner, depth + 1), found)
+
+    return {
+        name: replace(argument, type=_NAME.sub(words, argument.type))
+        for name, argument in arguments.items()
+    }
 
 
 def _locate(package: str, python: str) -> list[Path]:
@@ -184,7 +239,7 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, Argument]]:
         is_field = not re.match(r"([\w.]+\.)?ClassVar\b", kind)
         is_argument = is_field and _constant(call.get("init")) is not False
         if is_argument and not name.startswith("_"):
-            yield name, Argument(shorten(kind), shorten(_default(statement.value, call)))
+            yield name, Argument(" ".join(kind.split()), shorten(_default(statement.value, call)))
 
 
 _FIELDS = ("field", "Field", "PydanticField")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.classification import check_words, classify_unknown
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
@@ -65,6 +65,7 @@ def make_plan(
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
+    check_words(options, arguments, sources.python)
     devices = cut_devices(options, hardware, size, why)
     return EnginePlan(
         engine=options.choice.spec.implementation.name,

@@ -103,7 +103,8 @@ MODEL_ID: Final = Option(
     name="option.model_id",
     kind=TEXT,
     default="",
-    aliases=("option.s3url",),
+    # The last is vLLM's and TensorRT-LLM's own name.
+    aliases=("option.s3url", "option.model"),
     env=("HF_MODEL_ID",),
     plan_field="model",
     help="Hub id, local folder or s3:// prefix. Default: the folder of serving.properties.",

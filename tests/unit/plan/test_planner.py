@@ -187,3 +187,21 @@ def test_a_plan_is_frozen_and_plain() -> None:
     assert made.as_dict()["device_groups"] == made.parallel.device_groups
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.engine = "echo"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed=abc", "seed=abc is not what the engine takes; accepted: a whole number"),
+        ("enable_prefix_caching=maybe", "accepted: true or false"),
+        ("scheduling_policy=foo", "accepted: fcfs, priority"),
+        ("tokens_only=true", "tokens_only=true is set by vllm 0.32.0 itself, which has no flag"),
+        ("kv_cache_dtype=foo", "accepted: auto, float16"),
+        ("max_lora_rank=10", "accepted: 1, 8, 16"),
+    ],
+)
+def test_what_the_engine_would_not_take_is_refused_before_the_load(text: str, problem: str) -> None:
+    with pytest.raises(OptionError) as refusal:
+        plan(f"option.enable_lora=true\noption.{text}")
+    assert problem in str(refusal.value)
+    assert str(refusal.value).startswith("serving.properties:3: ")
