@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FILE: Final = "model.py"
 _SAGEMAKER: Final = "model_fn"
 _FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
+_INIT: Final = "init_handler"
 _PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
 
 
@@ -55,6 +56,10 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     answers = functions.get(handler) or next(
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
     )
+    if any(_INIT in _decorators(node) for node in functions.values()):
+        if not any(_decorators(node) & _PREDICTS for node in functions.values()):
+            raise PlanError(f"{file}: has an init_handler, but no predict_handler to get its model")
+        return CustomFile(str(file.resolve()), handler, replaces_engine=True)
     if answers is not None or _SAGEMAKER in functions:
         may_leave = isinstance(answers, ast.AsyncFunctionDef) and _has_engine(options)
         return CustomFile(str(file.resolve()), handler, replaces_engine=not may_leave)
