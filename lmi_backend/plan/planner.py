@@ -50,12 +50,13 @@ def make_plan(
     sources = sources or find_sources(options, environment)
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
-        return _handler_plan(options, environment, allowed, sources.custom, sources)
+        return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
     why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
     why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
+    visible = hardware.devices
     hardware = _allowed(options, environment, hardware)
     around = {**environment, **launch.environment}
     capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
@@ -66,7 +67,7 @@ def make_plan(
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
     check_words(options, arguments, sources.python)
-    devices = cut_devices(options, hardware, size, why)
+    devices = cut_devices(options, hardware, size, why, visible=visible)
     return EnginePlan(
         engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
@@ -84,19 +85,21 @@ def _handler_plan(
     options: LmiOptions,
     environment: Mapping[str, str],
     hardware: Hardware,
-    custom: CustomFile,
     sources: Sources,
+    *,
+    visible: tuple[str, ...],
 ) -> EnginePlan:
     """Plan a model whose own handler does everything: workers, devices and limits."""
+    custom = sources.custom
+    why = Explanation()
     # The handler gets every option as it is written, so none is ignored.
-    why = Explanation(
-        reasons=[f"no engine: {custom.handler} in {custom.file} answers the requests"]
-    )
+    if custom is not None:
+        why.reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     degrees = Degrees(degree, 1)
     parallel = make_parallel(options, environment, hardware, degrees, degree, why)
-    devices = cut_devices(options, hardware, degree, why)
+    devices = cut_devices(options, hardware, degree, why, visible=visible)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
         engine=CUSTOM,

@@ -107,6 +107,18 @@ def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixtu
     assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
 
 
+@pytest.mark.parametrize(
+    "text", ["option.rolling_batch=vllm", "option.model_id=org/m\noption.tensor_paralel_degree=1"]
+)
+def test_render_prints_nothing_of_what_cannot_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    assert main(["render", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, bool(said.err)) == ("", True)
+
+
 def test_a_store_is_converted_whole_or_not_at_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

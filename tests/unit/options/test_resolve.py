@@ -189,3 +189,11 @@ def test_a_type_that_the_engine_does_not_take_is_refused() -> None:
     with pytest.raises(OptionError, match=r"option.dtype=int8 is unknown"):
         resolve("option.dtype=int8")
     assert resolve("option.rolling_batch=disable\noption.dtype=int8")[common.DTYPE] == "int8"
+
+
+def test_vllms_name_for_the_model_is_the_models() -> None:
+    notebook = {"OPTION_MODEL": "org/a", "HF_MODEL_ID": "org/b"}
+    assert resolve("", notebook)[common.MODEL_ID] == "org/a"
+    assert resolve("option.model=org/c", notebook)[common.MODEL_ID] == "org/c"
+    with pytest.raises(OptionError, match=r"contradicts option.model_id=org/a"):
+        resolve("option.model_id=org/a\noption.model=org/b")

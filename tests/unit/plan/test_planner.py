@@ -84,13 +84,33 @@ def test_lora_is_served_by_one_worker() -> None:
 def test_devices_can_be_chosen() -> None:
     text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
     assert plan(text, FOUR).parallel.device_groups == (("2",), ("7",))
-    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5",),)
+    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5", "7"),)
     assert plan("load_on_devices=-1", FOUR).parallel.device_groups == ((),)
+
+
+def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
+    eight = Hardware(devices=tuple("abcdefgh"))
+    for text, groups in {
+        "load_on_devices=0\noption.tensor_parallel_degree=4": ["abcd"],
+        "load_on_devices=0;4\noption.tensor_parallel_degree=2": ["ab", "ef"],
+        "load_on_devices=6;0": ["gh", "ab"],
+        "load_on_devices=0;4\noption.tensor_parallel_degree=max": ["abcd", "efgh"],
+        "load_on_devices=2\noption.tensor_parallel_degree=2\noption.pipeline_parallel_degree=2": [
+            "cdef"
+        ],
+        "load_on_devices=0;2;4\nmaxWorkers=2\noption.tensor_parallel_degree=1": ["a", "c"],
+    }.items():
+        assert plan(text, eight).parallel.device_groups == tuple(tuple(each) for each in groups)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "load_on_devices=0;1\noption.tensor_parallel_degree=2",
+            "names the first device of each worker, and leaves one only 1 of the 4 visible; 2 are",
+        ),
+        ("load_on_devices=1;2\nminWorkers=3", "are more than load_on_devices names: 2"),
         ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 usable"),
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
