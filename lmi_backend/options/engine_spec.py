@@ -97,6 +97,8 @@ class Implementation:
     """Why a worker is always one process; empty where MPI ranks may share a model."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
+    oldest: tuple[str, str] = ("", "")
+    """The first release of the library that runs here, and what those before it lack."""
     pools: bool = False
     """Whether it makes vectors as well as text."""
     refused_architectures: frozenset[str] = frozenset()

@@ -212,6 +212,17 @@ def degree() -> Kind[int | Literal["max"]]:
     return Kind("degree", parse, "max or a whole number, 1 or more")
 
 
+def but(kind: Kind[T], **refused: str) -> Kind[T]:
+    """A kind without some words, each with what to do instead."""
+
+    def parse(text: str) -> T:
+        if text.lower() in refused:
+            raise ValueError(f"is not supported: {refused[text.lower()]}")
+        return kind.parse(text)
+
+    return Kind(kind.name, parse, kind.words)
+
+
 def text_but(**refused: str) -> Kind[str]:
     """Any text but some words, each with what to do instead."""
 

@@ -6,20 +6,24 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, common, find_option
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
+
+
+_ENGINE_NAMES: Final = (common.ENGINE.name, common.ENGINE.variable, LOAD_MODELS)
 
 
 def _default_choice() -> EngineChoice:
@@ -114,6 +118,9 @@ def _examine(
     choosing = _Collector(default_engine())
     choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
     choosing.add_bare(environment)
+    if any(error.option in _ENGINE_NAMES for error in choosing.errors):
+        # What the other keys mean only that engine could say.
+        return choosing.finish(folder), choosing.errors[:1]
     errors = []
     try:
         choice = choose_engine(choosing.finish(folder), environment)
@@ -200,6 +207,8 @@ class _Collector:
             self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
         elif option is None:
             self._add_unknown(key, setting)
+        elif option.else_ignored and not _can_be_read(option, setting):
+            self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
             self._add_mapped(option, setting)
         elif option.status == "refused" and not _is_harmless(option, setting):
@@ -240,10 +249,16 @@ def closest(word: str, known: Iterable[str]) -> str:
 
 
 def _is_harmless(option: AnyOption, setting: Setting) -> bool:
+    is_read = _can_be_read(option, setting)
+    return is_read and option.kind.parse(setting.value.strip()) in option.harmless
+
+
+def _can_be_read(option: AnyOption, setting: Setting) -> bool:
     try:
-        return option.kind.parse(setting.value.strip()) in option.harmless
+        option.kind.parse(setting.value.strip())
     except ValueError:
         return False
+    return True
 
 
 def _parse(option: Option[T], setting: Setting) -> T:

@@ -106,9 +106,16 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         None if it is not installed there or cannot be read.
     """
     source = _source(implementation)
-    folders = _locate(source.package, python) if source else []
+    folders = _locate(source.package, python) if source else ()
     readings = (read_package(implementation, folder) for folder in folders)
     return next((reading for reading in readings if reading), None)
+
+
+def installed_version(implementation: str, python: str) -> str:
+    """Return the version of the library in that interpreter; empty if none, or it does not say."""
+    source = _source(implementation)
+    folders = _locate(source.package, python) if source else ()
+    return next((_version(source, folder) for folder in folders), "") if source else ""
 
 
 def read_package(implementation: str, folder: Path) -> Signature | None:
@@ -170,7 +177,8 @@ def _with_words(
     }
 
 
-def _locate(package: str, python: str) -> list[Path]:
+@functools.cache
+def _locate(package: str, python: str) -> tuple[Path, ...]:
     """Return the folders of a package; none if there is no such package or no such interpreter."""
     command = (python, "-c", _LOCATE, package)
     try:
@@ -179,9 +187,9 @@ def _locate(package: str, python: str) -> list[Path]:
         )
         # A .pth file of the environment may have printed something first.
         folders = json.loads(done.stdout.splitlines()[-1])
-        return [Path(folder) for folder in folders]
+        return tuple(Path(folder) for folder in folders)
     except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError):
-        return []
+        return ()
 
 
 def _version(source: ArgumentSource, folder: Path) -> str:

@@ -17,7 +17,7 @@ from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.refusals import refuse_options
+from lmi_backend.plan.refusals import refuse_old_engine, refuse_options
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 
@@ -46,11 +46,12 @@ def make_plan(
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    refuse_options(options, facts)
     sources = sources or find_sources(options, environment)
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
+    refuse_options(options, facts)
+    refuse_old_engine(options, sources.python)
     why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
     why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
     passthrough = _passthrough(options, sources.python, why)
@@ -181,7 +182,13 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
     if spec.max_running:
         why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
         return spec.max_running
-    return opt.MAX_ROLLING_BATCH_SIZE.default
+    default = opt.MAX_ROLLING_BATCH_SIZE.default
+    if options[opt.ROLLING_BATCH] != spec.rolling_batch:
+        why.reasons.append(
+            f"{default} requests at once: nothing was asked; LMI has 32 where rolling_batch names "
+            "no engine (option.max_rolling_batch_size)"
+        )
+    return default
 
 
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
+from lmi_backend.options.signature import installed_version
 from lmi_backend.options.table import common as opt
+from lmi_backend.options.table.common import EMBEDDING
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.sizing.model_facts import ModelFacts
 
-GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
-"""Values of option.task for models that generate text."""
+POOLING: Final = frozenset({"classify", *EMBEDDING})
+"""Values of option.task for models that make vectors or classes."""
 
 
 def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
@@ -29,7 +32,7 @@ def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
             f"{facts.architecture} is not served by {implementation.title}; "
             "option.rolling_batch=disable serves it on Transformers"
         )
-    if options[opt.TASK] not in GENERATION and not implementation.pools:
+    if options[opt.TASK] in POOLING and not implementation.pools:
         # Of engines that share an implementation the first is not a retired one.
         first = next(spec for spec in SPECS.values() if spec.implementation.pools)
         raise options.error(opt.TASK, f"is served by {first.title} only; use {first.how_to_choose}")
@@ -37,6 +40,29 @@ def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
     if is_staged and options.choice.mode not in implementation.pipeline_modes:
         problem = f"is not served by {implementation.name}, which splits layers only"
         raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
+
+
+def refuse_old_engine(options: LmiOptions, python: str) -> None:
+    """Refuse a library that is too old.
+
+    Raises:
+        PlanError: the one in that interpreter is.
+    """
+    implementation = options.choice.spec.implementation
+    oldest, lack = implementation.oldest
+    found = installed_version(implementation.name, python) if oldest else ""
+    # A build of one's own, without the repository's tags, calls itself 0.1.dev1.
+    if found and "dev" not in found and _numbers(found) < _numbers(oldest):
+        raise PlanError(
+            f"{implementation.title} {found} of {python} is too old: {lack}; accepted: {oldest} or "
+            "later, in the interpreter that option.pythonExecutable names"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a release, of 0.8.5.post1 the first three."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return [int(number) for number in numbers[0].split(".")] if numbers else []
 
 
 def refuse_unserved(plan: EnginePlan) -> None:

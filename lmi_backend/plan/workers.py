@@ -83,8 +83,7 @@ def cut_devices(
         raise options.error(least, f"is more than {most.name}, {options[most]}")
     devices = hardware.devices
     if not devices:
-        # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
-        return ((),) * (options[least] or 1)
+        return _on_cpu(options, least, most, why)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
@@ -102,9 +101,27 @@ def cut_devices(
     idle = len(visible) - copies * size
     if idle:
         why.notes.append(f"{idle} of {len(visible)} devices are left unused")
+    if options.is_set(least) and copies > options[least]:
+        why.reasons.append(
+            f"{copies} workers run all the time: LMI begins with {least.name}={options[least]} and "
+            "adds and ends others by its queue"
+        )
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
+
+
+def _on_cpu(
+    options: LmiOptions, least: Option[int], most: Option[int], why: Explanation
+) -> DeviceGroups:
+    # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
+    workers = options[least] or 1
+    if options[most] > workers:
+        why.notes.append(
+            f"{workers} worker(s), not {most.name}={options[most]}: on a CPU {least.name} is their "
+            "number, as they are not added and ended by load"
+        )
+    return ((),) * workers
 
 
 def _is_listed(options: LmiOptions) -> bool:

@@ -17,6 +17,7 @@ from lmi_backend.options.kinds import (
     LIMITS,
     TEXT,
     WHOLE_ITEMS,
+    but,
     choice,
     float_type,
     number,
@@ -42,6 +43,8 @@ def _finish(
 ) -> None:
     if options[common.TASK] in ("generate", "text-generation"):
         arguments["runner"] = "generate"
+    if options[common.TASK] == "classify" and "convert" not in options.passthrough:
+        arguments["convert"] = "classify"
     if options[lora.ENABLE_LORA]:
         arguments.setdefault("max_loras", lora.MAX_LORAS.default)
     _choose_structure_backend(options, arguments, reasons)
@@ -105,6 +108,7 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        oldest=("0.11", "it has its engine and its server elsewhere"),
         pools=True,
         # LMI-Dist served these; vLLM itself never has.
         refused_architectures=frozenset(
@@ -136,7 +140,7 @@ QUANTIZE: Final = _argument(
 )
 DTYPE: Final = _argument(
     "dtype",
-    float_type(),
+    but(float_type(), int8="vLLM takes none; use option.quantize=fp8, or a model in int8"),
     "Type of weights and activations; vLLM takes no int8.",
     default="auto",
     aliases=("option.data_type",),

@@ -225,3 +225,32 @@ def test_what_the_engine_would_not_take_is_refused_before_the_load(text: str, pr
         plan(f"option.enable_lora=true\noption.{text}")
     assert problem in str(refusal.value)
     assert str(refusal.value).startswith("serving.properties:3: ")
+
+
+def test_a_classifier_is_no_embedder() -> None:
+    made = plan("option.task=classify").config
+    assert (made.arguments["runner"], made.arguments["convert"]) == ("pooling", "classify")
+    assert not made.clients.is_embedding
+    assert plan("option.task=embed").config.clients.is_embedding
+    assert "convert" not in plan("option.task=text-embedding").config.arguments
+
+
+def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
+    made = plan("option.rolling_batch=disable\noption.task=classify", folder=tmp_path)
+    assert made.engine == "custom"
+
+
+@pytest.mark.parametrize(("word", "is_said"), [("auto", True), ("vllm", False)])
+def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool) -> None:
+    made = plan(f"option.rolling_batch={word}")
+    said = [why for why in made.reasons if why.startswith("256 requests at once: nothing was")]
+    assert (made.limits.max_running, bool(said)) == (256, is_said)
+
+
+def test_workers_are_not_scaled_by_load_and_the_plan_says_so() -> None:
+    assert "1 worker(s), not maxWorkers=4: on a CPU minWorkers is" in plan("maxWorkers=4").notes[-1]
+    bounds = "minWorkers=1\nmaxWorkers=3\noption.tensor_parallel_degree=1"
+    made = plan(bounds, FOUR)
+    assert made.parallel.workers == 3
+    assert "3 workers run all the time: LMI begins with minWorkers=1 and adds" in str(made.reasons)
