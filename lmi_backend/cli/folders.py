@@ -14,6 +14,7 @@ from lmi_backend.options.model_store import (
     MODEL_ID,
     MODEL_STORE,
     ModelUrl,
+    model_id_of,
     models_of,
     store_folders,
 )
@@ -70,7 +71,7 @@ def find_models(
 
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
-    if entry.url == environment.get(MODEL_ID) and not entry.folder.is_dir():
+    if entry.url == model_id_of(environment) and not entry.folder.is_dir():
         return Model(entry.model_name, repository / entry.model_name)
     return Model(entry.model_name, model_folder(entry.folder))
 

@@ -199,6 +199,8 @@ def float_type(*others: str) -> Kind[str]:
         fp32="float32",
         fp16="float16",
         bf16="bfloat16",
+        half="float16",
+        float="float32",
     )
 
 

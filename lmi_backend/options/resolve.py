@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import sources
+from lmi_backend.options import sources, vllm_image
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
 from lmi_backend.options.model_store import LOAD_MODELS
@@ -113,6 +113,7 @@ def _examine(
         list(sources.overriding(environment, folder)),
         [(entry.key, _written(entry)) for entry in properties],
         list(sources.prefixed(environment)),
+        list(vllm_image.flags(environment)),
     ]
     # What every option means depends on the engine, so the options that choose it come first.
     choosing = _Collector(default_engine())

@@ -53,12 +53,16 @@ def mapped(engine: str, folder: Path) -> Iterator[Case]:
     for option in OPTIONS:
         if option is not find_option(option.name, engine) or option.status != "mapped":
             continue
+        if engine != "vllm" and option is find_option(option.name, "vllm"):
+            continue
         words = [part.strip() for part in option.kind.accepted.split(",")]
         if option.name in CHOICE:
             words = []
+        drafts = {"option.speculative_draft_model": "org/d"}
+        contexts = ({}, drafts) if option.scope in ("speculative", "lmi-dist") else ({},)
         objects = ['{"model": "org/d"}'] if option.name.endswith("speculative_config") else []
         for text in (*TEXTS, *words, "4096", *objects):
-            for further in ({}, {"option.speculative_draft_model": "org/d"}):
+            for further in contexts:
                 settings = {"option.rolling_batch": engine, **further, option.name: text}
                 if config := plan_of(settings, CPU, folder):
                     yield Case(f"{engine} {settings}", config)
