@@ -56,6 +56,8 @@ def record_vllm() -> Record:
     return {
         "engine": "vllm",
         "version": _version("vllm"),
+        "ended_models": _ended_models(is_replaced=False),
+        "replaced_models": _ended_models(is_replaced=True),
         "arguments": {
             field.name: [
                 _type(field, flags.get(field.name)),
@@ -65,6 +67,25 @@ def record_vllm() -> Record:
             for field in fields
             if not field.name.startswith("_")
         },
+    }
+
+
+def _ended_models(*, is_replaced: bool) -> dict[str, str]:
+    """Return models that vLLM says it had, and the last version with each.
+
+    Args:
+        is_replaced: those that it tries to run by Transformers' code, or those it refuses.
+    """
+    import transformers  # noqa: PLC0415
+    from vllm.model_executor.models.registry import _PREVIOUSLY_SUPPORTED_MODELS  # noqa: PLC0415
+
+    def can_replace(cls: Any) -> bool:
+        return bool(cls) and bool(cls.is_backend_compatible() or cls._can_set_attn_implementation())
+
+    return {
+        name: version
+        for name, version in _PREVIOUSLY_SUPPORTED_MODELS.items()
+        if can_replace(getattr(transformers, name, None)) == is_replaced
     }
 
 
@@ -79,7 +100,9 @@ def _type(field: dataclasses.Field[Any], flag: argparse.Action | None) -> str:
 
 def render(record: Record) -> str:
     """Return a record as JSON with one argument a line, so that a diff names arguments."""
-    head = ",\n".join(f'  "{key}": {json.dumps(record[key])}' for key in ("engine", "version"))
+    head = ",\n".join(
+        f'  "{key}": {json.dumps(record[key])}' for key in record if key != "arguments"
+    )
     lines = (
         f"    {json.dumps(name)}: {json.dumps(texts, ensure_ascii=False)}"
         for name, texts in record["arguments"].items()

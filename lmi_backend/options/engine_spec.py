@@ -101,6 +101,7 @@ class Implementation:
     """The first release of the library that runs here, and what those before it lack."""
     pools: bool = False
     """Whether it makes vectors as well as text."""
+    takes_encoder_decoders: bool = True
     refused_architectures: frozenset[str] = frozenset()
     """Models of LMI's that the library does not serve."""
     ray_argument: str = ""

@@ -9,7 +9,7 @@ import re
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -63,6 +63,10 @@ class Signature:
     """In the order of their declaration."""
     is_recorded: bool
     """Whether it is our record's, perhaps of another version than will run."""
+    ended_models: Mapping[str, str] = field(default_factory=dict)
+    """Architecture to the last version that served it; known of recorded versions only."""
+    replaced_models: Mapping[str, str] = field(default_factory=dict)
+    """The same of those that are tried by other code since."""
 
 
 def signature(implementation: str, python: str) -> Signature | None:
@@ -94,7 +98,12 @@ def recorded_signature(implementation: str) -> Signature | None:
     record = json.loads(file.read_text(encoding="utf-8"))
     arguments = {name: Argument(*texts) for name, texts in record["arguments"].items()}
     return Signature(
-        implementation, record["version"], MappingProxyType(arguments), is_recorded=True
+        implementation,
+        record["version"],
+        MappingProxyType(arguments),
+        is_recorded=True,
+        ended_models=MappingProxyType(record.get("ended_models", {})),
+        replaced_models=MappingProxyType(record.get("replaced_models", {})),
     )
 
 

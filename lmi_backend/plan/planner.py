@@ -17,7 +17,7 @@ from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.refusals import refuse_old_engine, refuse_options
+from lmi_backend.plan.refusals import refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 
@@ -50,10 +50,10 @@ def make_plan(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    refuse_options(options, facts)
-    refuse_old_engine(options, sources.python)
+    doubts = refuse_unsupported(options, facts, sources.python)
     why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
-    why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
+    ignored = (str(each) for each in options.classifications if each.status.word == "ignored")
+    why.notes.extend([*doubts, *ignored])
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
-from lmi_backend.options.signature import installed_version
+from lmi_backend.options.signature import installed_version, signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
 
@@ -16,22 +16,57 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.sizing.model_facts import ModelFacts
 
+_CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
 POOLING: Final = frozenset({"classify", *EMBEDDING})
 """Values of option.task for models that make vectors or classes."""
 
 
-def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
-    """Refuse what the engine does not do.
+def refuse_unsupported(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:
+    """Refuse what the engine in that interpreter does not do.
+
+    Returns:
+        What is doubtful, for people.
 
     Raises:
-        ConfigurationError: a model, a task or a split that it does not serve.
+        ConfigurationError: it is too old, or the model, a task or a split is none of its.
     """
+    refuse_old_engine(options, python)
+    _refuse_options(options)
+    return _refuse_model(options, facts, python)
+
+
+def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:
+    if facts is None:
+        return []
     implementation = options.choice.spec.implementation
-    if facts is not None and facts.architecture in implementation.refused_architectures:
+    name, title = facts.architecture, implementation.title
+    has_no_decoder = facts.is_encoder_decoder and not implementation.takes_encoder_decoders
+    if name in implementation.refused_architectures or has_no_decoder:
+        message = "option.rolling_batch=disable serves it on Transformers"
+        raise PlanError(f"{name} is not served by {title}; {message}")
+    if name.endswith(_CLASSIFIERS) and not implementation.pools:
+        first = next(spec for spec in SPECS.values() if spec.implementation.pools)
         raise PlanError(
-            f"{facts.architecture} is not served by {implementation.title}; "
-            "option.rolling_batch=disable serves it on Transformers"
+            f"{name} makes classes, not text, which {title} does not serve here; use "
+            f"{first.how_to_choose} with option.task=classify"
         )
+    known = signature(implementation.name, python)
+    if known and (last := known.ended_models.get(name)):
+        raise PlanError(
+            f"{name} is no longer served by {title} {known.version}: the last that did was {last}; "
+            "option.rolling_batch=disable tries it on Transformers"
+        )
+    if known and (last := known.replaced_models.get(name)):
+        since = f"{title} {known.version} has had no code of its own for {name} since {last}"
+        return [f"{since}, and tries Transformers' code; the load will tell"]
+    if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
+        said = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
+        return [f"{said}, and no LMI bodies, which ask for text"]
+    return []
+
+
+def _refuse_options(options: LmiOptions) -> None:
+    implementation = options.choice.spec.implementation
     if options[opt.TASK] in POOLING and not implementation.pools:
         # Of engines that share an implementation the first is not a retired one.
         first = next(spec for spec in SPECS.values() if spec.implementation.pools)

@@ -70,6 +70,7 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
     ),
     rolling_batch="trtllm",

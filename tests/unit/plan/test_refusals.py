@@ -9,7 +9,9 @@ from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
-from lmi_backend.plan.refusals import refuse_old_engine, refuse_unserved
+from lmi_backend.plan.refusals import refuse_old_engine, refuse_unserved, refuse_unsupported
+from lmi_backend.sizing.model_facts import read_model_facts
+from tests.support.places import TESTS
 
 CONFIG = EngineConfig(model="m")
 LAUNCH = Launch(python="/p")
@@ -59,3 +61,46 @@ def test_a_library_that_is_too_old_is_refused_by_its_version(
         return
     with pytest.raises(PlanError, match=problem):
         refuse_old_engine(options, str(python))
+
+
+def doubts(properties: str, architecture: str, **changes: bool) -> list[str]:
+    facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
+    assert facts
+    options = resolve_options(parse_properties(properties), {}, folder=TESTS)
+    changed = replace(facts, architecture=architecture, **changes)
+    return refuse_unsupported(options, changed, "/no/python")
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "is_encoder_decoder", "problem"),
+    [
+        ("vllm", "QWenLMHeadModel", False, "no longer served by vLLM 0.32.0: the last .* 0.23.0"),
+        ("lmi-dist", "BaichuanForCausalLM", False, "no longer served by vLLM"),
+        ("trtllm", "T5ForConditionalGeneration", True, "is not served by TensorRT-LLM; option"),
+        ("disable", "BertForSequenceClassification", False, "makes classes.*option.task=classify"),
+    ],
+)
+def test_a_model_that_the_engine_does_not_serve_is_refused(
+    engine: str, architecture: str, is_encoder_decoder: bool, problem: str
+) -> None:
+    properties = f"option.rolling_batch={engine}"
+    with pytest.raises(PlanError, match=problem):
+        doubts(properties, architecture, is_encoder_decoder=is_encoder_decoder)
+
+
+@pytest.mark.parametrize(
+    ("properties", "architecture", "said"),
+    [
+        ("", "LlamaForCausalLM", ""),
+        ("", "MllamaForConditionalGeneration", "no code of its own for Mllama"),
+        ("", "BertForSequenceClassification", "answers at /classify"),
+        ("option.task=classify", "BertForSequenceClassification", ""),
+        ("option.rolling_batch=disable", "QWenLMHeadModel", ""),
+    ],
+)
+def test_what_is_doubtful_about_a_model_is_said(
+    properties: str, architecture: str, said: str
+) -> None:
+    found = doubts(properties, architecture)
+    assert bool(found) == bool(said)
+    assert said in " ".join(found)
