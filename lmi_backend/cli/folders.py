@@ -11,6 +11,7 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import (
     LOAD_MODELS,
+    MODEL_FILES,
     MODEL_ID,
     MODEL_STORE,
     ModelUrl,
@@ -19,7 +20,7 @@ from lmi_backend.options.model_store import (
     store_folders,
 )
 
-_MARKS = (FILE_NAME, "config.json")
+_MARKS = (FILE_NAME, *MODEL_FILES)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def model_folder(path: Path) -> Path:
     if not folder.is_dir():
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
+        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}")
     return folder
 
 

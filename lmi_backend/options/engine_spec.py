@@ -102,6 +102,8 @@ class Implementation:
     pools: bool = False
     """Whether it makes vectors as well as text."""
     takes_encoder_decoders: bool = True
+    reads_mistral: bool = False
+    """Whether it reads models in Mistral's own form: params.json instead of config.json."""
     refused_architectures: frozenset[str] = frozenset()
     """Models of LMI's that the library does not serve."""
     ray_argument: str = ""

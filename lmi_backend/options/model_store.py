@@ -17,7 +17,15 @@ IMAGE_MODEL = "SM_VLLM_MODEL"
 DEFAULT_STORE = Path("/opt/ml/model")
 """Where SageMaker puts the model, and LMI's images look for it."""
 
+MODEL_FILES = ("config.json", "params.json")
+"""One of them is in a model's folder: Hugging Face's form, or Mistral's own."""
+
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
+
+
+def has_model(folder: Path) -> bool:
+    """Tell whether a folder is a model."""
+    return any((folder / name).is_file() for name in MODEL_FILES)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.model_store import has_model
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.table import common as opt
 
@@ -76,7 +77,7 @@ def _has_engine(options: LmiOptions) -> bool:
     return (
         not options.choice.spec.implementation.needs_model
         or bool(options[opt.MODEL_ID])
-        or (options.folder / "config.json").is_file()
+        or has_model(options.folder)
     )
 
 

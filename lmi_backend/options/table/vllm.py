@@ -110,6 +110,7 @@ SPEC: Final = EngineSpec(
         finish=_finish,
         oldest=("0.11", "it has its engine and its server elsewhere"),
         pools=True,
+        reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
         refused_architectures=frozenset(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
