@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import re
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ def record_vllm() -> Record:
         "engine": "vllm",
         "version": _version("vllm"),
         "ended_models": _ended_models(is_replaced=False),
+        "object_keys": {
+            field.name: keys for field in fields if (keys := _keys(field)) and field.name in flags
+        },
         "replaced_models": _ended_models(is_replaced=True),
         "arguments": {
             field.name: [
@@ -87,6 +91,13 @@ def _ended_models(*, is_replaced: bool) -> dict[str, str]:
         for name, version in _PREVIOUSLY_SUPPORTED_MODELS.items()
         if can_replace(getattr(transformers, name, None)) == is_replaced
     }
+
+
+def _keys(field: dataclasses.Field[Any]) -> list[str]:
+    """Return the keys of an argument that is an object of a class; none for any other."""
+    kinds = [field.type, *typing.get_args(field.type)]
+    cls = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+    return [each.name for each in dataclasses.fields(cls) if each.init] if cls else []
 
 
 def _type(field: dataclasses.Field[Any], flag: argparse.Action | None) -> str:

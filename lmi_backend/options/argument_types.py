@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 # vLLM reads only these with a letter behind the number.
@@ -49,6 +50,17 @@ def problem_of(name: str, kind: str, text: str) -> str:
         if _name(member) in _COLLECTIONS:
             return _of_items(name, member, text)
     return _of_one(name, members, text)
+
+
+def unknown_key(keys: Iterable[str], given: Iterable[str]) -> str:
+    """Return why an object cannot have one of the keys given; empty if it can have all."""
+    known = list(keys)
+    unknown = next((key for key in given if key not in known), None)
+    if unknown is None:
+        return ""
+    near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.75)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"has a key that the engine does not know, {json.dumps(unknown)}{hint}"
 
 
 def unknown_word(kind: str, value: object) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from lmi_backend.options.argument_types import problem_of, unknown_word
+from lmi_backend.options.argument_types import problem_of, unknown_key, unknown_word
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import PREFIX, Status
 from lmi_backend.options.resolve import LmiOptions, closest
@@ -35,6 +36,8 @@ def _judged(status: Status, name: str, text: str, known: Signature | None) -> St
     if status.word != "passed" or argument is None or source is None or not source.has_flags:
         return status
     problem = problem_of(name, argument.type, text)
+    if known and not problem and (keys := known.object_keys.get(name)) and text.startswith("{"):
+        problem = unknown_key(keys, json.loads(text))
     return Status("refused", problem) if problem else status
 
 
@@ -53,9 +56,12 @@ def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) 
         argument = option.argument_of(implementation) if option else ""
         declared = known.arguments.get(argument) if known else None
         value = arguments.get(argument)
-        if option is None or declared is None or not isinstance(value, str | int):
+        if known is None or option is None or declared is None:
             continue
-        if problem := unknown_word(declared.type, value):
+        problem = unknown_word(declared.type, value) if isinstance(value, str | int) else ""
+        if isinstance(value, dict) and (keys := known.object_keys.get(argument)):
+            problem = unknown_key(keys, value)
+        if problem:
             raise options.error(option, problem)
 
 

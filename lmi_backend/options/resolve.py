@@ -121,6 +121,7 @@ def _examine(
     choosing.add_bare(environment)
     if any(error.option in _ENGINE_NAMES for error in choosing.errors):
         # What the other keys mean only that engine could say.
+        choosing.leave([item for layer in layers for item in layer if item[0] not in CHOICE])
         return choosing.finish(folder), choosing.errors[:1]
     errors = []
     try:
@@ -178,6 +179,11 @@ class _Collector:
         for setting in sources.unknown(environment):
             hint = closest(setting.name, sources.SERVING_VARIABLES)
             self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
+
+    def leave(self, settings: Iterable[tuple[str, Setting]]) -> None:
+        """Add settings that are not looked at."""
+        for _, setting in settings:
+            self._classify(setting, Status("ignored", "only that engine could say what it means"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(

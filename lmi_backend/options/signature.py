@@ -65,6 +65,8 @@ class Signature:
     """Whether it is our record's, perhaps of another version than will run."""
     ended_models: Mapping[str, str] = field(default_factory=dict)
     """Architecture to the last version that served it; known of recorded versions only."""
+    object_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Argument that is an object to the keys it may have; known of recorded versions only."""
     replaced_models: Mapping[str, str] = field(default_factory=dict)
     """The same of those that are tried by other code since."""
 
@@ -103,6 +105,9 @@ def recorded_signature(implementation: str) -> Signature | None:
         MappingProxyType(arguments),
         is_recorded=True,
         ended_models=MappingProxyType(record.get("ended_models", {})),
+        object_keys=MappingProxyType(
+            {name: tuple(keys) for name, keys in record.get("object_keys", {}).items()}
+        ),
         replaced_models=MappingProxyType(record.get("replaced_models", {})),
     )
 

@@ -1,6 +1,6 @@
 import pytest
 
-from lmi_backend.options.argument_types import problem_of, unknown_word
+from lmi_backend.options.argument_types import problem_of, unknown_key, unknown_word
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,9 @@ def test_a_value_is_one_of_the_words() -> None:
     assert unknown_word("Literal[1, 8, 16]", 10).endswith("accepted: 1, 8, 16")
     assert unknown_word("str", "anything") == unknown_word("Literal['a'] | str", "b") == ""
     assert unknown_word("Literal['cut", "b") == ""
+
+
+def test_an_object_has_the_keys_of_its_class() -> None:
+    assert unknown_key(["mode", "level"], {"mode": 3}) == ""
+    assert unknown_key(["mode"], {"mod": 3}).endswith('know, "mod"; did you mean mode?')
+    assert unknown_key(["mode"], {"x": 3}).endswith('"x"')

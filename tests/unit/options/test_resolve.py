@@ -212,8 +212,10 @@ def test_an_engine_that_is_not_served_is_one_refusal(
 ) -> None:
     text = f"engine={word}\noption.mapLocation=true\noption.modelName=x\ntranslator=y\n"
     (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
-    _, errors = examine_options(tmp_path, {})
+    options, errors = examine_options(tmp_path, {})
     (only,) = map(str, errors)
+    words = [found.status.word for found in options.classifications]
+    assert words == ["refused", "ignored", "ignored", "ignored"]
     assert only.startswith(f"serving.properties:1: engine={word} is an engine that is not served")
     assert reason in only
 

@@ -217,6 +217,8 @@ def test_a_plan_is_frozen_and_plain() -> None:
         ("scheduling_policy=foo", "accepted: fcfs, priority"),
         ("tokens_only=true", "tokens_only=true is set by vllm 0.32.0 itself, which has no flag"),
         ("kv_cache_dtype=foo", "accepted: auto, float16"),
+        ('compilation_config={"level": 3}', 'does not know, "level"'),
+        ('override_pooler_config={"level": 3}', 'does not know, "level"'),
         ("max_lora_rank=10", "accepted: 1, 8, 16"),
     ],
 )
