@@ -167,7 +167,7 @@ class _Collector:
     def add_bare(self, environment: Mapping[str, str]) -> None:
         """Add the bare variables, the weakest source."""
         for option in OPTIONS:
-            if self._engine in option.engines and (setting := sources.bare(environment, option)):
+            if (setting := sources.bare(environment, option)) and self._engine in option.engines:
                 self._try(option.name, setting)
 
     def add_variables(self, environment: Mapping[str, str]) -> None:

@@ -125,6 +125,7 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
     return next((reading for reading in readings if reading), None)
 
 
+@functools.cache
 def installed_version(implementation: str, python: str) -> str:
     """Return the version of the library in that interpreter; empty if none, or it does not say."""
     source = _source(implementation)

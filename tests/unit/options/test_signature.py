@@ -75,6 +75,7 @@ class TorchLlmArgs(BaseLlmArgs):
 def _fresh_cache():
     yield
     installed_signature.cache_clear()
+    module.installed_version.cache_clear()
     module._locate.cache_clear()
 
 
