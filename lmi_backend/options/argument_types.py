@@ -98,9 +98,8 @@ def _of_items(name: str, kind: ast.expr, text: str) -> str:
     """Judge a list as we hand it on: JSON, or values with commas between."""
     if not isinstance(kind, ast.Subscript):
         return ""
-    try:
-        items = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
-    except ValueError:
+    items = json_of(text) if text.lstrip().startswith("[") else text.split(",")
+    if not isinstance(items, list):
         return _problem(text, _never, "values with commas between, or a JSON list")
     members = list(_members(kind.slice))
     if "str" in {_name(member) for member in members}:
@@ -161,10 +160,15 @@ def _is_scaled(text: str) -> bool:
 
 
 def _is_object(text: str) -> bool:
+    return isinstance(json_of(text), dict)
+
+
+def json_of(text: str) -> Any:
+    """Return the value of a JSON text; None of one that is none, or too deep to be read."""
     try:
-        return isinstance(json.loads(text), dict)
-    except ValueError:
-        return False
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _never(_: str) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from lmi_backend.options.argument_types import problem_of, unknown_key, unknown_word
+from lmi_backend.options.argument_types import json_of, problem_of, unknown_key, unknown_word
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import PREFIX, Status
 from lmi_backend.options.resolve import LmiOptions, closest
@@ -36,8 +35,9 @@ def _judged(status: Status, name: str, text: str, known: Signature | None) -> St
     if status.word != "passed" or argument is None or source is None or not source.has_flags:
         return status
     problem = problem_of(name, argument.type, text)
-    if known and not problem and (keys := known.object_keys.get(name)) and text.startswith("{"):
-        problem = unknown_key(keys, json.loads(text))
+    given = json_of(text) if known and not problem and name in known.object_keys else None
+    if known and isinstance(given, dict):
+        problem = unknown_key(known.object_keys[name], given)
     return Status("refused", problem) if problem else status
 
 

@@ -54,7 +54,8 @@ def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, 
 def _first_devices(options: LmiOptions, visible: tuple[str, ...]) -> list[int]:
     """Return the index of each worker's first device, where load_on_devices lists them."""
     names = [item.strip().removeprefix("gpu") for item in options[srv.LOAD_ON_DEVICES].split(";")]
-    indices = [int(name) for name in names if name.isdigit() and int(name) < len(visible)]
+    known = set(map(str, range(len(visible))))
+    indices = [int(name) for name in names if name in known]
     if len(set(indices)) < len(names):
         problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
         raise options.error(srv.LOAD_ON_DEVICES, problem)

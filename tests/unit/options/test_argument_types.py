@@ -56,3 +56,9 @@ def test_an_object_has_the_keys_of_its_class() -> None:
     assert unknown_key(["mode", "level"], {"mode": 3}) == ""
     assert unknown_key(["mode"], {"mod": 3}).endswith('know, "mod"; did you mean mode?')
     assert unknown_key(["mode"], {"x": 3}).endswith('"x"')
+
+
+def test_what_is_too_deep_is_no_value() -> None:
+    for kind in ("CompilationConfig", "list[int]", "dict[str, Any]"):
+        assert "accepted: " in problem_of("x", kind, "[" * 100_000)
+        assert kind == "list[int]" or problem_of("x", kind, '{"a":' * 100_000)
