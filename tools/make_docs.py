@@ -16,6 +16,7 @@ from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
 from metrics_page import dashboard, metrics_page
+from planner_page import planner_page
 from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
@@ -61,6 +62,7 @@ def pages() -> dict[Path, str]:
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": metrics_page(),
+        "planner.md": planner_page(),
         "scaling.md": scaling_page(),
         "wire.md": _wire(),
     }
@@ -129,7 +131,7 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
-    variables = (option.variable, *option.env, *option.inverse_env, *option.overriding_env)
+    variables = option.variables
     becomes = "".join(
         f" → {implementation.name} `{argument}`"
         for implementation in implementations().values()

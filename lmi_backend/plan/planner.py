@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options.classification import check_words, classify_unknown
 from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.signature import signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
@@ -20,6 +23,7 @@ from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, mak
 from lmi_backend.plan.refusals import refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
+from lmi_backend.sizing.step import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan.custom import CustomFile
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.step import Release
 
 
 def make_plan(
@@ -57,10 +62,10 @@ def make_plan(
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
-    visible = hardware.devices
-    hardware = _allowed(options, environment, hardware)
+    visible, hardware = hardware.devices, _allowed(options, environment, hardware)
     around = {**environment, **launch.environment}
-    capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
+    release = _release(options, sources.python)
+    capacity = Capacity(options, hardware, facts, around, max_running, release) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
     degrees = Strategy(options, hardware.share(copies), capacity, why).choose()
     size = degrees.size * copies
@@ -191,6 +196,13 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
     return default
 
 
+def _release(options: LmiOptions, python: str) -> Release:
+    """Return the release of vLLM that will run, the newest known where another engine does."""
+    known = signature(options.choice.spec.implementation.name, python)
+    match = re.match(r"(\d+)\.(\d+)", known.version) if known and known.engine == "vllm" else None
+    return (int(match[1]), int(match[2])) if match else NEWEST
+
+
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:
     """Return the part of the hardware that the options allow."""
     check_memory(options, hardware)
@@ -211,7 +223,7 @@ def _worker_environment(options: LmiOptions) -> dict[str, str]:
     file = options[vllm.LMCACHE_FILE]
     if file:
         path = options.folder / file
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise options.error(vllm.LMCACHE_FILE, f"is not a file (looked at {path})")
         environment["LMCACHE_CONFIG_FILE"] = str(path.resolve())
     return environment

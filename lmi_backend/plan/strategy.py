@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, divisors, valid_tensor_degrees
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -113,18 +113,18 @@ class Strategy:
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
             raise PlanError(
-                f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.num_tokens} tokens, "
+                f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.longest} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
-                f"{memory.num_tokens} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
+                f"{memory.longest} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
             )
         return Degrees(tensor, self._pipeline, memory)
 
     def _given(self, tensor: int) -> Degrees:
-        self._check_heads(tensor)
         degrees = Degrees(tensor, self._pipeline)
         if degrees.size > self._total:
             problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
             raise self._degree_error(f"{problem}; {self._total} usable", tensor)
+        self._check_heads(tensor)
         self.why.reasons.append(f"tensor parallel degree {tensor}: as asked")
         return degrees
 
@@ -241,10 +241,10 @@ class Strategy:
             )
             return
         split = f"{degrees.tensor} x {degrees.pipeline} devices" if degrees.size > 1 else "1 device"
-        longest = -(-capacity.longest // memory.block_size) * memory.block_bytes
+        longest = memory.layout.blocks_for(capacity.longest) * memory.block_bytes
         way_out = "more or larger devices, more nodes, or a quantised model are needed"
-        if memory.num_tokens:
-            way_out = f"option.max_model_len={memory.num_tokens} or less fits, or more devices"
+        if memory.longest:
+            way_out = f"option.max_model_len={memory.longest} or less fits, or more devices"
         raise PlanError(
             f"the model does not fit on {split}: each needs {human_bytes(memory.weights)} for "
             f"weights and {human_bytes(longest)} for one sequence of {capacity.longest} tokens, "
@@ -254,7 +254,8 @@ class Strategy:
 
     def _valid(self, limit: int) -> list[int]:
         if self._facts is None:
-            return list(range(1, limit + 1))
+            # Nothing is known that forbids one of them; those that use all devices are enough.
+            return divisors(limit, limit)
         return valid_tensor_degrees(self._facts, limit)
 
     def _heads(self) -> str:

@@ -228,3 +228,11 @@ def test_a_task_that_lmi_does_not_know_is_left_to_the_model(
     assert options[common.TASK] == "auto"
     (found,) = options.classifications
     assert (found.status.word, "LMI knows no such task" in found.status.detail) == ("ignored", True)
+
+
+@pytest.mark.parametrize(("value", "said"), [("2", "says the same"), ("4", "wins")])
+def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, said: str) -> None:
+    properties = parse_properties("option.tensor_parallel_degree=2")
+    options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
+    expected = f"option.tensor_parallel_degree (serving.properties:1) {said}"
+    assert options.classifications[-1].status.detail == expected

@@ -8,6 +8,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.table.common import ROLLING_BATCH
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
 from lmi_backend.plan.refusals import refuse_old_engine, refuse_unserved, refuse_unsupported
 from lmi_backend.sizing.model_facts import read_model_facts
@@ -104,3 +105,13 @@ def test_what_is_doubtful_about_a_model_is_said(
     found = doubts(properties, architecture)
     assert bool(found) == bool(said)
     assert said in " ".join(found)
+
+
+def test_a_plan_of_an_engine_that_is_not_here_names_those_that_can_be_chosen() -> None:
+    plan = EnginePlan(engine="gone", config=CONFIG, launch=LAUNCH)
+    with pytest.raises(
+        ConfigurationError, match=r"engine gone: .* vllm, lmi-dist, trtllm"
+    ) as error:
+        refuse_unserved(plan)
+    words = str(error.value).rpartition(": ")[2].split(", ")
+    assert [ROLLING_BATCH.kind.parse(word) for word in words] == words
