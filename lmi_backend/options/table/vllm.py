@@ -100,6 +100,7 @@ SPEC: Final = EngineSpec(
             has_flags=True,
         ),
         sizes=Sizes("max_num_seqs"),
+        counts_memory_as_vllm=True,
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",
