@@ -113,6 +113,7 @@ INFER_INPUTS: Final = (
     *INPUTS,
     # LiteLLM sends these as tensors to `/infer`; `/generate` makes them parameters elsewhere.
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
+    Tensor("max_completion_tokens", _I, 1, "OpenAI's name of max_tokens; it counts if both are."),
     Tensor("temperature", _F, 1, "Randomness; 0 for greedy."),
     Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
     Tensor("top_p", _F, 1, "Share of probability to choose from."),
