@@ -126,3 +126,14 @@ def served(
     options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
     with serve([tiny, echo], folder, *options) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def ensemble_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, and its alias models under the names that TensorRT-LLM's clients have built in."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
+    echo = write_properties(folder / "echo", properties)
+    names = "trtllm=ensemble,trtllm=tensorrt_llm,trtllm_infer=ensemble_infer,trtllm_infer,infer"
+    with serve([echo], folder, "--clients", names) as server:
+        yield server

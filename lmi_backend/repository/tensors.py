@@ -154,7 +154,12 @@ TRTLLM_INPUTS: Final = (
     Tensor("input_ids", _I, -1, "Prompt as token ids, for callers that tokenise themselves."),
     Tensor("input_lengths", _I, 1, "How many of input_ids count."),
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
-    Tensor("request_output_len", _I, 1, "Core model's name of max_tokens."),
+    Tensor(
+        "request_output_len",
+        _I,
+        1,
+        "Core model's name of max_tokens; UINT32 in a model called ensemble.",
+    ),
     Tensor("num_return_sequences", _I, 1, "Answers wanted."),
     Tensor("bad_words", _S, -1, "Strings that are never generated."),
     Tensor("stop_words", _S, -1, "Strings that end the answer."),
