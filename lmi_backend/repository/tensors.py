@@ -117,6 +117,9 @@ INFER_INPUTS: Final = (
     Tensor("temperature", _F, 1, "Randomness; 0 for greedy."),
     Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
     Tensor("top_p", _F, 1, "Share of probability to choose from."),
+    Tensor("min_p", _F, 1, "Least probability to choose from, as a share of the likeliest's."),
+    Tensor("min_tokens", _I, 1, "Shortest answer in tokens."),
+    Tensor("repetition_penalty", _F, 1, "Above 0; 1 for none."),
     Tensor("presence_penalty", _F, 1, "-2 to 2."),
     Tensor("frequency_penalty", _F, 1, "-2 to 2."),
 )
