@@ -102,10 +102,7 @@ def stop_id(request_id: str) -> str:
 
 
 def _read_row(
-    row: Mapping[str, list[Any]],
-    named: Mapping[str, object],
-    context: Context,
-    dropped: list[str],
+    row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context, dropped: list[str]
 ) -> tuple[GenerateRequest, Requested]:
     _refuse_unserved(row)
     given = dict(named) | _parameters(row)

@@ -76,7 +76,12 @@ def said_to_triton(ensemble_server: Served) -> Said:
 
     def run(script: str) -> Any:
         if script not in known:
-            reached = {"HTTP": ensemble_server.http, "GRPC": ensemble_server.grpc}
+            server = ensemble_server
+            reached = {
+                "HTTP": server.http,
+                "GRPC": server.grpc,
+                "URL": f"http://{server.front_end}",
+            }
             known[script] = _run(script, reached)
         return known[script]
 

@@ -26,7 +26,7 @@ def llama_index(said_to_triton: Said) -> Any:
     return said_to_triton("use_llama_index")
 
 
-@pytest.mark.parametrize("library", ["http", "grpc", "http_aio", "grpc_aio"])
+@pytest.mark.parametrize("library", ["http", "grpc", "http_aio", "grpc_aio", "front_end"])
 def test_tritonclient_infers(tritonclient: Any, library: str) -> None:
     assert tritonclient[library] == [True, ["a ba b"], ["a ba b", "ccc"]]
 
@@ -68,7 +68,12 @@ def test_litellm_sends_on_what_it_does_not_know(litellm: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "error"), [("wrong_value", "BadRequestError"), ("wrong_model", "NotFoundError")]
+    ("name", "error"),
+    [
+        ("wrong_value", "BadRequestError"),
+        ("wrong_model", "NotFoundError"),
+        ("embedding", "BadRequestError"),
+    ],
 )
 def test_litellm_tells_errors_of_triton_apart(litellm: Any, name: str, error: str) -> None:
     assert litellm[name]["raised"] == error

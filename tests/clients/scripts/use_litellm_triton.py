@@ -45,6 +45,10 @@ def more_parameters() -> Any:
     return [_ask(GENERATE, **more, **alone), _ask(GENERATE, **more, **words), _ask(INFER, **more)]
 
 
+def embedding() -> Any:
+    return litellm.embedding(model="triton/echo", input=["a b"], api_base=INFER)
+
+
 def wrong_value() -> Any:
     return _ask(GENERATE, max_tokens=-1)
 

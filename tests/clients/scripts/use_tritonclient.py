@@ -9,7 +9,7 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
-from results import GRPC, HTTP, run
+from results import GRPC, HTTP, URL, run
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 PROMPT = {"text_input": np.array([b"a b"], dtype=object)}
@@ -46,6 +46,10 @@ def http() -> Any:
 
 def grpc() -> Any:
     return _infer(tritonclient.grpc, GRPC)
+
+
+def front_end() -> Any:
+    return _infer(tritonclient.http, URL.removeprefix("http://"))
 
 
 def async_infer_over_http() -> Any:
