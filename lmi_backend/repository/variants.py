@@ -31,9 +31,9 @@ _ENSEMBLE_INPUTS: Final = tuple(
     replace(each, data_type="TYPE_UINT32") if each.name == "request_output_len" else each
     for each in TRTLLM_INPUTS
 )
-"""Who names that length to an ensemble is LlamaIndex or LangChain, which stop requests with it.
+"""Who names that length to an ensemble is LlamaIndex, which stops requests with it.
 
-They send it as the first releases of TensorRT-LLM's backend had it; clients of the core model,
+It sends it as the first releases of TensorRT-LLM's backend had it; clients of the core model,
 which is not called so, send TYPE_INT32. Triton refuses any type but that of the configuration.
 """
 

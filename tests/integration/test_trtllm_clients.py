@@ -276,7 +276,7 @@ def rest(client: Any, answers: queue.Queue[Any]) -> list[Any]:
 @pytest.mark.parametrize(
     ("model", "arrays", "output", "length"),
     [
-        # Those who stop requests to an ensemble are LlamaIndex and LangChain.
+        # Who stops requests to an ensemble is LlamaIndex.
         ("ensemble", end_to_end(["a b"], 3000, stream=True), "text_output", np.uint32),
         ("tensorrt_llm", core([5, 6], 3000, streaming=True), "output_ids", np.int32),
     ],
