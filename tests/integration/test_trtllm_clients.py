@@ -8,6 +8,7 @@ no batch dimension.
 """
 
 import functools
+import json
 import queue
 from collections.abc import Callable
 from typing import Any
@@ -224,6 +225,30 @@ def test_litellm_infers_with_parameters_as_tensors(server: Served) -> None:
     }
     status, said = server.post("/v2/models/echo_infer/infer", body)
     assert (status, said["outputs"][0]["data"]) == (200, ["a ba b"])
+
+
+def test_sglangs_benchmark(server: Served) -> None:
+    """The body of SGLang 0.5.23's `--backend trt`, which vLLM's benchmark had too.
+
+    `end_id` is a token that no model has. It first asks whether there is anybody, at `/`.
+    """
+    assert server.ask("/")[0] == 200
+    body = {
+        "accumulate_tokens": True,
+        "text_input": "a b c",
+        "temperature": 0.000001,
+        "top_p": 1.0,
+        "max_tokens": 5,
+        "stream": True,
+        "min_length": 5,
+        "end_id": 1048576,
+    }
+    status, _, said = server.ask("/v2/models/ensemble/generate_stream", body)
+    events = [json.loads(line.removeprefix(b"data:")) for line in said.splitlines() if line]
+    assert (status, [event["text_output"] for event in events]) == (
+        200,
+        ["a", " b", " c", "a", " b"],
+    )
 
 
 def test_llama_index_reads_text_token_by_token(server: Served) -> None:
