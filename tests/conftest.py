@@ -13,7 +13,10 @@ from tests.support.serving import Served, serve, write_properties
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
-_LIGHT = ("doubles", "questions", "long_questions", "report", "start", "tiny_properties")
+_LIGHT = (
+    "doubles", "questions", "long_questions", "report", "said", "said_to_triton", "start",
+    "tiny_properties",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
