@@ -113,9 +113,13 @@ INFER_INPUTS: Final = (
     *INPUTS,
     # LiteLLM sends these as tensors to `/infer`; `/generate` makes them parameters elsewhere.
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
+    Tensor("max_completion_tokens", _I, 1, "OpenAI's name of max_tokens; it counts if both are."),
     Tensor("temperature", _F, 1, "Randomness; 0 for greedy."),
     Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
     Tensor("top_p", _F, 1, "Share of probability to choose from."),
+    Tensor("min_p", _F, 1, "Least probability to choose from, as a share of the likeliest's."),
+    Tensor("min_tokens", _I, 1, "Shortest answer in tokens."),
+    Tensor("repetition_penalty", _F, 1, "Above 0; 1 for none."),
     Tensor("presence_penalty", _F, 1, "-2 to 2."),
     Tensor("frequency_penalty", _F, 1, "-2 to 2."),
 )
@@ -153,7 +157,12 @@ TRTLLM_INPUTS: Final = (
     Tensor("input_ids", _I, -1, "Prompt as token ids, for callers that tokenise themselves."),
     Tensor("input_lengths", _I, 1, "How many of input_ids count."),
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
-    Tensor("request_output_len", _I, 1, "Core model's name of max_tokens."),
+    Tensor(
+        "request_output_len",
+        _I,
+        1,
+        "Core model's name of max_tokens; UINT32 in a model called ensemble.",
+    ),
     Tensor("num_return_sequences", _I, 1, "Answers wanted."),
     Tensor("bad_words", _S, -1, "Strings that are never generated."),
     Tensor("stop_words", _S, -1, "Strings that end the answer."),

@@ -7,7 +7,7 @@ alias models: thin ones that share its workers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from lmi_backend.repository.tensors import (
@@ -25,6 +25,17 @@ SHARES: Final = "shares"
 """Parameter of an alias model: the model whose workers it uses."""
 CLIENTS: Final = "clients"
 """Parameter of an alias model: for whose clients it is, a key of `VARIANTS`."""
+
+_ENSEMBLE: Final = "ensemble"
+_ENSEMBLE_INPUTS: Final = tuple(
+    replace(each, data_type="TYPE_UINT32") if each.name == "request_output_len" else each
+    for each in TRTLLM_INPUTS
+)
+"""Who names that length to an ensemble is LlamaIndex, which stops requests with it.
+
+It sends it as the first releases of TensorRT-LLM's backend had it; clients of the core model,
+which is not called so, send TYPE_INT32. Triton refuses any type but that of the configuration.
+"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,11 @@ class Variant:
     def model_name(self, name: str) -> str:
         """Return what Triton calls this variant of the model `name`, if nobody chose a name."""
         return name if self is MAIN else f"{name}_{self.clients}"
+
+    def of_model(self, name: str) -> Variant:
+        """Return the variant as the model of that name has it."""
+        is_ensemble = self.is_trtllm and name == _ENSEMBLE
+        return replace(self, inputs=_ENSEMBLE_INPUTS) if is_ensemble else self
 
 
 MAIN: Final = Variant(

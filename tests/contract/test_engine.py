@@ -68,6 +68,12 @@ def test_a_stop_string_ends_the_answer_and_is_named(engine: Any) -> None:
     assert word not in sink.text
 
 
+def test_a_token_that_the_model_has_not_stops_nothing(engine: Any) -> None:
+    """What benchmarks of TensorRT-LLM send as end_id, so that answers have one length."""
+    wanted: dict[str, Any] = {"stop_token_ids": (1 << 20,), "min_tokens": 32}
+    assert engine.ask(PROMPT, **wanted).text == engine.ask(PROMPT, min_tokens=32).text
+
+
 def test_many_at_once_each_get_their_own(engine: Any) -> None:
     prompts = [
         f"{PROMPT} {word}"

@@ -103,7 +103,7 @@ class VllmEngine(Engine):
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         return {
-            "params": sampling_params(request, self._model_defaults),
+            "params": sampling_params(request, self._model_defaults, self._vocabulary),
             "prompt": await self._prompt(request),
             "request_id": str(next(self._ids)),
             "lora_request": self._adapters.find(request.adapter),
