@@ -35,6 +35,7 @@ _REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
 _LENGTH_EDGES: Final = (
     1, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000
 )  # fmt: skip
+_COUNT_EDGES: Final = (1, 2, 5, 10, 20, 50, 100)
 
 
 class Histogram:
@@ -96,6 +97,8 @@ class StatsSnapshot:
     """Prompt tokens of each request that was answered."""
     answer_lengths: Histogram
     """Tokens generated for each of them."""
+    answer_counts: Histogram
+    """Answers that each of them asked for."""
     workers: list[WorkerStats]
 
 
@@ -116,6 +119,7 @@ class RequestStats:
         self._request = Histogram(_REQUEST_EDGES)
         self._prompt_lengths = Histogram(_LENGTH_EDGES)
         self._answer_lengths = Histogram(_LENGTH_EDGES)
+        self._answer_counts = Histogram(_COUNT_EDGES)
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk]) -> None:
         """Note a response."""
@@ -152,6 +156,7 @@ class RequestStats:
         if state.error is None and state.num_prompt_tokens:
             self._prompt_lengths.observe(state.num_prompt_tokens)
             self._answer_lengths.observe(state.num_tokens)
+            self._answer_counts.observe(state.width)
         if self._says_all or isinstance(state.error, EngineError):
             level = logging.WARNING if state.error is not None else logging.INFO
             _log.log(level, "%s", self._line(state, outcome))
@@ -172,6 +177,7 @@ class RequestStats:
             request_seconds=self._request.copy(),
             prompt_lengths=self._prompt_lengths.copy(),
             answer_lengths=self._answer_lengths.copy(),
+            answer_counts=self._answer_counts.copy(),
             workers=workers,
         )
 

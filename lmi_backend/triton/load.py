@@ -192,6 +192,12 @@ def refuse_copies(config: dict[str, Any]) -> None:
         raise PlanError(message)
 
 
+def reports_vllm_metrics(args: dict[str, str]) -> bool:
+    """Tell whether vLLM's names of metrics are wanted, as Triton's vLLM backend is told."""
+    said = _parameters(json.loads(args["model_config"])).get("REPORT_CUSTOM_METRICS", "")
+    return said.strip().lower() not in ("false", "no", "0")
+
+
 def _parameters(config: dict[str, Any]) -> dict[str, str]:
     entries: dict[str, dict[str, str]] = config.get("parameters", {})
     return {key: entry["string_value"] for key, entry in entries.items()}

@@ -29,7 +29,7 @@ def test_responses_may_wait_for_a_slow_http_thread(served: Served) -> None:
 
 
 def test_triton_cannot_be_told_that_a_client_left(served: Served) -> None:
-    """Why `serve` does not: nothing that is done to the connection is seen until the answer ends."""
+    """Why `serve` does not: what is done to the connection is not seen until the answer ends."""
     body = json.dumps({"inputs": "a", "parameters": {"max_new_tokens": 200}}).encode()
     head = f"POST /v2/models/echo/generate HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n"
     ended = served.metric(ENDED, "echo", outcome="length")
