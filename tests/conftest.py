@@ -14,6 +14,7 @@ from tests.support.serving import Served, serve, write_properties
 ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = ("doubles", "questions", "long_questions", "report", "start", "tiny_properties")
+CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -123,6 +124,6 @@ def served(
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )
-    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    options = ("--clients", ",".join(CLIENTS), "--control-key", str(folder / "control.key"))
     with serve([tiny, echo], folder, *options) as server:
         yield server

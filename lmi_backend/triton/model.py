@@ -77,7 +77,11 @@ class TritonPythonModel:
             parameters = json.loads(request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
             parsed = read_request(
-                rows, parameters, self._loaded.context(), is_trtllm=self._variant.is_trtllm
+                rows,
+                parameters,
+                self._loaded.context(),
+                is_trtllm=self._variant.is_trtllm,
+                step=self._variant.step,
             )
             parsed.reply.outputs |= self._codec.requested_outputs(request)
             self._start(request, sender, parsed, trace, _seconds(request, parameters))

@@ -71,6 +71,7 @@ FOLDERS = {
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
+    "tokenization": ("front end", *SERVER),
     "units": ALL,
 }
 
