@@ -13,7 +13,8 @@ _HEAD = """# Metrics
 
 On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lmi_requests_total`
 with `outcome`: `stop`, `length`, or an error's code. A histogram has `_bucket`, `_sum` and
-`_count`, as `histogram_quantile` wants them; Triton 24.10 calls each of them a counter.
+`_count`, as `histogram_quantile` wants them; Triton's page calls each of them a counter, and has
+the buckets in no order.
 """
 _VLLM = """
 What vLLM's own server and Triton's vLLM backend have too is there under their names as well, at

@@ -2,8 +2,8 @@
 
 An update costs 77 µs on the server thread that also hands out responses, so values are gathered
 in the stub, only what changed is published, and histograms and vLLM's names less often than the
-rest. Triton 24.10 takes no histograms from a model: they are counters by the names that Prometheus
-gives them.
+rest. Triton's own histograms take one value a call, which is too much for what every token adds
+to: ours are counters by the names that Prometheus gives a histogram.
 """
 
 from __future__ import annotations
