@@ -20,11 +20,12 @@ _VLLM = """
 What vLLM's own server and Triton's vLLM backend have too is there under their names as well, at
 most a second old, with the labels `model`, `version`, `model_name` and, of a worker, `engine`:
 boards that were made for these show it unchanged. `REPORT_CUSTOM_METRICS: "false"` among the
-parameters of config.pbtxt leaves them out; unlike there they need no "true". An answer that is not
-streamed is one response: its time is that of its first token, and it has none from token to token.
-There are no `vllm:request_queue_time_seconds`, `vllm:request_prefill_time_seconds`,
-`vllm:request_decode_time_seconds` and `vllm:iteration_tokens_total`, which only the engine could
-tell.
+parameters of config.pbtxt leaves them out; unlike there they need no "true". Of an answer that is
+not streamed the first token's time is known on vLLM; where it is not (OpenAI's bodies, several
+answers to a request, other engines) it is one response, whose time is that of its first token, and
+has none from token to token. There are no `vllm:request_queue_time_seconds`,
+`vllm:request_prefill_time_seconds`, `vllm:request_decode_time_seconds` and
+`vllm:iteration_tokens_total`, which only the engine could tell.
 
 | name here | name there |
 | --- | --- |"""

@@ -18,10 +18,13 @@ FAMILIES: Final = {
     "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
     "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
     "lmi_generation_tokens_total": (COUNTER, "Tokens generated and sent"),
-    "lmi_time_to_first_token_seconds": (HISTOGRAM, "From a request to its first response"),
+    "lmi_time_to_first_token_seconds": (
+        HISTOGRAM,
+        "From a request to its first response; of a whole answer to its first token, if known",
+    ),
     "lmi_inter_token_seconds": (
         HISTOGRAM,
-        "From a token of a stream to the next; those of one response share its time",
+        "From a token to the next; those of one response share its time",
     ),
     "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
     "lmi_request_prompt_tokens": (HISTOGRAM, "Prompt tokens of a request that was answered"),

@@ -88,7 +88,7 @@ class StatsSnapshot:
     prompt_tokens: int
     generation_tokens: int
     first_seconds: Histogram
-    """From a request to its first response."""
+    """From a request to its first response, or to its first token where that is known."""
     token_seconds: Histogram
     """From one token of a stream to the next; tokens that share a response share its time."""
     request_seconds: Histogram
@@ -133,8 +133,11 @@ class RequestStats:
                 state.num_prompt_tokens += chunk.num_prompt_tokens
         self._generation_tokens += num_tokens
         if chunks and not state.num_sent:
-            self._first.observe(now - state.began)
-            state.first_at = now
+            decoding = chunks[0].decode_seconds if state.width == 1 else None
+            state.first_at = now - (decoding or 0.0)
+            self._first.observe(state.first_at - state.began)
+            if decoding is not None and num_tokens > 1:
+                self._token.observe(decoding / (num_tokens - 1), num_tokens - 1)
         elif num_tokens:
             self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
         state.sent_at = now

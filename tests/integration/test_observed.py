@@ -114,6 +114,13 @@ def test_boards_and_tests_of_vllms_find_their_names(served: Served) -> None:
         "vllm:request_generation_tokens_count": "lmi_request_generation_tokens_count",
         "vllm:request_params_n_sum": "lmi_request_answers_sum",
     }
+    # Of an answer that is not streamed the time of the first token is known too.
+    known = served.settled("vllm:time_per_output_token_seconds_count", "tiny")
+    more = {"max_tokens": "16", "ignore_eos": True}
+    assert served.generate("tiny", body | {"parameters": more})[0] == 200
+    wait_for(
+        lambda: served.metric("vllm:time_per_output_token_seconds_count", "tiny") == known + 15
+    )
     values = lambda names: [served.metric(name, "echo") for name in names]  # noqa: E731
     wait_for(lambda: values(same) == values(same.values()) and all(values(same)))
     text = served.metrics()
