@@ -48,15 +48,22 @@ def _group(item: pytest.Item) -> str:
     """Name what a test shares with others; empty if it stands alone."""
     if _folder(item) == "unit":
         return str(item.path.relative_to(TESTS))
-    shared = [
-        found[-1]
+    shared = {
+        name: found[-1]
         for name, found in item._fixtureinfo.name2fixturedefs.items()  # type: ignore[attr-defined]
         if name not in _LIGHT and found[-1].scope in ("session", "module") and found[-1].baseid
-    ]
+    }
     if not shared:
         return ""
-    # A session's server before what only this module has.
-    widest = min(shared, key=lambda each: (each.scope != "session", each.baseid.endswith(".py")))
+    # A session's server before what only this module has, and before what is made of it.
+    widest = min(
+        shared.values(),
+        key=lambda each: (
+            each.scope != "session",
+            each.baseid.endswith(".py"),
+            len(shared.keys() & set(each.argnames)),
+        ),
+    )
     if widest.baseid.endswith(".py"):
         return str(widest.baseid)
     param = item.callspec.params.get(widest.argname, "") if hasattr(item, "callspec") else ""

@@ -204,7 +204,8 @@ def _items(text: str) -> tuple[str, ...]:
 def _frontend(arguments: argparse.Namespace) -> int:
     try:
         from lmi_backend.frontend.app import Settings  # noqa: PLC0415  an extra of the package
-        from lmi_backend.frontend.server import log_from_a_thread, serve  # noqa: PLC0415
+        from lmi_backend.frontend.log import log_to_stderr  # noqa: PLC0415
+        from lmi_backend.frontend.server import serve  # noqa: PLC0415
     except ImportError as error:
         message = f"the front end needs lmi-backend[frontend]: {error}"
         raise ConfigurationError(message) from error
@@ -214,7 +215,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         say(warning)
     if arguments.frontend_processes > 1:
         return _serve_many(arguments.frontend_processes)
-    log_from_a_thread()
+    log_to_stderr()
     base = arguments.run_folder or os.environ.get(RUN_DIR_VARIABLE) or tempfile.gettempdir()
     key = os.environ.get("LMI_API_KEY", "")
     settings = Settings(

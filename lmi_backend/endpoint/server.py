@@ -155,7 +155,9 @@ class _Client:
         self._socket, self._endpoint = connection, endpoint
         self._sinks: dict[int, _ClientSink] = {}
         self._outgoing: list[msg.ToClient] = []
-        self._has_work = threading.Condition()
+        # A condition's own `with` is Python's, and for each chunk that is much.
+        self._lock = threading.RLock()
+        self._has_work = threading.Condition(self._lock)
         self._is_writing = False
         self.is_gone = False
 
@@ -170,7 +172,7 @@ class _Client:
 
     def store(self, messages: Iterable[msg.ToClient]) -> None:
         """Keep messages until `flush`."""
-        with self._has_work:
+        with self._lock:
             self._outgoing += messages
 
     def flush(self) -> None:

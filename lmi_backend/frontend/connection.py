@@ -48,8 +48,7 @@ class Answer:
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
-        is_awaited = self._waiting is not None and not self._waiting.done()
-        if is_awaited and self.forward is not None and self.forward(chunk):
+        if self._waiting is not None and self.forward is not None and self.forward(chunk):
             return
         # Looked at before it is added: a single large one is read at once.
         if self._unread > UNREAD_BYTES:
@@ -75,7 +74,10 @@ class Answer:
         """
         if not self._chunks and self._error is None:
             self._waiting = asyncio.get_running_loop().create_future()
-            await self._waiting
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
         if not self._chunks and self._error is not None:
             raise self._error
         chunks, self._chunks, self._unread = self._chunks, [], 0
@@ -98,6 +100,7 @@ class Answer:
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+            self._waiting = None
 
 
 class ModelConnection(asyncio.Protocol):

@@ -66,7 +66,8 @@ class Exchange:
         self._written_at = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
-        self._direct: DirectWriter | None = scope.get(DIRECT)
+        self.direct: DirectWriter | None = None if self._holds else scope.get(DIRECT)
+        """Writes at once what follows the response's beginning, where that can be."""
 
     @property
     def query(self) -> str:
@@ -170,16 +171,9 @@ class Exchange:
             data = bytes(self._held)
         await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
 
-    @property
-    def can_write_now(self) -> bool:
-        """Whether `write_now` may be called: the client reads what is streamed to it."""
-        return not self._holds and self._direct is not None and self._direct.is_free
-
-    def write_now(self, data: bytes) -> None:
-        """Send the next bytes of a response that has begun, at once."""
+    def has_written(self) -> None:
+        """Note that `direct` has just written."""
         self._written_at = time.monotonic()
-        if data and self._direct is not None:
-            self._direct.write(data)
 
     async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
         """Send a whole response."""

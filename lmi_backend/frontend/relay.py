@@ -13,11 +13,12 @@ from lmi_backend.frontend.exchange import EVENTS
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.frontend.connection import Answer
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
+    from lmi_backend.frontend.protocol import DirectWriter
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
 
@@ -55,7 +56,7 @@ class HttpForm:
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the application's bytes."""
-        data = []
+        data: list[bytes] = []
         for chunk in chunks:
             if isinstance(chunk, HttpChunk):
                 if not self.status:
@@ -141,7 +142,7 @@ async def _send(
                 answer.end()
             if data or form.is_over:
                 await _send_part(exchange, form, data)
-                answer.forward = partial(_forward, exchange, form, answer)
+                answer.forward = _forwarding(exchange, form, answer)
     except CancelledError:
         exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
@@ -151,17 +152,28 @@ async def _send(
             await exchange.respond(*failure_of(error))
 
 
-def _forward(exchange: Exchange, form: Form, answer: Answer, chunk: Chunk) -> bool:
+def _forwarding(exchange: Exchange, form: Form, answer: Answer) -> Callable[[Chunk], bool] | None:
+    """Return what sends the chunks that come from now on, where that can be done at once."""
+    if exchange.direct is None:
+        return None
+    return partial(_forward, exchange, exchange.direct, form, answer)
+
+
+def _forward(
+    exchange: Exchange, direct: DirectWriter, form: Form, answer: Answer, chunk: Chunk
+) -> bool:
     """Send a chunk of the middle of an answer, if its client reads; return whether it was taken."""
-    if chunk.is_last or not exchange.can_write_now:
+    if chunk.is_last or not direct.is_free:
         return False
     try:
         data = form.write([chunk])
     except LmiError as error:
         answer.fail(error)
         return True
-    _count(exchange, [chunk])
-    exchange.write_now(data)
+    _count(exchange, (chunk,))
+    if data:
+        direct.write(data)
+        exchange.has_written()
     return True
 
 
@@ -175,7 +187,7 @@ async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
     await exchange.write(data, is_last=form.is_over)
 
 
-def _count(exchange: Exchange, chunks: list[Chunk]) -> None:
+def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
     for chunk in chunks:
         exchange.num_tokens += chunk.num_tokens
         exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)

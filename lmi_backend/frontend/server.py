@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import contextlib
 import logging
 import os
-import queue
 import resource
 import signal
 import socket
-import sys
 from functools import partial
-from logging.handlers import QueueHandler, QueueListener
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -32,7 +28,6 @@ if TYPE_CHECKING:
 _LOOK_SECONDS: Final = 1
 _BEAT_SECONDS: Final = 1.0
 _BACKLOG: Final = 2048
-_LOG_LINES: Final = 10_000
 _DRAIN_SECONDS: Final = 30
 _HANDSHAKE_SECONDS: Final = 10.0
 _PROBES: Final = 3
@@ -64,28 +59,6 @@ def listen(host: str, port: int, *, is_shared: bool) -> socket.socket:
         message = f"the front end cannot listen on {host}:{port}: {error}"
         raise ConfigurationError(message) from error
     return listener
-
-
-def log_from_a_thread() -> None:
-    """Log to standard error without waiting for who reads it; lines that do not fit are lost."""
-    lines: queue.Queue[logging.LogRecord] = queue.Queue(_LOG_LINES)
-    to_stderr = logging.StreamHandler(sys.stderr)
-    to_stderr.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    listener = QueueListener(lines, to_stderr)
-    listener.start()
-    handler = _DroppingHandler(lines)
-    # Else it would have the form of basicConfig, inside the form above.
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    atexit.register(listener.stop)
-
-
-class _DroppingHandler(QueueHandler):
-    """Drops what a full queue does not take."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Say nothing: there is nowhere to say it."""
 
 
 def give_up_on_vanished(listener: socket.socket, seconds: float) -> None:

@@ -75,7 +75,8 @@ class Worker:
         Raises:
             WorkerError: the worker is gone, silent, or cannot be understood.
         """
-        return [self._redacted(message) for message in self._ranks.read()]
+        messages = self._ranks.read()
+        return [self._redacted(each) if _may_quote(each) else each for each in messages]
 
     def stop(self, seconds: float) -> None:
         """Ask it to end, and make it after some seconds."""
@@ -106,7 +107,7 @@ class Worker:
         match message:
             case msg.Failure(message=text):
                 return msgspec.structs.replace(message, message=redact(text))
-            case msg.HttpOutput(chunk=chunk) if chunk.status >= HTTP_ERROR:
+            case msg.HttpOutput(chunk=chunk):
                 body = redact(chunk.data.decode("utf-8", "surrogateescape"))
                 data = body.encode("utf-8", "surrogateescape")
                 return msgspec.structs.replace(
@@ -114,6 +115,13 @@ class Worker:
                 )
             case _:
                 return message
+
+
+def _may_quote(message: msg.FromWorker) -> bool:
+    """Tell whether a message is an error's; the many others are passed on as they are."""
+    if isinstance(message, msg.HttpOutput):
+        return message.chunk.status >= HTTP_ERROR
+    return isinstance(message, msg.Failure)
 
 
 class RankGroup:

@@ -127,6 +127,14 @@ class RequestState:
             waiting.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
         self._left -= chunk.is_last
 
+    def pass_on(self, chunk: Chunk) -> list[Chunk]:
+        """Return what is to be sent now that a chunk has come: `add` and `take` in one."""
+        if self._pending:
+            self.add(chunk)
+            return self.take()[0]
+        self._left -= chunk.is_last
+        return [chunk]
+
     def take(self) -> tuple[list[Chunk], LmiError | None]:
         """Return what is to be sent now, and forget the chunks."""
         chunks = list(self._pending.values())

@@ -222,14 +222,15 @@ class Service:
         if isinstance(message, msg.Failure):
             self._set_error(state, error_of(message))
             return None
+        if (direct := state.direct) is not None and not state.is_scheduled:
+            chunks = state.pass_on(message.chunk)
+            is_last = state.is_complete
+            direct.store(chunks, is_last=is_last)
+            flushes.add(direct.flush)
+            self._note_sent(state, chunks, outcome_of(chunks[-1]) if is_last else "")
+            return None
         state.add(message.chunk)
         if state.is_scheduled:
-            return None
-        if (direct := state.direct) is not None:
-            chunks, _ = state.take()
-            direct.store(chunks, is_last=state.is_complete)
-            flushes.add(direct.flush)
-            self._note_sent(state, chunks, outcome_of(chunks[-1]) if state.is_complete else "")
             return None
         state.is_scheduled = True
         return state
