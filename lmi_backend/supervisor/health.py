@@ -27,6 +27,8 @@ _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 # A loaded machine may be late; one that has been for half a minute is not coming back.
 _LOOKS = 10
+# All processes of the machine are read for it.
+_LOOKS_PER_SEARCH = 5
 
 
 class HealthMonitor(threading.Thread):
@@ -48,6 +50,7 @@ class HealthMonitor(threading.Thread):
         self._misses: dict[str, int] = {}
         self._stubs: dict[str, psutil.Process] = {}
         self._given_up: dict[str, str] = {}
+        self._looks = 0
         self.trouble = ""
 
     def stop(self) -> None:
@@ -83,8 +86,7 @@ class HealthMonitor(threading.Thread):
             # Twice: it may be on its way out or in.
             if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
-        # Of a model that was being loaded again.
-        if self._count("stub", is_well=not has_dead_stub(self._server), most=_LOOKS):
+        if self._has_left_a_stub():
             return "a model's stub died while it was started"
         for endpoint in find_endpoints(self._server, self._base):
             owner = next((name for name in ready if is_endpoint_of(endpoint, name)), "")
@@ -99,6 +101,13 @@ class HealthMonitor(threading.Thread):
                     self._stubs[owner].kill()
                 return f"the stub of {owner} does not answer"
         return ""
+
+    def _has_left_a_stub(self) -> bool:
+        """Tell whether the stub of a model that was being loaded again has died unnoticed."""
+        self._looks = (self._looks + 1) % _LOOKS_PER_SEARCH
+        return self._looks == 0 and self._count(
+            "stub", is_well=not has_dead_stub(self._server), most=_LOOKS // _LOOKS_PER_SEARCH
+        )
 
     def _has_stub(self, name: str) -> bool:
         """Tell whether a model's stub lives; all processes are looked through only if not."""
