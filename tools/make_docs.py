@@ -16,6 +16,7 @@ from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
 from metrics_page import dashboard, metrics_page
+from planner_page import planner_page
 from scaling_page import scaling_page
 
 from lmi_backend.options import OPTIONS
@@ -61,6 +62,7 @@ def pages() -> dict[Path, str]:
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": metrics_page(),
+        "planner.md": planner_page(),
         "scaling.md": scaling_page(),
         "wire.md": _wire(),
     }

@@ -13,6 +13,7 @@ from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import load_options
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
 from lmi_backend.printable import say
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from _typeshed import DataclassInstance
 
+    from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
@@ -42,6 +44,11 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("path", type=Path, help="folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
+    parser.add_argument(
+        "--explain-memory",
+        action="store_true",
+        help="print what takes a GPU's memory, in the words of vLLM's log",
+    )
     add_hardware(parser)
     parser.set_defaults(run=_plan)
 
@@ -51,11 +58,34 @@ def _plan(arguments: argparse.Namespace) -> int:
     hardware = hardware_of(arguments)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     shown = without_secrets(plan, os.environ)
+    if arguments.explain_memory:
+        sys.stdout.write("".join(f"{line}\n" for line in _explained(plan, hardware)))
+        return 0
     if arguments.json:
         sys.stdout.write(json.dumps(shown.as_dict(), indent=2) + "\n")
         return 0
     sys.stdout.write("".join(f"{line}\n" for line in _lines(shown)))
     return 0
+
+
+def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
+    """Yield what vLLM would log of its memory.
+
+    Raises:
+        ConfigurationError: another engine runs, or model or device are not known.
+    """
+    if plan.engine != "vllm":
+        raise ConfigurationError(
+            f"--explain-memory: the engine is {plan.engine}; accepted: a model that vLLM serves"
+        )
+    if plan.memory is None:
+        raise ConfigurationError(
+            "--explain-memory: the model's config.json or the devices' memory is not known; give "
+            "--gpus and --gpu-memory, or VLLM_CPU_KVCACHE_SPACE on a CPU"
+        )
+    release = ".".join(map(str, plan.memory.release))
+    yield f"estimated, as vLLM {release} would log it on the device with the least left:"
+    yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
 
 
 def _lines(plan: EnginePlan) -> Iterator[str]:
@@ -100,7 +130,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
 
 def _bar(memory: MemoryEstimate) -> str:
     """Draw what takes a device's memory, as far as the engine may use it."""
-    step, cache = memory.activations + memory.overhead, max(0, memory.kv_cache)
+    step, cache = memory.step, max(0, memory.kv_cache)
     whole = memory.weights + step + cache
     weights = round(_BAR_WIDTH * memory.weights / whole)
     cached = round(_BAR_WIDTH * cache / whole)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.options.table import common as opt
-from lmi_backend.options.table import find_option, vllm
+from lmi_backend.options.table import find_option, lmi_dist, vllm
 from lmi_backend.options.table import server as srv
-from lmi_backend.sizing.memory import MemoryEstimate, estimate_memory, kv_blocks
+from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, cache_layout, estimate_memory
+from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
 from lmi_backend.sizing.weights import DTYPE_BYTES
 from lmi_backend.units import GIB, MIB, human_bytes
 
@@ -20,8 +21,12 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
 
-_STEP_TOKENS = 8192
-"""Tokens of an engine's step when nobody says: what vLLM takes on large GPUs."""
+_STEP_TOKENS = 2048
+"""Tokens of an engine's step when nobody says: what vLLM takes where it is not its own server."""
+_LARGER_SHARE, _OLDER_SHARE = (0, 20), 0.9
+"""The release of vLLM that raised its default for `gpu_memory_utilization`, and what it was."""
+_LARGE_DEVICE = 70 * GIB
+"""A device with more memory is taken for a Hopper where nobody says what it is."""
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -38,6 +43,8 @@ class Capacity:
     facts: ModelFacts
     environment: Mapping[str, str]
     max_running: int
+    release: Release = NEWEST
+    """Of vLLM, which the plan is made for."""
 
     @property
     def budget(self) -> int:
@@ -50,7 +57,9 @@ class Capacity:
     def utilization(self) -> float:
         """Share of a device's memory that the engine may use."""
         spec = self.options.choice.spec
-        return float(self._asked(spec.utilization_option) or spec.utilization)
+        asked = self._asked(spec.utilization_option)
+        is_older = self._is_vllm and self.release < _LARGER_SHARE
+        return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
 
     @property
     def longest(self) -> int:
@@ -64,15 +73,41 @@ class Capacity:
         offloaded = int(self.options[vllm.CPU_OFFLOAD] * GIB)
         return estimate_memory(
             self.facts,
-            tensor=tensor,
-            pipeline=pipeline,
+            degrees=(tensor, pipeline),
             budget=self.budget + offloaded,
-            kv_dtype_bytes=self._kv_bytes(),
-            block_size=self._block_size(_GPU_BLOCK),
-            max_batched_tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
-            max_sequences=self.max_running,
+            cache=self._cache(_GPU_BLOCK),
+            step=self.step,
             weight_scale=self._weight_scale(),
         )
+
+    @property
+    def step(self) -> Step:
+        """One step of the engine."""
+        known = self.hardware.capability
+        supposed = HOPPER if self.hardware.device_memory >= _LARGE_DEVICE else AMPERE
+        return Step(
+            tokens=self.options[opt.MAX_PREFILL_TOKENS] or _STEP_TOKENS,
+            sequences=self.max_running,
+            release=self.release,
+            capability=known or supposed,
+            graphs=self._captures_graphs(),
+            prefix_caching=self._caches_prefixes(),
+        )
+
+    @property
+    def _is_vllm(self) -> bool:
+        return self.options.choice.spec.implementation.name == "vllm"
+
+    def _captures_graphs(self) -> bool:
+        """Tell whether the engine takes CUDA graphs off the memory for the cache."""
+        return self._is_vllm and not self.options[vllm.ENFORCE_EAGER]
+
+    def _caches_prefixes(self) -> bool | None:
+        """Return whether the beginnings of prompts are kept; None is as the engine decides."""
+        name = lmi_dist.ENABLE_PREFIX_CACHING.name
+        if find_option(name, self.options.choice.engine) is None:
+            return None
+        return self.options[lmi_dist.ENABLE_PREFIX_CACHING]
 
     def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
         """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
@@ -81,37 +116,32 @@ class Capacity:
         space = int(text) * GIB if text.isdigit() else asked
         if space <= 0:
             return None
-        block_size = self._block_size(_CPU_BLOCK)
-        kv_bytes = self._kv_bytes()
-        blocks = kv_blocks(
-            space,
-            self.facts,
-            tensor=tensor,
-            pipeline=pipeline,
-            kv_dtype_bytes=kv_bytes,
-            block_size=block_size,
-        )
+        cache = self._cache(_CPU_BLOCK)
+        layout = cache_layout(self.facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
         return MemoryEstimate(
             weights=int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline)),
             activations=0,
             overhead=0,
             kv_cache=space,
-            block_size=block_size,
-            block_bytes=space // blocks if blocks else 0,
+            block_size=layout.block_size,
+            block_bytes=layout.block_bytes,
+            layout=layout,
+            length=cache.length,
+            release=self.release,
         )
 
     def fits(self, estimate: MemoryEstimate) -> bool:
         """Tell whether the weights fit, and one sequence of the longest kind beside them."""
         return estimate.kv_cache > 0 and (
-            not estimate.block_bytes or estimate.num_tokens >= self.longest
+            not estimate.block_bytes or estimate.longest >= self.longest
         )
 
     def could_fit(self, estimate: MemoryEstimate) -> bool:
         """Tell whether it may fit although the estimate says no: were activations nothing."""
-        best = estimate.kv_cache + estimate.activations + estimate.overhead
+        best = estimate.kv_cache + estimate.step
         if not estimate.block_bytes:
             return best > 0
-        return best // estimate.block_bytes * estimate.block_size >= self.longest
+        return estimate.layout.longest(best // estimate.block_bytes) >= self.longest
 
     def describe(self, estimate: MemoryEstimate) -> list[str]:
         """Say in sentences what takes the memory, and what fits."""
@@ -120,7 +150,7 @@ class Capacity:
             lines.append(
                 f"memory per device: {human_bytes(estimate.weights)} weights "
                 f"({self.facts.weight_source}), "
-                f"{human_bytes(estimate.activations + estimate.overhead)} for a step, "
+                f"{human_bytes(estimate.step)} for a step, "
                 f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
                 f"{human_bytes(self.budget)} usable, {self.utilization:.0%} of "
                 f"{human_bytes(self.hardware.device_memory)}"
@@ -135,8 +165,12 @@ class Capacity:
             )
         return lines
 
-    def _block_size(self, default: int) -> int:
-        return int(self._asked(self.options.choice.spec.block_option) or default)
+    def _cache(self, block_size: int) -> CacheKind:
+        return CacheKind(
+            dtype_bytes=self._kv_bytes(),
+            block_size=int(self._asked(self.options.choice.spec.block_option) or block_size),
+            length=self.longest,
+        )
 
     def _asked(self, name: str) -> float | None:
         """Return what an option of the engine says, else LMI's default; None if neither does."""

@@ -150,8 +150,7 @@ class EnginePlan:
         del plain["name"]
         plain["structure_bounds"] = asdict(self.config.structure_bounds)
         if self.memory is not None:
-            blocks = {"num_blocks": self.memory.num_blocks, "num_tokens": self.memory.num_tokens}
-            plain["memory"] = asdict(self.memory) | blocks
+            plain["memory"] = self.memory.as_dict()
         return plain
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from lmi_backend.units import MIB
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
-_NVIDIA_SMI = ("nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits")
+_NUMBER = re.compile(r"\d+(\.\d)?")
 _SECONDS = 10.0
 
 
@@ -25,6 +25,8 @@ class Hardware:
     """GPUs of one node, as CUDA_VISIBLE_DEVICES spells them; none is a plan for the CPU."""
     device_memory: int = 0
     """Bytes of the smallest device; 0 if unknown."""
+    capability: int = 0
+    """Compute capability of the first device, times ten; 0 if unknown."""
     host_memory: int = 0
     """Bytes of host memory that are available; 0 if unknown."""
     nodes: int = 1
@@ -50,6 +52,7 @@ def detect_hardware(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
     return Hardware(
         devices=devices,
         device_memory=_device_memory() if devices else 0,
+        capability=_capability() if devices else 0,
         host_memory=_available_memory(),
     )
 
@@ -69,17 +72,34 @@ def visible_devices(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
 
 
 def _device_memory() -> int:
-    """Return the bytes of the smallest GPU, 0 if the driver's tool does not say."""
-    tool = shutil.which(_NVIDIA_SMI[0])
+    """Return the bytes that CUDA has of the smallest GPU, 0 if the driver's tool does not say.
+
+    The driver keeps some for itself, which older ones do not tell.
+    """
+    totals = [int(line) for line in _query("memory.total")]
+    kept = [int(line) for line in _query("memory.reserved")] or [0] * len(totals)
+    return min((whole - part for whole, part in zip(totals, kept, strict=False)), default=0) * MIB
+
+
+def _capability() -> int:
+    """Return the compute capability of the first GPU, times ten; 0 if the tool does not say."""
+    return next((int(line.replace(".", "")) for line in _query("compute_cap")), 0)
+
+
+def _query(field: str) -> list[str]:
+    """Return what the driver's tool says of each GPU: numbers, none if it does not say."""
+    tool = shutil.which("nvidia-smi")
     if tool is None:
-        return 0
+        return []
+    command = (tool, f"--query-gpu={field}", "--format=csv,noheader,nounits")
     try:
         done = subprocess.run(  # noqa: S603
-            (tool, *_NVIDIA_SMI[1:]), capture_output=True, text=True, timeout=_SECONDS, check=True
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
         )
-        return min(int(line) for line in done.stdout.split()) * MIB
     except (OSError, ValueError, subprocess.SubprocessError):
-        return 0
+        return []
+    said = done.stdout.split()
+    return said if all(_NUMBER.fullmatch(line) for line in said) else []
 
 
 def _available_memory() -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.options.signature import signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
@@ -20,6 +22,7 @@ from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, mak
 from lmi_backend.plan.refusals import refuse_options
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
+from lmi_backend.sizing.step import NEWEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from lmi_backend.plan.custom import CustomFile
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.step import Release
 
 
 def make_plan(
@@ -58,7 +62,8 @@ def make_plan(
     launch = _launch(options, sources.python)
     hardware = _allowed(options, environment, hardware)
     around = {**environment, **launch.environment}
-    capacity = Capacity(options, hardware, facts, around, max_running) if facts else None
+    release = _release(options, sources.python)
+    capacity = Capacity(options, hardware, facts, around, max_running, release) if facts else None
     copies = options[vllm.DATA_PARALLEL_SIZE]
     degrees = Strategy(options, hardware.share(copies), capacity, why).choose()
     size = degrees.size * copies
@@ -178,6 +183,13 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
         why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
         return spec.max_running
     return opt.MAX_ROLLING_BATCH_SIZE.default
+
+
+def _release(options: LmiOptions, python: str) -> Release:
+    """Return the release of vLLM that will run, the newest known where another engine does."""
+    known = signature(options.choice.spec.implementation.name, python)
+    match = re.match(r"(\d+)\.(\d+)", known.version) if known and known.engine == "vllm" else None
+    return (int(match[1]), int(match[2])) if match else NEWEST
 
 
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:

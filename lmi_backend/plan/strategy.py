@@ -113,9 +113,9 @@ class Strategy:
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
             raise PlanError(
-                f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.num_tokens} tokens, "
+                f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.longest} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
-                f"{memory.num_tokens} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
+                f"{memory.longest} or less, or VLLM_CPU_KVCACHE_SPACE (GiB) to more"
             )
         return Degrees(tensor, self._pipeline, memory)
 
@@ -241,10 +241,10 @@ class Strategy:
             )
             return
         split = f"{degrees.tensor} x {degrees.pipeline} devices" if degrees.size > 1 else "1 device"
-        longest = -(-capacity.longest // memory.block_size) * memory.block_bytes
+        longest = memory.layout.blocks_for(capacity.longest) * memory.block_bytes
         way_out = "more or larger devices, more nodes, or a quantised model are needed"
-        if memory.num_tokens:
-            way_out = f"option.max_model_len={memory.num_tokens} or less fits, or more devices"
+        if memory.longest:
+            way_out = f"option.max_model_len={memory.longest} or less fits, or more devices"
         raise PlanError(
             f"the model does not fit on {split}: each needs {human_bytes(memory.weights)} for "
             f"weights and {human_bytes(longest)} for one sequence of {capacity.longest} tokens, "

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.weights import DTYPE_BYTES
-from lmi_backend.units import GIB
+from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
+from lmi_backend.sizing.step import (
+    NEWEST,
+    Release,
+    cuda_graphs,
+    kept_buffers,
+    non_torch,
+    peak_activation,
+)
+from lmi_backend.sizing.weights import DTYPE_BYTES, MXFP4_BITS
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.step import Step
 
-GPU_OVERHEAD = GIB
-"""Bytes of a GPU's budget for CUDA graphs, NCCL's buffers and what allocation loses.
-
-A round figure, not a measurement. The CUDA context is not in it: vLLM counts what is used up
-from a snapshot of the free memory on, which it takes when the context exists.
-"""
-
-# Activations are 16-bit numbers whatever the weights are.
-_ACTIVATION_BYTES = 2
-# Per number of the vocabulary: the gathered logits in 16 bits, then in the sampler their copy and
-# their probabilities as float32. vLLM gathers the whole vocabulary on every device.
-_LOGIT_BYTES = 2 + 4 + 4
+# Rotations of the positions are kept in the model's 16 bits, and so are convolutions' states.
+_MODEL_BYTES = 2
+_MXFP4_WIDTH = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +35,21 @@ class MemoryEstimate:
     activations: int
     """Peak of one step."""
     overhead: int
+    """What the engine's libraries take beside PyTorch, NCCL's buffers among it."""
+    cuda_graphs: int = 0
+    """What is deducted for CUDA graphs."""
+    buffers: int = 0
+    """What is made before a step is tried and deducted too."""
     kv_cache: int
     """What is left of the budget; 0 or less if the model does not fit."""
     block_size: int
     """Tokens of one block."""
     block_bytes: int
-    """Of all layers on the device; 0 if the model keeps no cache."""
+    """Of all layers that share a block on the device; 0 if the model keeps no cache."""
+    layout: KvLayout
+    length: int = 1
+    """Tokens of the longest sequence, where that is known."""
+    release: Release = NEWEST
 
     @property
     def num_blocks(self) -> int:
@@ -49,91 +58,116 @@ class MemoryEstimate:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that fit at once, of all running requests together."""
-        return self.num_blocks * self.block_size
+        """Tokens that fit at once, of all running requests together, as vLLM counts them."""
+        return self.layout.tokens(self.num_blocks, self.length, self.release)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence that fits alone."""
+        return self.layout.longest(self.num_blocks)
+
+    @property
+    def step(self) -> int:
+        """Bytes a step takes beside weights and cache."""
+        return self.activations + self.buffers + self.overhead + self.cuda_graphs
+
+    def as_dict(self) -> dict[str, object]:
+        """Return it as plain values for JSON."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        del plain["layout"]
+        plain["release"] = ".".join(map(str, self.release))
+        return plain | {"num_blocks": self.num_blocks, "num_tokens": self.num_tokens}
 
 
-def estimate_memory(  # noqa: PLR0913  all but one by name
+@dataclass(frozen=True, kw_only=True)
+class CacheKind:
+    """How an engine caches."""
+
+    dtype_bytes: float
+    """Bytes of one cached number, 2 for bfloat16, 1 for fp8."""
+    block_size: int = 16
+    """Tokens of a block."""
+    length: int = 1
+    """Tokens of the longest sequence, where that is known."""
+
+
+def estimate_memory(
     facts: ModelFacts,
     *,
-    tensor: int,
-    pipeline: int,
+    degrees: tuple[int, int],
     budget: int,
-    kv_dtype_bytes: float,
-    block_size: int = 16,
-    max_batched_tokens: int,
-    max_sequences: int,
+    cache: CacheKind,
+    step: Step,
     weight_scale: float = 1.0,
-    overhead: int = GPU_OVERHEAD,
 ) -> MemoryEstimate:
     """Estimate the memory of the device that has the least left for the KV cache.
 
     Args:
         facts: the model.
-        tensor: devices each layer is split over.
-        pipeline: stages the layers are split into.
+        degrees: devices each layer is split over, and stages the layers are split into.
         budget: bytes of one device the engine may use.
-        kv_dtype_bytes: bytes of one cached number, 2 for bfloat16, 1 for fp8.
-        block_size: tokens of a KV cache block.
-        max_batched_tokens: tokens of one step.
-        max_sequences: sequences of one step, one row of logits each.
+        cache: how it caches.
+        step: what it computes at once, and on what.
         weight_scale: bytes of the weights in memory for each byte in `facts.weight_bytes`, for
             example 0.5 for float32 weights served as bfloat16.
-        overhead: bytes for what is neither weights, activations nor cache; 0 on a CPU.
 
     Raises:
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
-    stages = _checked_stages(facts, tensor, pipeline)
-    _check_positive(block_size=block_size, kv_dtype_bytes=kv_dtype_bytes)
-    activations = _activations(facts, tensor, max_batched_tokens, max_sequences)
-    weights = _stage_weights(facts, stages, tensor, weight_scale)
+    stages = _checked_stages(facts, *degrees)
+    weights = _stage_weights(facts, stages, degrees[0], weight_scale)
     estimates = [
-        MemoryEstimate(
-            weights=stage_weights,
-            activations=activations,
-            overhead=overhead,
-            kv_cache=budget - stage_weights - activations - overhead,
-            block_size=block_size,
-            block_bytes=_block_bytes(facts, layers, tensor, kv_dtype_bytes, block_size),
-        )
-        for layers, stage_weights in zip(stages, weights, strict=True)
+        _estimate_stage(facts, stages, index, degrees, cache, step) for index in range(len(stages))
+    ]
+    estimates = [
+        replace(each, weights=taken, kv_cache=budget - taken - each.step)
+        for each, taken in zip(estimates, weights, strict=True)
     ]
     # All devices use as many blocks as the one with the fewest.
     return min(estimates, key=lambda estimate: (estimate.num_blocks, estimate.kv_cache))
 
 
-def kv_blocks(
-    kv_bytes: int,
+def _estimate_stage(
     facts: ModelFacts,
-    *,
-    tensor: int,
-    pipeline: int,
-    kv_dtype_bytes: float,
-    block_size: int,
-) -> int:
-    """Return how many blocks fit if the space for the KV cache is given outright.
+    stages: list[int],
+    index: int,
+    degrees: tuple[int, int],
+    cache: CacheKind,
+    step: Step,
+) -> MemoryEstimate:
+    """Return what is taken on a device of one stage beside its weights."""
+    tensor, pipeline = degrees
+    is_last = index == pipeline - 1
+    layout = _layout(facts, stages[index], tensor, cache, step)
+    return MemoryEstimate(
+        weights=0,
+        activations=peak_activation(
+            facts, step, tensor=tensor, is_staged=pipeline > 1, samples=is_last
+        ),
+        overhead=non_torch(facts, step, tensor=tensor, pipeline=pipeline),
+        cuda_graphs=cuda_graphs(facts, step, layers=stages[index]),
+        buffers=kept_buffers(facts, step) if is_last else 0,
+        kv_cache=0,
+        block_size=layout.block_size,
+        block_bytes=layout.block_bytes,
+        layout=layout,
+        length=cache.length,
+        release=step.release,
+    )
 
-    This is exact for vLLM where all layers cache alike. Where some have sliding windows vLLM
-    counts more, smaller blocks; as many tokens fit, within some percent, or more if the context
-    is much longer than the window.
 
-    Args:
-        kv_bytes: bytes of one device for the cache (VLLM_CPU_KVCACHE_SPACE times GIB, or
-            kv_cache_memory_bytes).
-        facts: the model.
-        tensor: devices each layer is split over.
-        pipeline: stages the layers are split into.
-        kv_dtype_bytes: bytes of one cached number.
-        block_size: tokens of a block.
+def cache_layout(
+    facts: ModelFacts, *, degrees: tuple[int, int], cache: CacheKind, step: Step
+) -> KvLayout:
+    """Return the layout of the cache on the device with the most layers.
+
+    With it the space for the cache, given outright, is exactly so many blocks.
 
     Raises:
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
-    layers = max(_checked_stages(facts, tensor, pipeline))
-    _check_positive(block_size=block_size, kv_dtype_bytes=kv_dtype_bytes)
-    block = _block_bytes(facts, layers, tensor, kv_dtype_bytes, block_size)
-    return max(kv_bytes, 0) // block if block else 0
+    layers = max(_checked_stages(facts, *degrees))
+    return _layout(facts, layers, degrees[0], cache, step)
 
 
 def kv_bytes_per_token(facts: ModelFacts, *, tensor: int = 1, kv_dtype_bytes: float = 2) -> float:
@@ -184,7 +218,8 @@ def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: flo
     """Return the bytes of weights on one device of each stage.
 
     What every device has a copy of (norms, KV projections beyond the KV heads) is counted as if
-    it were split: it is some percent at most.
+    it were split: it is some percent at most. The rotations of all positions are counted, whole
+    on each: for ten million they take 2.5 GiB.
     """
     matrix = float(facts.vocab_size * facts.hidden_size * DTYPE_BYTES.get(facts.dtype, 2))
     matrices = matrix if facts.ties_embeddings else 2 * matrix
@@ -197,36 +232,35 @@ def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: flo
     # A tied matrix is there once more if the head is on another device.
     if not facts.ties_embeddings or len(stages) > 1:
         sizes[-1] += matrix
-    return [math.ceil(size * scale / tensor) for size in sizes]
+    padding = _expert_padding(facts, tensor) / facts.num_layers
+    sizes = [size + padding * layers for size, layers in zip(sizes, stages, strict=True)]
+    rotations = 0 if facts.is_mla else facts.max_position_embeddings * facts.head_dim
+    return [math.ceil(size * scale / tensor) + rotations * _MODEL_BYTES for size in sizes]
 
 
-def _activations(facts: ModelFacts, tensor: int, tokens: int, sequences: int) -> int:
-    """Return about the peak of one step in bytes, which vLLM finds by a trial run.
-
-    For each token there are the residual, a block's input and its output, and what is widest of
-    attention (queries, keys, values, result), the gated MLP (gate and up, then their product) and
-    the chosen experts (the same for each, or its output). One row of logits for each sequence
-    comes on top: the allocator may still hold the layers' memory when they are made.
-    """
-    hidden, heads = facts.hidden_size, facts.num_heads
-    kv_heads = max(1, facts.num_kv_heads // tensor)
-    attention = facts.head_dim * (2 * heads / tensor + 2 * kv_heads)
-    mlp = 3 * facts.intermediate_size / tensor
-    expert = facts.expert_intermediate_size / tensor
-    experts = facts.experts_per_token * (max(2 * expert, hidden) + expert)
-    values = 3 * hidden + max(attention, mlp, experts if facts.num_experts else 0)
-    logits = sequences * facts.vocab_size * (_LOGIT_BYTES + _ACTIVATION_BYTES / tensor)
-    return math.ceil(tokens * values * _ACTIVATION_BYTES + logits)
+def _expert_padding(facts: ModelFacts, tensor: int) -> float:
+    """Return the bytes of all devices by which vLLM widens MXFP4's experts for its kernels."""
+    if facts.quantization != "mxfp4" or not facts.num_experts:
+        return 0
+    width = facts.expert_intermediate_size / tensor
+    added = math.ceil(width / _MXFP4_WIDTH) * _MXFP4_WIDTH - width
+    numbers = 3 * facts.num_layers * facts.num_experts * facts.hidden_size * added * tensor
+    return numbers * MXFP4_BITS / 8
 
 
-def _block_bytes(
-    facts: ModelFacts, layers: int, tensor: int, kv_dtype_bytes: float, block_size: int
-) -> int:
-    """Return the bytes of one block on a device with so many of the layers."""
-    # Layers with a cache are spread evenly among the others.
-    kv_layers = math.ceil(facts.num_kv_layers * layers / facts.num_layers)
+def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step: Step) -> KvLayout:
+    _check_positive(block_size=cache.block_size, kv_dtype_bytes=cache.dtype_bytes)
+    states = facts.states
+    state = states.numbers * (states.bytes_each or _MODEL_BYTES) + states.convolved * _MODEL_BYTES
     values = _kv_values_per_device(facts, tensor)
-    return math.ceil(block_size * values * kv_layers * kv_dtype_bytes)
+    wide = facts.wide
+    full = 2 * wide.head_dim * max(1, wide.kv_heads // tensor) if wide else values
+    sizes = CacheSizes(
+        token=values * cache.dtype_bytes,
+        full_token=full * cache.dtype_bytes,
+        state=math.ceil(state / tensor),
+    )
+    return kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
 
 
 def _kv_values_per_device(facts: ModelFacts, tensor: int) -> int:

@@ -6,10 +6,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmi_backend.sizing.config_fields import ConfigFields, read_config
-from lmi_backend.sizing.kv_layers import ATTENTION_FREE, count_kv_layers
-from lmi_backend.sizing.parameters import PLAIN_MLP
+from lmi_backend.sizing.kv_layers import (
+    ATTENTION_FREE,
+    NO_LOCAL,
+    NO_STATES,
+    LocalAttention,
+    StateLayers,
+    WideAttention,
+    count_kv_layers,
+    read_local_attention,
+    read_state_layers,
+    read_wide_attention,
+)
+from lmi_backend.sizing.parameters import PLAIN_MLP, count_mlp_layers, count_vision_parameters
 from lmi_backend.sizing.weights import (
     computed_weights,
+    computes_in_8_bits,
     dtype_bytes,
     quantization_config,
     weights_on_disk,
@@ -68,6 +80,18 @@ class ModelFacts:
     expert_intermediate_size: int = 0
     """Width of one routed expert."""
     experts_per_token: int = 0
+    has_dense_layers: bool = True
+    """Whether a layer has one MLP for all tokens."""
+    has_8_bit_activations: bool = False
+    """Whether the MLP computes in 8 bits."""
+    vision_parameters: int = 0
+    """Of a vision encoder; 0 if there is none."""
+    wide: WideAttention | None = None
+    """Heads of the layers that see the whole text, where the others have different ones."""
+    local: LocalAttention = NO_LOCAL
+    """Layers that see only a window; they are among num_kv_layers."""
+    states: StateLayers = NO_STATES
+    """Layers with a state instead of a cache; they are not."""
 
 
 def read_model_facts(folder: Path) -> ModelFacts | None:
@@ -120,6 +144,12 @@ def _shape(config: ConfigFields) -> ModelFacts:
         ties_embeddings=config.flag("tie_word_embeddings", default=_kind(config) in _TIED),
         expert_intermediate_size=_expert_width(config) if experts else 0,
         experts_per_token=_experts_per_token(config) if experts else 0,
+        has_dense_layers=bool(count_mlp_layers(config, layers, experts)[1]),
+        has_8_bit_activations=computes_in_8_bits(quantization_config(config)),
+        vision_parameters=count_vision_parameters(config, hidden),
+        wide=read_wide_attention(config, kv_heads, head_dim),
+        local=read_local_attention(config, decoder_layers),
+        states=read_state_layers(config, decoder_layers),
     )
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.sizing.kv_layers import ATTENTION_FREE
+from lmi_backend.sizing.config_fields import ConfigFields
+from lmi_backend.sizing.kv_layers import (
+    ATTENTION_FREE,
+    count_state_layers,
+    read_delta_shape,
+    read_mamba_shape,
+)
 
 if TYPE_CHECKING:
-    from lmi_backend.sizing.config_fields import ConfigFields
     from lmi_backend.sizing.model_facts import ModelFacts
 
 # Families whose MLP is two matrices; all others gate it with a third.
@@ -35,17 +40,19 @@ class ParameterCount:
     """Matrices of the routed experts."""
     body: int
     """All else in the layers."""
+    vision: int = 0
+    """A vision encoder's."""
 
     @property
     def total(self) -> int:
         """All parameters."""
-        return self.embeddings + self.experts + self.body
+        return self.embeddings + self.experts + self.body + self.vision
 
 
 def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
     """Count the language model's parameters; biases are left out, they are less than 0.2 %.
 
-    A multimodal model's encoders are left out too, and extra layers for speculation.
+    Extra layers for speculation are left out too.
 
     Args:
         config: the model's config.json.
@@ -56,8 +63,8 @@ def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
     # A decoder that sees an encoder's output has a second, crossed attention.
     crossed = decoders if facts.is_encoder_decoder else 0
     attentions = facts.num_kv_layers + facts.num_layers - decoders + crossed
-    stateful = decoders - facts.num_kv_layers
-    moe, dense = _moe_and_dense_layers(config, facts)
+    stateful = count_state_layers(config, decoders)
+    moe, dense = count_mlp_layers(config, facts.num_layers, facts.num_experts)
     if config.text("model_type") in ATTENTION_FREE:
         dense = 0
     expert = _mlp(config, facts, facts.expert_intermediate_size)
@@ -68,7 +75,24 @@ def count_parameters(config: ConfigFields, facts: ModelFacts) -> ParameterCount:
         embeddings=_embeddings(config, facts),
         experts=moe * facts.num_experts * expert,
         body=body,
+        vision=facts.vision_parameters,
     )
+
+
+def count_vision_parameters(config: ConfigFields, hidden: int) -> int:
+    """Count a vision encoder's parameters and those of its projection; 0 if there is none."""
+    found = config.outer.get("vision_config")
+    if not isinstance(found, dict):
+        return 0
+    vision = ConfigFields(config.file, found, found, "vision_config.")
+    layers = vision.number("num_hidden_layers", "depth", default=0, least=0)
+    # Qwen2-VL's hidden_size is the language model's.
+    width = vision.number("embed_dim", "hidden_size", default=0, least=0)
+    ratio = found.get("mlp_ratio")
+    widened = int(width * ratio) if isinstance(ratio, int | float) else 4 * width
+    inner = vision.number("intermediate_size", default=max(widened, 1))
+    matrices = 3 if vision.text("hidden_act") == "silu" else 2
+    return layers * (4 * width**2 + matrices * width * inner) + width * hidden
 
 
 def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
@@ -81,7 +105,9 @@ def encoder_layers(config: ConfigFields, facts: ModelFacts) -> int:
 def _attention(config: ConfigFields, facts: ModelFacts) -> int:
     hidden, heads = facts.hidden_size, facts.num_heads
     if not facts.is_mla:
-        return 2 * hidden * facts.head_dim * (heads + facts.num_kv_heads)
+        # Qwen3-Next and later have a gate as wide as the queries.
+        gated = config.flag("attn_output_gate", default=read_delta_shape(config) is not None)
+        return facts.head_dim * hidden * (2 * (heads + facts.num_kv_heads) + gated * heads)
     rope = config.number("qk_rope_head_dim")
     latent = config.number("kv_lora_rank")
     value = config.number("v_head_dim")
@@ -103,10 +129,13 @@ def _mlp(config: ConfigFields, facts: ModelFacts, width: int) -> int:
     return (3 if gated else 2) * facts.hidden_size * width
 
 
-def _moe_and_dense_layers(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]:
+def count_mlp_layers(config: ConfigFields, layers: int, experts: int) -> tuple[int, int]:
     """Return how many layers have experts and how many one MLP."""
-    layers = facts.num_layers
-    if not facts.num_experts:
+    pattern = config.get("hybrid_override_pattern")
+    if isinstance(pattern, str) and pattern:
+        # Nemotron-H: a layer is a mixer, or attention, or an MLP ("-"), or experts ("E").
+        return pattern[:layers].count("E"), pattern[:layers].count("-")
+    if not experts:
         return 0, layers
     if isinstance(only := config.get("mlp_only_layers"), list) and only:
         moe = layers - len(only)
@@ -131,6 +160,12 @@ def _shared_experts(config: ConfigFields, facts: ModelFacts) -> int:
 
 def _state_layer(config: ConfigFields, facts: ModelFacts) -> int:
     """Return about how many parameters the mixer of a layer without KV cache has."""
+    if delta := read_delta_shape(config):
+        values = delta.value_heads * delta.value_dim
+        # In: queries, keys, values and the gate; two numbers a head. Out: the values.
+        return facts.hidden_size * (delta.convolved + 2 * values + 2 * delta.value_heads)
+    if mamba := read_mamba_shape(config):
+        return facts.hidden_size * (mamba.convolved + 2 * mamba.width + mamba.heads)
     expand = config.number("mamba_expand", "expand", default=2)
     # In: twice the expanded width; out: once.
     return 3 * expand * facts.hidden_size**2

@@ -25,6 +25,8 @@ DTYPE_BYTES: Final = {
     "float8_e5m2": 1,
 }
 """Bytes of one number, by what config.json calls its type."""
+MXFP4_BITS: Final = 4 + 8 / 32
+"""Of a number, with its part of the scale that 32 share."""
 # What training leaves beside the weights; adapters are loaded on their own.
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
@@ -62,13 +64,14 @@ def dtype_bytes(config: ConfigFields, dtype: str) -> int:
 def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:
     """Return the bytes of the weights by the shapes in config.json.
 
-    Embeddings and head are never quantised; MXFP4 quantises the experts only.
+    Embeddings, head and vision encoder are never quantised; MXFP4 quantises the experts only.
     """
     count = count_parameters(config, facts)
     plain = dtype_bytes(config, facts.dtype) * 8
     bits = quantised_bits(quantization_config(config), facts.quantization) or plain
     body = plain if facts.quantization == "mxfp4" else bits
-    return round((count.embeddings * plain + count.body * body + count.experts * bits) / 8)
+    whole = (count.embeddings + count.vision) * plain
+    return round((whole + count.body * body + count.experts * bits) / 8)
 
 
 def quantization_config(config: ConfigFields) -> Mapping[str, object]:
@@ -82,6 +85,17 @@ def quantization_config(config: ConfigFields) -> Mapping[str, object]:
     return {}
 
 
+def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
+    """Tell whether a quantised model's activations are quantised to 8 bits too."""
+    method = str(quantization.get("quant_method", "")).lower()
+    if method in {"fp8", "fbgemm_fp8"} or quantization.get("quant_algo") == "FP8":
+        return True
+    groups = quantization.get("config_groups")
+    schemes = groups.values() if isinstance(groups, dict) else []
+    inputs = [scheme.get("input_activations") for scheme in schemes if isinstance(scheme, dict)]
+    return any(isinstance(each, dict) and each.get("num_bits") == 8 for each in inputs)
+
+
 def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
     """Return the bits a quantised parameter takes with its scales; 0 if that is not known."""
     if method == "bitsandbytes":
@@ -89,7 +103,7 @@ def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
         double = quantization.get("bnb_4bit_use_double_quant")
         return 8 if quantization.get("load_in_8bit") else 4 + (8 if double else 32) / 64
     if method == "mxfp4":
-        return 4 + 8 / 32
+        return MXFP4_BITS
     if "fp8" in method or "int8" in method or method == "fbgemm_fp8":
         return 8
     if method.startswith("modelopt"):

@@ -6,6 +6,8 @@ import pytest
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
 
+README = Path(__file__).resolve().parents[3] / "README.md"
+
 
 @pytest.fixture
 def echo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -183,6 +185,28 @@ def test_a_plan_can_suppose_another_machine(
     (bar,) = (line.split("  ")[6] for line in said.splitlines() if "weights #" in line)
     assert (len(bar), bar.count("#"), bar.count("-")) == (50, 31, 16)
     assert "each must have joined the Ray cluster" in said
+    (memory,) = (line for line in said.splitlines() if line.startswith("memory "))
+    assert memory in README.read_text()
+    assert main(["plan", str(tmp_path), *machine, "--nodes", "2", "--explain-memory"]) == 0
+    first, loaded, *_, size = capsys.readouterr().out.splitlines()
+    assert first.startswith("estimated, as vLLM 0.")
+    assert loaded == "Model loading took 47.28 GiB memory"
+    assert size.startswith("GPU KV cache size: 797,024 tokens, Maximum concurrency for 131,072 ")
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ("option.rolling_batch=trtllm\n", "the engine is trtllm; accepted: a model that vLLM"),
+        ("option.rolling_batch=vllm\n", "memory is not known; give --gpus and --gpu-memory"),
+    ],
+)
+def test_memory_is_explained_where_it_is_known(
+    properties: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serving.properties").write_text(f"option.model_id=org/model\n{properties}")
+    assert main(["plan", str(tmp_path), "--gpus", "1", "--explain-memory"]) == 2
+    assert said in capsys.readouterr().err
 
 
 def test_the_backend_is_installed_into_an_existing_folder(

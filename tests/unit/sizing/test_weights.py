@@ -153,3 +153,23 @@ def test_quantisation_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization})
+
+
+@pytest.mark.parametrize(
+    ("vision", "parameters"),
+    [
+        ({"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27}, 416e6),
+        ({"embed_dim": 1280, "hidden_size": 3584, "depth": 32, "mlp_ratio": 4}, 634e6),
+        ({"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "hidden_act": "silu"},
+         635e6),
+        ({}, 0),
+    ],
+)  # fmt: skip
+def test_a_vision_encoder_is_counted(
+    vision: dict[str, Any], parameters: float, tmp_path: Path
+) -> None:
+    """SigLIP in Gemma 3, and those of Qwen2-VL and Qwen2.5-VL."""
+    config = LLAMA_3_8B | {"vision_config": vision}
+    facts = facts_of(tmp_path, config)
+    assert facts.vision_parameters == pytest.approx(parameters, rel=0.02)
+    assert facts.weight_bytes == COMPUTED + 2 * facts.vision_parameters

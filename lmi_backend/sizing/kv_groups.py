@@ -1,0 +1,133 @@
+"""How vLLM lays out the cache: layers of a kind share blocks, and all blocks are of one size."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from lmi_backend.sizing.model_facts import ModelFacts
+    from lmi_backend.sizing.step import Release, Step
+
+CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 21)
+"""From this release on "GPU KV cache size" is the maximum concurrency times the length."""
+_WIDER_GROUPS: Final[Release] = (0, 18)
+_IN_FLIGHT: Final[Release] = (0, 26)
+# vLLM's kernels take blocks of a multiple of so many tokens.
+_KERNEL_BLOCK = 16
+_LENGTHS = range(1 << 40)
+"""Of sequences: more than anybody has, as windows hold any length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KvLayout:
+    """Blocks of the cache on one device."""
+
+    block_size: int
+    """Tokens of one block of attention; of the smaller blocks where there are two kinds."""
+    full_block: int
+    """Tokens of a block of layers that see the whole text."""
+    block_bytes: int
+    """Of a block of all layers of a group; 0 if the model keeps no cache."""
+    full_groups: int
+    """Groups of layers whose cache grows with the text."""
+    local_groups: int = 0
+    """Groups of layers that keep a window."""
+    local_tokens: int = 0
+    """Most tokens that such a group keeps of one sequence while it is computed."""
+    state_blocks: int = 0
+    """Blocks of one sequence for the layers with a state."""
+    groups: int = 1
+
+    def blocks_for(self, length: int) -> int:
+        """Return the blocks that one sequence of so many tokens takes at most."""
+        full = self.full_groups * math.ceil(length / self.full_block)
+        # A window may begin in the middle of a block.
+        kept = math.ceil(min(self.local_tokens, length) / self.block_size) + 1
+        return max(1, full + self.local_groups * kept + self.state_blocks)
+
+    def longest(self, num_blocks: int) -> int:
+        """Return the tokens of the longest sequence that so many blocks hold."""
+        return max(0, bisect_right(_LENGTHS, num_blocks, key=self.blocks_for) - 1)
+
+    def tokens(self, num_blocks: int, length: int, release: Release) -> int:
+        """Return what vLLM writes as "GPU KV cache size" for sequences of so many tokens."""
+        is_uniform = self.groups == 1 and not self.local_groups
+        if release < CAPACITY_BY_CONCURRENCY or (is_uniform and length <= self.block_size):
+            return num_blocks // self.groups * self.block_size
+        return num_blocks * length // self.blocks_for(length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSizes:
+    """Bytes that one layer takes on one device."""
+
+    token: float
+    """For a token, in most layers."""
+    full_token: float
+    """For a token, in layers that see the whole text."""
+    state: int = 0
+    """For a sequence, in layers with a state."""
+
+
+def kv_layout(
+    facts: ModelFacts,
+    step: Step,
+    *,
+    layers: int,
+    sizes: CacheSizes,
+    block_size: int,
+) -> KvLayout:
+    """Return the layout of the cache on a device with so many of the layers.
+
+    Args:
+        facts: the model.
+        step: one step of the engine.
+        layers: layers of the device's stage.
+        sizes: what a layer of each kind takes on the device.
+        block_size: tokens of a block; more where a state needs it, as all pages are of one size.
+    """
+    local = facts.local.layers
+    kinds = [count for count in (facts.num_kv_layers - local, local, facts.states.layers) if count]
+    if not facts.num_kv_layers:
+        return KvLayout(block_size=block_size, full_block=block_size, block_bytes=0, full_groups=0)
+    if sizes.state and facts.states.layers:
+        least = math.ceil(sizes.state / (_KERNEL_BLOCK * sizes.token)) * _KERNEL_BLOCK
+        block_size = max(block_size, least)
+    # All pages are of one size: where a token takes less, a block has more of them.
+    larger = max(sizes.token, sizes.full_token) if local else sizes.full_token
+    full_block = int(larger / sizes.full_token) * block_size
+    size = _group_size(kinds, step)
+    full, windows, states = (
+        math.ceil(count / size)
+        for count in (facts.num_kv_layers - local, local, facts.states.layers)
+    )
+    # Layers of a kind are spread evenly over the stages.
+    on_device = math.ceil(size * layers / facts.num_layers)
+    return KvLayout(
+        block_size=block_size,
+        full_block=full_block,
+        block_bytes=math.ceil(block_size * larger * on_device),
+        full_groups=full,
+        local_groups=windows,
+        local_tokens=_local_tokens(facts, step),
+        # With prefix caching a state is kept at the last block's edge, too.
+        state_blocks=states * (2 if step.caches_states else 1),
+        groups=full + windows + states,
+    )
+
+
+def _group_size(kinds: list[int], step: Step) -> int:
+    """Return the layers of each group: the rarest kind's number, unless the others are few."""
+    rarest, most = min(kinds), max(kinds)
+    return most if most < rarest * (1.5 if step.release >= _WIDER_GROUPS else 1.25) else rarest
+
+
+def _local_tokens(facts: ModelFacts, step: Step) -> int:
+    if not facts.local.layers:
+        return 0
+    # Steps overlap: what the one before still computes is not free yet.
+    in_flight = step.tokens * (2 if step.release >= _IN_FLIGHT else 1)
+    return facts.local.window + in_flight - (0 if facts.local.is_chunked else 1)

@@ -1,0 +1,246 @@
+"""What one step of vLLM takes beside weights and cache, by release and device.
+
+vLLM finds it by a trial run: the most tokens of a step, then one row of logits for each sequence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.units import GIB, MIB
+
+if TYPE_CHECKING:
+    from lmi_backend.sizing.model_facts import ModelFacts
+
+Release = tuple[int, int]
+"""Major and minor number of a release of vLLM."""
+
+NEWEST: Final[Release] = (0, 32)
+"""The release a plan is made for where none is known."""
+
+# Activations are 16-bit numbers whatever the weights are.
+_ACTIVATION_BYTES = 2
+
+# Bytes for each number of the logits that are alive at once.
+_LOGITS = 2
+"""The gathered logits, 16 bits, which is all the second model runner's trial run makes."""
+_SAMPLED = _LOGITS + 3 * 4
+"""Their float32 copy, the probabilities, and their noise or their masked form."""
+_SORTED = _LOGITS + 4 + (4 + 8) + 8 + (4 + 8)
+"""Copy; sorted values and indices; PyTorch's reverse indices; CUB's second buffers."""
+_COUNTED = 4 + 1 / 8
+"""What the second runner keeps for penalties: a number and a bit for each word and sequence."""
+
+# What each release does first, read in the sources of 0.16 to 0.32.
+_TRITON_SAMPLER: Final[Release] = (0, 17)
+_FUSED_ALL_REDUCE: Final[Release] = (0, 17)
+_LARGER_RUNTIME: Final[Release] = (0, 18)
+GRAPHS_DEDUCTED: Final[Release] = (0, 20)
+_FLASHINFER_SAMPLER: Final[Release] = (0, 21)
+_LARGER_FLASHINFER: Final[Release] = (0, 22)
+_SECOND_RUNNER: Final[Release] = (0, 22)
+_STATES_CACHED: Final[Release] = (0, 26)
+_SECOND_RUNNER_FOR_DENSE: Final[Release] = (0, 25)
+BUFFERS_DEDUCTED: Final[Release] = (0, 27)
+_SECOND_RUNNER_FOR_ALL: Final[Release] = (0, 29)
+_FIRST_ARCHITECTURES = (
+    (_SECOND_RUNNER, {"Qwen3ForCausalLM"}),
+    ((0, 23), {"LlamaForCausalLM", "MistralForCausalLM"}),
+    ((0, 24), {"DeepseekV2ForCausalLM", "Qwen2MoeForCausalLM", "GraniteMoeForCausalLM"}),
+)
+
+# Compute capabilities, times ten.
+AMPERE: Final = 80
+HOPPER: Final = 90
+
+# Measured, each isolated by the rows that docs/planner.md names.
+_RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
+"""CUDA modules and handles that PyTorch does not count."""
+_FLASHINFER_KERNELS = int(0.65 * GIB)
+"""What loading FlashInfer's kernels takes when the trial run samples with them."""
+_NCCL = int(0.42 * GIB)
+_ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
+"""FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
+_PIPELINE_RUNTIME = int(0.07 * GIB)
+_GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB
+_SMALL_BUFFERS = 16 * MIB
+"""Positions, slots, tables, random numbers: what does not depend on the model."""
+_CUBLAS_WORKSPACE = {HOPPER: 32 * MIB, AMPERE: 8 * MIB}
+_MULTIPROCESSORS = {HOPPER: 132, AMPERE: 108}
+"""Each has a row of the vocabulary in Triton's sampler."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of an engine, and what it runs on."""
+
+    tokens: int
+    """Most tokens of a step, `max_num_batched_tokens`."""
+    sequences: int
+    """Most sequences of a step, `max_num_seqs`."""
+    release: Release = NEWEST
+    capability: int = HOPPER
+    """Compute capability of the device, times ten."""
+    graphs: bool = True
+    """Whether CUDA graphs are captured: not with `enforce_eager`."""
+    flashinfer_sampler: bool | None = None
+    """Whether FlashInfer samples; None is what the release does by itself."""
+
+    prefix_caching: bool | None = None
+    """Whether prompts' beginnings are kept; None is what the release does by itself."""
+
+    @property
+    def caches_states(self) -> bool:
+        """Whether the states of hybrid models are kept for the beginnings of prompts."""
+        if self.prefix_caching is None:
+            return self.release >= _STATES_CACHED
+        return self.prefix_caching
+
+    @property
+    def samples_with_flashinfer(self) -> bool:
+        """Whether FlashInfer samples."""
+        if self.flashinfer_sampler is None:
+            return self.release >= _FLASHINFER_SAMPLER
+        return self.flashinfer_sampler
+
+
+def has_second_runner(step: Step, facts: ModelFacts) -> bool:
+    """Tell whether vLLM's second model runner serves the model unless told otherwise."""
+    if step.release >= _SECOND_RUNNER_FOR_ALL:
+        return True
+    named = {
+        name for first, names in _FIRST_ARCHITECTURES if step.release >= first for name in names
+    }
+    if facts.architecture in named:
+        return True
+    is_hybrid = facts.num_kv_layers < facts.num_layers and not facts.is_encoder_decoder
+    return step.release >= _SECOND_RUNNER_FOR_DENSE and not facts.num_experts and not is_hybrid
+
+
+def peak_activation(
+    facts: ModelFacts, step: Step, *, tensor: int, is_staged: bool = False, samples: bool = True
+) -> int:
+    """Return the bytes at the peak of the trial run.
+
+    Either the layers' pass has the peak, or the sampling after it, which holds the last hidden
+    states; workspaces for experts are kept from the one to the other.
+
+    Args:
+        facts: the model.
+        step: what is tried.
+        tensor: devices each layer is split over.
+        is_staged: whether stages send one another their hidden states.
+        samples: whether the device has the last stage.
+    """
+    hidden = facts.hidden_size * step.tokens * _ACTIVATION_BYTES
+    # Before a layer's block, after it, and in it; stages have two to send and one to receive.
+    kept = (6 if is_staged else 3) * hidden
+    layers = kept + _widest(facts, step.tokens, tensor)
+    sampling = hidden + _sampling(facts, step) if samples else 0
+    if facts.vision_parameters:
+        # The images' embeddings, of a whole step's tokens, are there throughout.
+        layers, sampling = layers + hidden, sampling + hidden
+    fixed = _SMALL_BUFFERS + _by_capability(_CUBLAS_WORKSPACE, step)
+    return int(max(layers, sampling) + _expert_workspace(facts, step.tokens, tensor) + fixed)
+
+
+def kept_buffers(facts: ModelFacts, step: Step) -> int:
+    """Return the bytes of what is made before the trial run, where vLLM deducts it."""
+    if step.release < BUFFERS_DEDUCTED or not has_second_runner(step, facts):
+        return 0
+    return int(step.sequences * facts.vocab_size * _COUNTED)
+
+
+def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> int:
+    """Return the bytes of a device that are taken beside PyTorch's allocator.
+
+    NCCL's first buffers are older than vLLM's snapshot of the free memory, so they are not in it.
+    """
+    is_newer = step.release >= _LARGER_RUNTIME
+    if pipeline > 1 and tensor == 1:
+        return _PIPELINE_RUNTIME
+    found = _RUNTIME if is_newer else _RUNTIME_BEFORE
+    if (
+        step.release >= _LARGER_FLASHINFER
+        and step.samples_with_flashinfer
+        and not has_second_runner(step, facts)
+    ):
+        found += _FLASHINFER_KERNELS
+    if tensor == 1:
+        return found
+    if _fuses_all_reduce(step, pipeline):
+        return found + _ALL_REDUCE_WORKSPACE
+    return found + _NCCL
+
+
+def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:
+    """Return about the bytes vLLM expects its CUDA graphs to take; 0 where it deducts none.
+
+    Each graph takes some for itself and some for each layer's kernels; vLLM measures two of each
+    mode and multiplies, so the same model's figures differ by 0.2 GiB and more between runs.
+    """
+    if not step.graphs or step.release < GRAPHS_DEDUCTED:
+        return 0
+    each = _GRAPH + layers * _GRAPH_LAYER
+    return _GRAPHS_BASE + int(_graph_count(step.sequences) * each)
+
+
+def _graph_count(sequences: int) -> int:
+    """Return how many graphs are captured: of mixed batches, and of those that only decode."""
+    largest = min(2 * sequences, 512)
+    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
+    return len([size for size in sizes if size <= largest]) + len(
+        [size for size in sizes if size <= sequences]
+    )
+
+
+def _fuses_all_reduce(step: Step, pipeline: int) -> bool:
+    is_fused = HOPPER <= step.capability < 110 and step.capability // 10 != 11
+    return is_fused and pipeline == 1 and step.release >= _FUSED_ALL_REDUCE
+
+
+def _sampling(facts: ModelFacts, step: Step) -> int:
+    logits = min(step.sequences, step.tokens) * facts.vocab_size
+    if has_second_runner(step, facts):
+        return logits * _LOGITS
+    if step.samples_with_flashinfer:
+        return logits * _SAMPLED
+    if step.release < _TRITON_SAMPLER:
+        return logits * _SORTED
+    rows = min(_by_capability(_MULTIPROCESSORS, step), step.sequences)
+    return logits * _SAMPLED + rows * facts.vocab_size * 4
+
+
+def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:
+    """Return the bytes of the widest part of a layer beside its in- and output.
+
+    Of attention these are queries, keys, values and result; of a gated MLP gate and up, then
+    their product, and where it computes in 8 bits that once more.
+    """
+    kv_heads = max(1, facts.num_kv_heads // tensor)
+    attention = facts.head_dim * (2 * facts.num_heads / tensor + 2 * kv_heads)
+    mlp = 3 * facts.intermediate_size / tensor
+    if facts.has_8_bit_activations:
+        mlp += facts.intermediate_size / tensor / _ACTIVATION_BYTES
+    if facts.num_experts and not facts.has_dense_layers:
+        mlp = 0.0
+    return int(tokens * max(attention, mlp) * _ACTIVATION_BYTES)
+
+
+def _expert_workspace(facts: ModelFacts, tokens: int, tensor: int) -> int:
+    """Return the bytes of the two buffers that all layers' experts share.
+
+    MXFP4's kernels have none.
+    """
+    if not facts.num_experts or facts.quantization == "mxfp4":
+        return 0
+    width = facts.expert_intermediate_size / tensor
+    rows = tokens * facts.experts_per_token
+    first = max(width, facts.hidden_size)
+    second = max(2 * width, facts.hidden_size)
+    return int(rows * (first + second) * _ACTIVATION_BYTES)
+
+
+def _by_capability(values: dict[int, int], step: Step) -> int:
+    return values[HOPPER if step.capability >= HOPPER else AMPERE]

@@ -1,0 +1,66 @@
+"""The planner's layout of the cache is what the installed vLLM makes of the same layers."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from itertools import product
+
+from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
+from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
+from lmi_backend.sizing.step import NEWEST, Step
+from lmi_backend.units import GIB
+from tests.support.places import ENGINE_PYTHON, TESTS, TINY
+from tests.unit.sizing.test_memory import LLAMA_3_8B
+
+SPACE = 40 * GIB
+TOKEN = 2 * 8 * 64 * 2
+STATE = 2_146_304
+WINDOWS = [
+    {"full": full, "local": local, "states": 0, "window": window, "length": length,
+     "narrow": narrow, "state": 0, "caches": False}
+    for full, local, window, length, narrow in product(
+        (0, 5, 10, 12), (0, 7, 15, 52), (128, 4096), (2048, 131_072), (1, 2)
+    )
+    if full + local and ((full and local) or narrow == 1)
+]  # fmt: skip
+STATES = [
+    {"full": full, "local": 0, "states": states, "window": 1, "length": length, "narrow": 1,
+     "state": STATE, "caches": caches}
+    for full, states, length, caches in product((4, 10), (10, 27, 30), (8192, 131_072), (0, 1))
+]  # fmt: skip
+
+
+def layout(case: dict[str, int], tokens: int) -> KvLayout:
+    count = case["full"] + case["local"]
+    facts = replace(
+        LLAMA_3_8B,
+        num_layers=count + case["states"],
+        num_kv_layers=count,
+        local=LocalAttention(case["local"], case["window"] if case["local"] else 0),
+        states=StateLayers(case["states"], 1),
+    )
+    step = Step(tokens=tokens, sequences=256, prefix_caching=bool(case["caches"]))
+    sizes = CacheSizes(token=TOKEN, full_token=TOKEN // case["narrow"], state=case["state"])
+    return kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+
+
+def test_blocks_and_tokens_are_vllms() -> None:
+    cases = [case | {"block": layout(case, 1).block_size} for case in WINDOWS + STATES]
+    done = subprocess.run(
+        (str(ENGINE_PYTHON), str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")),
+        input=json.dumps({"space": SPACE, "cases": cases}),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
+    )
+    answered = json.loads(done.stdout.splitlines()[-1])
+    assert len(answered["found"]) == len(cases) == 120
+    for case, found in zip(cases, answered["found"], strict=True):
+        # Steps overlap on a GPU, and not on this machine.
+        made = layout(case, answered["in_flight"] // 2)
+        blocks = SPACE // made.block_bytes
+        tokens = made.tokens(blocks, case["length"], NEWEST)
+        # vLLM multiplies in floating point.
+        assert (blocks, tokens) == (found[0], found[1]) or tokens - 1 == found[1], case

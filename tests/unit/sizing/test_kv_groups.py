@@ -1,0 +1,105 @@
+"""Layouts of the cache; tokens and blocks are what vLLM wrote of these models."""
+
+from dataclasses import replace
+
+import pytest
+
+from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
+from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
+from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.sizing.step import Release, Step
+from lmi_backend.units import GIB
+from tests.unit.sizing.test_memory import LLAMA_3_8B
+
+STEP = Step(tokens=8192, sequences=256, release=(0, 19))
+GEMMA_3_27B = replace(LLAMA_3_8B, num_layers=62, num_kv_layers=62, local=LocalAttention(52, 1024))
+MISTRAL_7B = replace(LLAMA_3_8B, local=LocalAttention(32, 4096))
+QWEN_35B_A3B = replace(
+    LLAMA_3_8B,
+    num_layers=40,
+    num_kv_layers=10,
+    states=StateLayers(30, 32 * 128 * 128, 4, 3 * 8192),
+)
+
+
+def layout(
+    facts: ModelFacts, step: Step, token: float, state: int = 0, full_token: float = 0
+) -> KvLayout:
+    sizes = CacheSizes(token=token, full_token=full_token or token, state=state)
+    return kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+
+
+def test_one_kind_of_layers_is_one_group() -> None:
+    found = layout(LLAMA_3_8B, STEP, 4096)
+    assert (found.groups, found.block_bytes) == (1, 16 * 131_072)
+    assert found.blocks_for(8192) == 512
+    assert found.longest(512) == 8192
+
+
+def test_windows_are_groups_as_large_as_the_rarest_kind() -> None:
+    """Gemma 3 27B: 10 layers see everything, 52 a window, so that there are 1 and 6 groups."""
+    found = layout(GEMMA_3_27B, STEP, 8192)
+    assert (found.full_groups, found.local_groups) == (1, 6)
+    assert found.block_bytes == 10 * 131_072
+    blocks = int(19.53 * GIB) // found.block_bytes
+    assert blocks == pytest.approx(15_997, abs=4)
+    assert found.tokens(15_997, 8192, STEP.release) == 36_560
+
+
+def test_windows_that_are_nearly_as_many_are_padded() -> None:
+    found = layout(replace(LLAMA_3_8B, local=LocalAttention(15, 128)), STEP, 4096)
+    assert (found.full_groups, found.local_groups, found.block_bytes) == (1, 1, 16 * 4096 * 17)
+
+
+@pytest.mark.parametrize(("length", "blocks"), [(2048, 129), (131_072, 769), (1_000_000, 769)])
+def test_a_model_of_windows_alone_keeps_no_more_than_a_window(length: int, blocks: int) -> None:
+    """Mistral 7B v0.1: 4095 tokens, a step's 8192 and a block that is begun."""
+    found = layout(MISTRAL_7B, STEP, 4096)
+    assert (found.full_groups, found.local_groups, found.groups) == (0, 1, 1)
+    assert found.blocks_for(length) == blocks
+    assert found.longest(769) > 1_000_000
+    assert found.longest(500) == 499 * 16
+    assert found.longest(0) == 0
+
+
+GEMMA_4_31B = replace(LLAMA_3_8B, num_layers=60, num_kv_layers=60, local=LocalAttention(50, 1024))
+
+
+def test_layers_with_smaller_tokens_have_larger_blocks() -> None:
+    """Gemma 4 31B: of 50 GiB vLLM 0.20 wrote "about 55,000" tokens, 0.21 "about 525,000"."""
+    step = replace(STEP, tokens=2048, release=(0, 20))
+    found = layout(GEMMA_4_31B, step, 16_384, full_token=8192)
+    assert (found.block_size, found.full_block) == (16, 32)
+    blocks = 50 * GIB // found.block_bytes
+    assert found.tokens(blocks, 131_072, (0, 20)) == pytest.approx(55_000, rel=0.01)
+    assert found.tokens(blocks, 131_072, (0, 21)) == pytest.approx(525_000, rel=0.02)
+
+
+def test_steps_that_overlap_keep_more() -> None:
+    newer = layout(MISTRAL_7B, replace(STEP, release=(0, 26)), 4096)
+    assert newer.blocks_for(1_000_000) == 769 + 512
+
+
+@pytest.mark.parametrize(("blocks", "tokens"), [(300, 569_878), (299, 567_978)])
+def test_states_make_blocks_longer(blocks: int, tokens: int) -> None:
+    """Qwen3.6 35B A3B with an FP8 cache, as vLLM 0.24 wrote it."""
+    step = replace(STEP, release=(0, 24), prefix_caching=True)
+    found = layout(QWEN_35B_A3B, step, 1024, 32 * 128 * 128 * 4 + 3 * 8192 * 2)
+    assert (found.block_size, found.full_groups, found.state_blocks) == (2096, 1, 6)
+    assert found.tokens(blocks, 131_072, step.release) == tokens
+
+
+@pytest.mark.parametrize(("release", "blocks"), [((0, 25), 3), ((0, 26), 6)])
+def test_prefixes_of_hybrids_are_kept_from_026_on(release: Release, blocks: int) -> None:
+    found = layout(QWEN_35B_A3B, replace(STEP, release=release), 1024, 2_146_304)
+    assert found.state_blocks == blocks
+
+
+@pytest.mark.parametrize("facts", [GEMMA_3_27B, GEMMA_4_31B, MISTRAL_7B, QWEN_35B_A3B, LLAMA_3_8B])
+@pytest.mark.parametrize("blocks", [0, 3, 20, 600, 3000, 5000, 20_000])
+def test_the_longest_sequence_fits_and_no_longer_one(facts: ModelFacts, blocks: int) -> None:
+    full = 2048 if facts is GEMMA_4_31B else 4096
+    found = layout(facts, STEP, 4096, 2_146_304 if facts is QWEN_35B_A3B else 0, full)
+    longest = found.longest(blocks)
+    assert not longest or found.blocks_for(longest) <= blocks
+    assert found.blocks_for(longest + 1) > blocks or longest == (1 << 40) - 1

@@ -1,0 +1,90 @@
+"""Layers that see a window, and layers that have a state."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+
+PUBLIC = json.loads(
+    (Path(__file__).resolve().parents[2] / "data" / "planner" / "configs.json").read_text()
+)
+LLAMA = PUBLIC["meta-llama/Llama-3.1-8B-Instruct"]
+WINDOW = LLAMA | {"sliding_window": 4096}
+NEMOTRON = PUBLIC["nvidia/NVIDIA-Nemotron-Nano-9B-v2"]
+
+
+def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
+    (folder / "config.json").write_text(json.dumps(config))
+    facts = read_model_facts(folder)
+    assert facts is not None
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("config", "layers", "window"),
+    [
+        (LLAMA, 0, 0),
+        (LLAMA | {"sliding_window": None}, 0, 0),
+        (WINDOW, 32, 4096),  # Mistral 7B v0.1
+        (WINDOW | {"use_sliding_window": False, "max_window_layers": 28}, 0, 0),  # Qwen2.5
+        (WINDOW | {"use_sliding_window": True, "max_window_layers": 28}, 4, 4096),
+        (WINDOW | {"layer_types": ["full_attention"] * 32}, 0, 0),
+        (WINDOW | {"layer_types": ["sliding_attention", "full_attention"] * 16}, 16, 4096),
+        (WINDOW | {"sliding_window_pattern": 4}, 24, 4096),
+        (WINDOW | {"model_type": "gemma2"}, 16, 4096),
+        (PUBLIC["google/gemma-3-27b-it"], 52, 1024),
+        (LLAMA | {"model_type": "llama4_text", "attention_chunk_size": 8192}, 24, 8192),
+    ],
+)
+def test_some_layers_see_a_window(
+    config: dict[str, Any], layers: int, window: int, tmp_path: Path
+) -> None:
+    found = facts_of(tmp_path, config).local
+    assert (found.layers, found.window) == (layers, window)
+    assert found.is_chunked == ("attention_chunk_size" in config)
+
+
+def test_a_pattern_counts_for_the_weights_as_for_the_cache(tmp_path: Path) -> None:
+    """Nemotron Nano 9B v2 has 27 mixers, 4 attentions and 25 MLPs: 8.89 thousand million."""
+    facts = facts_of(tmp_path, NEMOTRON)
+    assert (facts.num_kv_layers, facts.states.layers) == (4, 27)
+    assert facts.states.numbers == 128 * 80 * 128
+    assert facts.weight_bytes == pytest.approx(2 * 8.89e9, rel=0.005)
+
+
+def test_gated_delta_nets_are_counted(tmp_path: Path) -> None:
+    """Qwen3-Next 80B A3B, by its name."""
+    facts = facts_of(
+        tmp_path,
+        {
+            "model_type": "qwen3_next", "torch_dtype": "bfloat16", "hidden_size": 2048,
+            "num_hidden_layers": 48, "num_attention_heads": 16, "num_key_value_heads": 2,
+            "head_dim": 256, "intermediate_size": 5120, "vocab_size": 151936,
+            "full_attention_interval": 4, "linear_num_key_heads": 16, "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
+            "num_experts": 512, "num_experts_per_tok": 10, "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+        },
+    )  # fmt: skip
+    assert (facts.num_kv_layers, facts.states.layers) == (12, 36)
+    assert facts.states.convolved == 3 * 8192
+    assert facts.weight_bytes == pytest.approx(2 * 80e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mixer", "numbers"),
+    [
+        ({"mamba_d_state": 16, "mamba_expand": 2, "mamba_d_conv": 4}, 8192 * 16),  # Jamba
+        ({"mamba_d_state": 128, "mamba_n_heads": 128, "mamba_d_head": 64}, 8192 * 128),  # Bamba
+        ({"mamba_d_state": 128, "mamba_n_heads": 128, "mamba_d_head": "auto"}, 8192 * 128),
+    ],
+)
+def test_mixers_of_both_kinds_have_a_state(
+    mixer: dict[str, Any], numbers: int, tmp_path: Path
+) -> None:
+    hybrid = LLAMA | {"layers_block_type": ["mamba"] * 28 + ["attention"] * 4} | mixer
+    found = facts_of(tmp_path, hybrid).states
+    assert (found.layers, found.numbers) == (28, numbers)

@@ -1,0 +1,70 @@
+"""The planner beside what vLLM's published logs say; docs/planner.md is made from the same rows."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+from planner_page import Comparison, comparisons, graph_differences
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+ROWS = comparisons()
+COMPARED = [each for each in ROWS if each.estimate and not each.reason]
+
+
+def name(each: Comparison) -> str:
+    row = each.row
+    return f"{row['model']}-{row['vllm']}-tp{row['tp']}-pp{row['pp']}-{row['kv_cache_dtype']}"
+
+
+def test_half_of_the_predictions_are_within_a_hundredth() -> None:
+    dense = [abs(each.error) for each in COMPARED if each.row["kind"].startswith("dense")]
+    assert len(dense) > 30
+    assert statistics.median(dense) <= 1
+
+
+@pytest.mark.parametrize("each", COMPARED, ids=name)
+def test_no_prediction_is_off_by_a_twentieth(each: Comparison) -> None:
+    assert abs(each.error) <= 5
+
+
+@pytest.mark.parametrize(
+    "each", [each for each in COMPARED if each.row["peak_activation_gib"]], ids=name
+)
+def test_the_peak_of_a_step_is_what_was_measured(each: Comparison) -> None:
+    found = each.estimate
+    assert found
+    if each.row["pp"] in {"", "1"}:
+        # Of stages the logs show the first; the last decides.
+        measured = float(each.row["peak_activation_gib"])
+        encoder = 0.16 if "vl" in each.row["kind"] else 0.05
+        assert found.activations / 2**30 == pytest.approx(measured, abs=encoder)
+
+
+@pytest.mark.parametrize("each", [each for each in ROWS if each.tokens], ids=name)
+def test_as_many_tokens_as_were_measured_are_in_as_many_gib(each: Comparison) -> None:
+    """Groups, blocks and what a token takes: of windows and states too."""
+    assert each.tokens == pytest.approx(int(each.row["kv_tokens"]), abs=each.token_step)
+
+
+def test_graphs_are_about_what_vllm_expects_of_them() -> None:
+    differences = graph_differences(ROWS)
+    assert len(differences) > 30
+    assert statistics.median(differences) < 0.15
+
+
+def test_layouts_of_every_kind_are_among_them() -> None:
+    kinds = {kind for each in ROWS if each.tokens for kind in each.row["kind"].split()}
+    assert {"dense", "moe", "mla", "swa", "hybrid"} <= kinds
+
+
+def test_each_log_has_an_address_and_each_that_is_not_compared_a_reason() -> None:
+    assert all(each.row["url"].startswith("https://") for each in ROWS)
+    assert all(each.reason or each.estimate for each in ROWS)
+    assert len(ROWS) == len(COMPARED) + sum(bool(each.reason) for each in ROWS)
+
+
+def test_the_readme_says_what_the_page_says() -> None:
+    errors = [abs(each.error) for each in COMPARED]
+    said = " ".join(README.read_text(encoding="utf-8").split())
+    assert f"Beside {len(errors)} published logs" in said
+    assert f"is {statistics.median(errors):.1f} %, the largest {max(errors):.1f} %" in said
