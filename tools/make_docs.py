@@ -131,7 +131,7 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
-    variables = (option.variable, *option.env, *option.inverse_env, *option.overriding_env)
+    variables = option.variables
     becomes = "".join(
         f" → {implementation.name} `{argument}`"
         for implementation in implementations().values()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from lmi_backend.options.engine_spec import SPECS
+from lmi_backend.options.hints import closest
 from lmi_backend.options.option import PREFIX, Status
-from lmi_backend.options.resolve import LmiOptions, closest
+from lmi_backend.options.resolve import LmiOptions
 from lmi_backend.options.signature import Signature, recorded_signature, signature
-from lmi_backend.options.table import KEYS, find_option
+from lmi_backend.options.table import KEYS, find_option, live_keys
 
 
 def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
@@ -32,22 +33,33 @@ def status_of(key: str, engine: str, known: Signature | None) -> Status:
     if known is not None and name in known.arguments:
         return Status("passed", f"{runs_on} {name}")
     if other := _owner(key, name):
-        detail = f"it is an option of {other}, and this model runs on {engine}"
-        return Status("ignored", f"{detail} ({SPECS[other].how_to_choose} chooses {other})")
+        return Status("ignored", _of_another(key, other, engine))
     if implementation.takes_any_option or _may_be_newer(key, known):
         return Status("passed", f"{runs_on} {name}, which {runs_on} itself has to accept")
-    return Status("refused", _unknown(key, runs_on, known))
+    return Status("refused", _unknown(key, engine, known))
 
 
 def _owner(key: str, name: str) -> str:
-    """Return another engine that knows the key, or nothing."""
-    if rows := KEYS.get(key):
-        return rows[0].engines[0]
+    """Return another engine that knows the key, and uses it if one does; or nothing."""
+    status = {
+        engine: row.status_under(engine) for row in KEYS.get(key, ()) for engine in row.engines
+    }
+    live = [engine for engine, said in status.items() if said.word == "mapped"]
     for engine, spec in SPECS.items():
         record = recorded_signature(spec.implementation.name)
-        if record and name in record.arguments:
-            return engine
-    return ""
+        if engine not in status and record and name in record.arguments:
+            live.append(engine)
+    return min(live or status, key=lambda engine: SPECS[engine].order, default="")
+
+
+def _of_another(key: str, other: str, engine: str) -> str:
+    """Say why another engine's option does nothing; only where it would, how to choose that one."""
+    detail = f"it is an option of {other}, and this model runs on {engine}"
+    row = find_option(key, other)
+    if row is None or row.status == "mapped":
+        return f"{detail} ({SPECS[other].how_to_choose} chooses {other})"
+    too = " too" if row.status == "ignored" else ""
+    return f"{detail}; there{too} it is {row.status}: {row.reason}"
 
 
 def _may_be_newer(key: str, known: Signature | None) -> bool:
@@ -58,8 +70,11 @@ def _may_be_newer(key: str, known: Signature | None) -> bool:
     return known is not None and known.is_recorded and not closest(key, _known_keys(known))
 
 
-def _unknown(key: str, implementation: str, known: Signature | None) -> str:
-    hint = closest(key, _known_keys(known))
+def _unknown(key: str, engine: str, known: Signature | None) -> str:
+    implementation = SPECS[engine].implementation.name
+    arguments = (PREFIX + name for name in (known.arguments if known else ()))
+    # Not to a key that would be ignored or refused next.
+    hint = closest(key, (*live_keys(engine), *arguments))
     if known is None:
         return f"is not an option of LMI for {implementation}{hint}"
     return f"is neither an option of LMI nor an argument of {implementation} {known.version}{hint}"

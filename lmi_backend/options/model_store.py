@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -91,7 +92,7 @@ def store_folders(store: Path) -> Iterator[Path]:
 
     LMI's rule: every entry is a folder and none is hidden, or the store is the model.
     """
-    if not store.is_dir():
+    if not os.path.isdir(store):
         return
     entries = sorted(store.iterdir())
     if entries and all(entry.is_dir() and not entry.name.startswith(".") for entry in entries):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,14 +13,19 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import sources
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.hints import REMARK, closest, remark_in
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, find_option, live_keys
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
+
+
+_KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
+"""What may be an engine's argument: anything else no engine can have."""
 
 
 def _default_choice() -> EngineChoice:
@@ -99,7 +105,7 @@ def resolve_options(
 
 def _read(folder: Path) -> list[Property]:
     path = folder / FILE_NAME
-    return read_properties(path) if path.is_file() else []
+    return read_properties(path) if os.path.isfile(path) else []
 
 
 def _examine(
@@ -197,7 +203,8 @@ class _Collector:
         name = option.name if option else key
         if name in self._sealed:
             winner = self._sealed[name]
-            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
+            word = "says the same" if winner.value == setting.value else "wins"
+            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
         elif option.status == "mapped":
@@ -211,14 +218,16 @@ class _Collector:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
-            raise _error(setting, f"contradicts {earlier.name}={earlier.shown} ({earlier.origin})")
+            raise _error(setting, f"contradicts {earlier.written} ({earlier.origin})")
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
         self._classify(setting, option.status_under(self._engine))
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
-        if not key.startswith(PREFIX):
-            raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
+        if not _KEY.fullmatch(key):
+            raise _error(setting, f"is not an option of LMI{closest(key, live_keys(self._engine))}")
+        if remark_in(setting.value):
+            raise _error(setting, REMARK)
         self._passthrough[key.removeprefix(PREFIX)] = setting
         self._classify(setting, Status("passed", ""))
 
@@ -233,12 +242,6 @@ class _Collector:
         self._classifications.append(Classification(setting, status))
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the known word that is most like this one, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def _is_harmless(option: AnyOption, setting: Setting) -> bool:
     try:
         return option.kind.parse(setting.value.strip()) in option.harmless
@@ -247,9 +250,11 @@ def _is_harmless(option: AnyOption, setting: Setting) -> bool:
 
 
 def _parse(option: Option[T], setting: Setting) -> T:
+    if remark_in(setting.value) and not option.kind.is_free:
+        raise _error(setting, REMARK)
     try:
         return option.kind.parse(setting.value.strip())
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise _error(setting, str(error), option.kind.accepted) from error
 
 

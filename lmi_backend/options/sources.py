@@ -18,7 +18,9 @@ from lmi_backend.options.table import OPTIONS, VARIABLES
 FILE_NAME = "serving.properties"
 ORIGIN = "environment"
 
-_BY_VARIABLE: dict[str, str] = {option.variable: option.name for option in reversed(OPTIONS)}
+_BY_VARIABLE: dict[str, str] = {
+    option.variable: option.name for option in reversed(OPTIONS) if option.variable
+}
 SERVING_VARIABLES = frozenset(
     name for name in (*_BY_VARIABLE, *VARIABLES) if name.startswith("SERVING_")
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ _LARGE_DEVICE = 70 * GIB
 """A device with more memory is taken for a Hopper where nobody says what it is."""
 _GPU_BLOCK, _CPU_BLOCK = 16, 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
+_GIBS = re.compile(r"[0-9]{1,9}")
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
@@ -113,7 +115,7 @@ class Capacity:
         """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
         text = self.environment.get(_CPU_SPACE, "")
         asked = self.options[vllm.KV_CACHE_MEMORY]
-        space = int(text) * GIB if text.isdigit() else asked
+        space = int(text) * GIB if _GIBS.fullmatch(text) else asked
         if space <= 0:
             return None
         cache = self._cache(_CPU_BLOCK)

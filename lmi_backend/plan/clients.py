@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,10 +71,11 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
         if option.plan_field.startswith(chat.FRONT_END) and options.is_set(option)
     }
     template: str = arguments.get("chat_template", "")
-    if template and (file := options.folder / template).is_file():
+    # A template is no path, and may be longer than one can be: pathlib raises OSError then.
+    if template and os.path.isfile(file := options.folder / template):
         arguments["chat_template"] = str(file.resolve())
     elif template and "{" not in template:
-        problem = f"is neither a template nor a file (looked at {options.folder / template})"
+        problem = f"is neither a template nor a file (looked at {file})"
         raise options.error(chat.CHAT_TEMPLATE, problem)
     if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
         raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -43,14 +44,16 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     file = options.folder / (entry if entry.endswith(".py") else CODE_FILE)
     if (options.folder / "MAR-INF").is_dir():
         raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
-    if not file.is_file():
+    if not os.path.isfile(file):
         if entry.endswith(".py"):
             raise options.error(opt.ENTRY_POINT, f"is not a file (looked at {file})")
         return None
     handler: str = options[opt.HANDLER]
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    except (SyntaxError, ValueError) as error:
+    except OSError as error:
+        raise PlanError(f"{file}: cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PlanError(f"{file}: is not Python: {error}") from error
     functions = dict(_functions(tree))
     answers = functions.get(handler) or next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -212,7 +213,7 @@ def _worker_environment(options: LmiOptions) -> dict[str, str]:
     file = options[vllm.LMCACHE_FILE]
     if file:
         path = options.folder / file
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise options.error(vllm.LMCACHE_FILE, f"is not a file (looked at {path})")
         environment["LMCACHE_CONFIG_FILE"] = str(path.resolve())
     return environment

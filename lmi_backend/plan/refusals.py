@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
+from lmi_backend.extras import pip_command
 from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.table import common as opt
 
@@ -48,11 +49,12 @@ def refuse_unserved(plan: EnginePlan) -> None:
     known = implementations()
     if plan.engine not in (*known, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        raise ConfigurationError(f"{problem} {', '.join(sorted(known))} as option.rolling_batch")
+        words = ", ".join(spec.rolling_batch for spec in SPECS.values())
+        raise ConfigurationError(f"{problem} what option.rolling_batch names so: {words}")
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         raise ConfigurationError(
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
-            "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
+            f"or {pip_command('mpi')}, or set engine=Python and option.mpi_mode=false"
         )
     spans_nodes = plan.engine in known and known[plan.engine].ray_argument
     if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and not spans_nodes:

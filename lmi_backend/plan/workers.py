@@ -36,7 +36,8 @@ def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, 
     if text == "-1":
         return ()
     names = [item.strip().removeprefix("gpu") for item in text.split(";")]
-    indices = [int(name) for name in names if name.isdigit() and int(name) < len(visible)]
+    known = set(map(str, range(len(visible))))
+    indices = [int(name) for name in names if name in known]
     if len(set(indices)) < len(names):
         problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
         raise options.error(srv.LOAD_ON_DEVICES, problem)

@@ -252,9 +252,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
-    """Run a server that keeps going when a model cannot be loaded."""
+def tritonserver(
+    repository: Path, tmp_path: Path, python: str = sys.executable
+) -> Iterator[Served]:
+    """Run a server that keeps going when a model cannot be loaded; stubs run with `python`."""
     server = find_server(tmp_path)
+    environment = server.environment(os.environ)
     ports = free_ports(4)
     log_file = tmp_path / "triton.log"
     with log_file.open("wb") as log:
@@ -271,8 +274,11 @@ def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
                 "--exit-on-error=false",
                 "--exit-timeout-secs=5",
             ],
-            env=server.environment(os.environ)
-            | {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw"},
+            env=environment
+            | {
+                "PATH": f"{Path(python).parent}{os.pathsep}{environment['PATH']}",
+                "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw",
+            },
             stdout=log,
             stderr=log,
             text=True,

@@ -65,6 +65,7 @@ FOLDERS = {
     "fetch": ALL,
     "repository": ALL,
     "errors": ALL,
+    "extras": ALL,
     "names": ALL,
     "garbage": ("front end", *WORKERS),
     "printable": ALL,

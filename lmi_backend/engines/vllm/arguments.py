@@ -11,7 +11,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
-from lmi_backend.options.resolve import closest
+from lmi_backend.options.hints import closest
 
 
 def engine_args(config: EngineConfig) -> Any:

@@ -7,6 +7,9 @@ from typing import Final
 from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.kinds import (
     BOOL,
+    FREE_TEXT,
+    LONGEST_WAIT,
+    MOST_DEVICES,
     PAIRS,
     TEXT,
     auto_or_number,
@@ -48,7 +51,7 @@ MPI_HOSTFILE: Final = Option(
 )
 MPI_OPTIONS: Final = Option(
     name="option.mpi_options",
-    kind=TEXT,
+    kind=FREE_TEXT,
     default="",
     plan_field="mpi_options",
     help="Further words for mpirun, as in a shell.",
@@ -152,7 +155,7 @@ TENSOR_PARALLEL_DEGREE: Final = Option(
 )
 PIPELINE_PARALLEL_DEGREE: Final = Option(
     name="option.pipeline_parallel_degree",
-    kind=whole(1),
+    kind=whole(1, MOST_DEVICES),
     default=1,
     aliases=("option.pipeline_parallel_size",),
     env=("PIPELINE_PARALLEL_DEGREE",),
@@ -207,7 +210,7 @@ PARALLEL_LOADING: Final = Option(
 )
 MODEL_LOADING_TIMEOUT: Final = Option(
     name="option.model_loading_timeout",
-    kind=whole(1),
+    kind=whole(1, LONGEST_WAIT),
     default=1800,
     env=("MODEL_LOADING_TIMEOUT",),
     overriding_env=("SAGEMAKER_STARTUP_TIMEOUT",),
@@ -216,7 +219,7 @@ MODEL_LOADING_TIMEOUT: Final = Option(
 )
 PREDICT_TIMEOUT: Final = Option(
     name="option.predict_timeout",
-    kind=whole(1),
+    kind=whole(1, LONGEST_WAIT),
     default=240,
     env=("PREDICT_TIMEOUT",),
     overriding_env=("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",),
@@ -225,7 +228,7 @@ PREDICT_TIMEOUT: Final = Option(
 )
 HANG_TIMEOUT: Final = Option(
     name="option.hang_timeout",
-    kind=whole(0),
+    kind=whole(0, LONGEST_WAIT),
     default=120,
     plan_field="hang_timeout",
     help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
@@ -301,7 +304,7 @@ STREAM_FLUSH: Final = Option(
 )
 CLUSTER_SIZE: Final = Option(
     name="option.cluster_size",
-    kind=whole(1),
+    kind=whole(1, MOST_DEVICES),
     default=1,
     prefixed_env="DJL_CLUSTER_SIZE",
     plan_field="nodes",

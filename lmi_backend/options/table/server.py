@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import TEXT, WEIGHTS, whole
+from lmi_backend.options.kinds import MOST_DEVICES, TEXT, WEIGHTS, whole
 from lmi_backend.options.option import Option
 
 JOB_QUEUE_SIZE: Final = Option(
@@ -59,7 +59,7 @@ def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
     is_first = not device
     return Option(
         name=f"{device}.{name}" if device else name,
-        kind=whole(1),
+        kind=whole(1, MOST_DEVICES),
         default=0,
         scope="server",
         prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",

@@ -10,7 +10,7 @@ _WORKER = Status("mapped", "environment of the worker")
 _NO_JVM = Status("ignored", "there is no Java server here")
 _NO_CACHE = Status("ignored", "results are not cached")
 _NODES = Status("mapped", "plan hosts, in MPI mode")
-_SAGEMAKER_SIZE = Status("ignored", "Triton's own HTTP server is used")
+_SIZE = Status("ignored", "serve --max-body says it, for the front end")
 _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
@@ -37,8 +37,8 @@ _VARIABLES: Final[dict[str, Status]] = {
     "MODEL_SERVER_HOME": _NO_JVM,
     "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
     "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
-    "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB"
-    " SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": _SAGEMAKER_SIZE,
+    "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB": _SIZE,
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "each request chooses its form"),
     "SAGEMAKER_SECURE_MODE": _SECURE,
     "SAGEMAKER_SECURITY_CONTROLS SAGEMAKER_UNTRUSTED_CHANNELS": Status(
         "ignored", "only secure mode reads it"
@@ -55,7 +55,7 @@ _VARIABLES: Final[dict[str, Status]] = {
         "ignored", "use py-spy on the worker"
     ),
     "SERVING_ROLLING_BATCH_BUFFER": Status(
-        "ignored", "tokens are merged only while the send waits"
+        "ignored", "option.stream_interval and option.stream_flush_ms say when tokens are sent"
     ),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }

@@ -15,6 +15,7 @@ from lmi_backend.options.kinds import (
     ITEMS,
     JSON,
     LIMITS,
+    MOST_DEVICES,
     TEXT,
     float_type,
     number,
@@ -148,7 +149,7 @@ LOAD_FORMAT: Final = _argument(
 )
 DATA_PARALLEL_SIZE: Final = _argument(
     "data_parallel_size",
-    whole(1),
+    whole(1, MOST_DEVICES),
     "Copies of the model inside one worker, each on devices of its own.",
     default=1,
 )

@@ -189,3 +189,11 @@ def test_a_type_that_the_engine_does_not_take_is_refused() -> None:
     with pytest.raises(OptionError, match=r"option.dtype=int8 is unknown"):
         resolve("option.dtype=int8")
     assert resolve("option.rolling_batch=disable\noption.dtype=int8")[common.DTYPE] == "int8"
+
+
+@pytest.mark.parametrize(("value", "said"), [("2", "says the same"), ("4", "wins")])
+def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, said: str) -> None:
+    properties = parse_properties("option.tensor_parallel_degree=2")
+    options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
+    expected = f"option.tensor_parallel_degree (serving.properties:1) {said}"
+    assert options.classifications[-1].status.detail == expected
