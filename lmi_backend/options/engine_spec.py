@@ -84,6 +84,8 @@ class Implementation:
     """What the option table cannot say about the arguments."""
     cpu_cache: tuple[str, str] | None = None
     """Arguments for the tokens of a KV-cache block and the number of blocks, on the CPU."""
+    counts_memory_as_vllm: bool = False
+    """Whether its memory is what the arithmetic of vLLM's releases makes of it."""
     needs_model: bool = True
     takes_any_option: bool = False
     """Whether it judges options itself that nobody knows."""

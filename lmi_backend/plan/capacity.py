@@ -98,7 +98,7 @@ class Capacity:
 
     @property
     def _is_vllm(self) -> bool:
-        return self.options.choice.spec.implementation.name == "vllm"
+        return self.options.choice.spec.implementation.counts_memory_as_vllm
 
     def _captures_graphs(self) -> bool:
         """Tell whether the engine takes CUDA graphs off the memory for the cache."""

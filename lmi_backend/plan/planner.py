@@ -188,8 +188,9 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
 
 def _release(options: LmiOptions, python: str) -> Release:
     """Return the release of vLLM that will run, the newest known where another engine does."""
-    known = signature(options.choice.spec.implementation.name, python)
-    match = re.match(r"(\d+)\.(\d+)", known.version) if known and known.engine == "vllm" else None
+    implementation = options.choice.spec.implementation
+    known = signature(implementation.name, python) if implementation.counts_memory_as_vllm else None
+    match = re.match(r"(\d+)\.(\d+)", known.version) if known else None
     return (int(match[1]), int(match[2])) if match else NEWEST
 
 

@@ -68,6 +68,7 @@ SPEC: Final = EngineSpec(
         library="vllm",
         source=ArgumentSource("vllm", "engine/arg_utils.py", ("AsyncEngineArgs",), "_version.py"),
         sizes=Sizes("max_num_seqs"),
+        counts_memory_as_vllm=True,
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",
