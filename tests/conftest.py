@@ -17,6 +17,7 @@ _LIGHT = (
     "doubles", "questions", "long_questions", "report", "said", "said_to_triton", "start",
     "tiny_properties",
 )  # fmt: skip
+CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -133,7 +134,7 @@ def served(
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )
-    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    options = ("--clients", ",".join(CLIENTS), "--control-key", str(folder / "control.key"))
     with serve([tiny, echo], folder, *options) as server:
         yield server
 

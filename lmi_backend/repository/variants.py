@@ -8,12 +8,16 @@ alias models: thin ones that share its workers.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from lmi_backend.repository.tensors import (
     INFER_INPUTS,
     INPUTS,
     OUTPUTS,
+    POSTPROCESSING_INPUTS,
+    POSTPROCESSING_OUTPUTS,
+    PREPROCESSING_INPUTS,
+    PREPROCESSING_OUTPUTS,
     REQUEST,
     RESPONSE,
     TRTLLM_INPUTS,
@@ -25,6 +29,8 @@ SHARES: Final = "shares"
 """Parameter of an alias model: the model whose workers it uses."""
 CLIENTS: Final = "clients"
 """Parameter of an alias model: for whose clients it is, a key of `VARIANTS`."""
+
+Step = Literal["", "preprocessing", "postprocessing"]
 
 _ENSEMBLE: Final = "ensemble"
 _ENSEMBLE_INPUTS: Final = tuple(
@@ -52,6 +58,8 @@ class Variant:
     """Whether a request may get any number of responses; if not it gets exactly one."""
     is_trtllm: bool = False
     """Whether every request is read as TensorRT-LLM's backend does; `stop` ends one only there."""
+    step: Step = ""
+    """What it does of what an ensemble of that backend does; nothing generates then."""
 
     def model_name(self, name: str) -> str:
         """Return what Triton calls this variant of the model `name`, if nobody chose a name."""
@@ -100,6 +108,24 @@ VARIANTS: Final = {
             (REQUEST,),
             (RESPONSE,),
             is_decoupled=False,
+        ),
+        Variant(
+            "preprocessing",
+            "TensorRT-LLM-backend clients that turn text into tokens by themselves",
+            PREPROCESSING_INPUTS,
+            PREPROCESSING_OUTPUTS,
+            max_batch_size=64,
+            is_decoupled=False,
+            step="preprocessing",
+        ),
+        Variant(
+            "postprocessing",
+            "the same clients, for the text of the tokens",
+            POSTPROCESSING_INPUTS,
+            POSTPROCESSING_OUTPUTS,
+            max_batch_size=64,
+            is_decoupled=False,
+            step="postprocessing",
         ),
     )
 }

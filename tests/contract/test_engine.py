@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -25,6 +26,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
+from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
 from tests.support.harness import Harness, RecordingSink
 from tests.support.waiting import wait_for
 
@@ -139,6 +141,25 @@ def test_a_body_is_answered_whole(engine: Any) -> None:
     said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
     assert {"prompt", "choices"} & said.keys()
+
+
+def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
+    if engine.plan.engine == "echo":
+        pytest.skip("this engine has no tokenizer")
+    body = msgspec.json.encode(Texts(PROMPT, stop=["one"]))
+    (said,) = engine.submit(HttpRequest(ENCODE_PATH, body)).wait().deltas
+    encoded = msgspec.json.decode(said.data, type=Encoded)
+    assert len(encoded.ids) == engine.ask(PROMPT).deltas[0].num_prompt_tokens
+    assert (encoded.bad, len(encoded.stop)) == ([], 1)
+    (said,) = (
+        engine.submit(HttpRequest(DECODE_PATH, msgspec.json.encode(TokenIds(encoded.ids))))
+        .wait()
+        .deltas
+    )
+    assert msgspec.json.decode(said.data) == PROMPT
+    unknown = msgspec.json.encode(TokenIds([1 << 30]))
+    (said,) = engine.submit(HttpRequest(DECODE_PATH, unknown)).wait().deltas
+    assert (said.status, said.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
 
 
 def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
