@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from clients_page import PAGE as CLIENTS
+from clients_page import clients_page
 from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
@@ -68,6 +70,7 @@ def pages() -> dict[Path, str]:
     }
     return {
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
+        CLIENTS: clients_page(),
         DASHBOARD: "\n".join(dashboard()) + "\n",
     }
 

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
 
-_FILE: Final = "model.py"
+CODE_FILE: Final = "model.py"
+"""Users' code, of a model or of an adapter."""
 _SAGEMAKER: Final = "model_fn"
 _FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
 _INIT: Final = "init_handler"
@@ -42,7 +43,7 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         PlanError: it is no Python, or defines nothing LMI knows.
     """
     entry = options[opt.ENTRY_POINT]
-    file = options.folder / (entry if entry.endswith(".py") else _FILE)
+    file = options.folder / (entry if entry.endswith(".py") else CODE_FILE)
     if (options.folder / "MAR-INF").is_dir():
         raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
     if not os.path.isfile(file):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Sink, TemplateEngine
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
@@ -22,7 +23,7 @@ from lmi_backend.engines.transformers.sampling import (
 )
 from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.engines.transformers.steps import Answer, Step
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _Steps = asyncio.Queue[tuple[int, Step]]
@@ -167,6 +168,14 @@ class GenerateEngine(TemplateEngine):
             self._loaded.tokenizer,
             messages,
             options,
+            max_model_len=self._loaded.max_model_len,
+            longest=self._longest_token,
+        )
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        return await tokens.answer_tokens(
+            request,
+            self._loaded.tokenizer,
             max_model_len=self._loaded.max_model_len,
             longest=self._longest_token,
         )

@@ -38,3 +38,18 @@ def test_an_init_handler_needs_a_predict_handler(tmp_path: Path) -> None:
         make_plan(options, {"PATH": "/bin"}, Hardware(), None)
     (tmp_path / "model.py").write_text(f"{load}@predict_handler\ndef f(x, model): ...\n")
     assert make_plan(options, {"PATH": "/bin"}, Hardware(), None).engine == "custom"
+
+
+def test_an_adapters_code_runs_where_the_model_has_none(tmp_path: Path) -> None:
+    adapter = tmp_path / "adapters" / "one"
+    adapter.mkdir(parents=True)
+    (adapter / "adapter_config.json").write_text("{}", encoding="utf-8")
+    properties = "option.model_id=org/model\noption.enable_lora=true"
+    options = resolve_options(parse_properties(properties), {}, folder=tmp_path)
+    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+    assert not plan.config.runs_code
+    (adapter / "model.py").write_text("", encoding="utf-8")
+    plan = make_plan(options, {"PATH": "/bin"}, Hardware(), None)
+    assert plan.config.runs_code
+    assert plan.config.custom_file == ""
+    assert "code of the model's adapters is run: one" in plan.reasons
