@@ -81,7 +81,8 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     Raises:
         ConfigurationError: another engine runs, or model or device are not known.
     """
-    if not implementations()[plan.engine].counts_memory_as_vllm:
+    implementation = implementations().get(plan.engine)
+    if implementation is None or not implementation.counts_memory_as_vllm:
         raise ConfigurationError(
             f"--explain-memory: the engine is {plan.engine}; accepted: a model that vLLM serves"
         )

@@ -12,7 +12,6 @@ from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import CODE_FILE, handler_properties
 from lmi_backend.plan.model_source import Sources, find_adapters
-from lmi_backend.plan.refusals import GENERATION
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def engine_config(
             dialect=_dialect(options, why),
             output_formatter=options[opt.OUTPUT_FORMATTER],
             tgi_compat=options[opt.TGI_COMPAT],
-            is_embedding=options[opt.TASK] not in GENERATION,
+            is_embedding=options[opt.TASK] in opt.EMBEDDING,
             normalize=options[chat.NORMALIZE],
             stop_by_id=options[opt.STOP_BY_ID],
         ),

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
@@ -38,6 +40,7 @@ class GenerateEngine(TemplateEngine):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._max_running: int = config.arguments.get("max_batch_size", 1)
+        self._stops = tuple(map(str, config.arguments.get("stop", ())))
         self._open = 0
         self._batch: Batch | None = None
         self._adapters: NoAdapters = NoAdapters()
@@ -68,6 +71,8 @@ class GenerateEngine(TemplateEngine):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
         self._adapters.check(request.adapter)
+        if self._stops:
+            request = self._with_stops(request)
         ids = await prompt_ids(
             request,
             self._loaded.tokenizer.encode,
@@ -86,6 +91,11 @@ class GenerateEngine(TemplateEngine):
             self._open -= request.n
             for cancel in cancels:
                 cancel()
+
+    def _with_stops(self, request: GenerateRequest) -> GenerateRequest:
+        stops = (*request.sampling.stop, *self._stops)
+        sampling = msgspec.structs.replace(request.sampling, stop=stops)
+        return msgspec.structs.replace(request, sampling=sampling)
 
     async def _forward(
         self,
