@@ -12,7 +12,7 @@ from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, load_options
+from lmi_backend.options import LmiOptions
 from lmi_backend.printable import say
 from lmi_backend.repository.environment import environment_properties, left_to_the_server
 from lmi_backend.repository.writer import (
@@ -57,7 +57,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _render(arguments: argparse.Namespace) -> int:
     folder = model_folder(arguments.path)
-    load_options(folder, os.environ)
+    served_plan(Model(folder.resolve().name, folder))
     sys.stdout.write(render_config(arguments.name or folder.resolve().name))
     return 0
 

@@ -14,15 +14,17 @@ from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import (
     DEFAULT_STORE,
     LOAD_MODELS,
+    MODEL_FILES,
     MODEL_ID,
     MODEL_STORE,
     ModelUrl,
+    model_id_of,
     models_of,
     store_folders,
 )
 from lmi_backend.repository.environment import has_own_properties
 
-_MARKS = (FILE_NAME, "config.json")
+_MARKS = (FILE_NAME, *MODEL_FILES)
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def model_folder(path: Path) -> Path:
     if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
+        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}")
     return folder
 
 
@@ -98,7 +100,7 @@ def find_models(
 
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
-    if entry.url == environment.get(MODEL_ID) and not os.path.isdir(entry.folder):
+    if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
         folder = repository / entry.model_name
         return Model(entry.model_name, folder, has_own_properties(folder))
     return Model(entry.model_name, model_folder(entry.folder))

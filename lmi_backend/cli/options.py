@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import SPECS, default_engine, implementation_of
 from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
-from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
 from lmi_backend.options.table import ENGINES, VARIABLES
 from lmi_backend.printable import printable, say
 
@@ -133,13 +133,14 @@ def _arguments(implementation: str) -> Iterator[Row]:
     listed = {key for option in OPTIONS for key in (option.name, *option.aliases)}
     for name, argument in (signature.arguments if signature else {}).items():
         if PREFIX + name not in listed:
+            is_settable = argument.flag != NO_FLAG
             yield Row(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),
-                accepted=argument.type,
+                accepted=shorten(argument.type),
                 default=argument.default,
-                status="passed",
-                detail=f"{implementation} {name}",
+                status="passed" if is_settable else "refused",
+                detail=f"{implementation} {name}" if is_settable else "it has no flag for it",
                 help=f"Argument of {implementation}, read by its own parser.",
             )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from lmi_backend.cli.folders import Model, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
@@ -80,7 +81,8 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     Raises:
         ConfigurationError: another engine runs, or model or device are not known.
     """
-    if plan.engine != "vllm":
+    implementation = implementations().get(plan.engine)
+    if implementation is None or not implementation.counts_memory_as_vllm:
         raise ConfigurationError(
             f"--explain-memory: the engine is {plan.engine}; accepted: a model that vLLM serves"
         )

@@ -32,12 +32,14 @@ for name in more:
     except Exception:
         pass
 """
+NO_FILE = "has no such file"
+"""In the error of a model that is on the Hub, without the file."""
 _CAUSES = (
     ("GatedRepoError", "is gated; ask for access on its page and set HF_TOKEN"),
     ("RevisionNotFoundError", "has no such revision; check option.revision"),
     ("RepositoryNotFoundError", "is not on the Hub, or is private: then set HF_TOKEN"),
     ("LocalEntryNotFoundError", "cannot be fetched: the Hub cannot be reached"),
-    ("EntryNotFoundError", "has no such file"),
+    ("EntryNotFoundError", NO_FILE),
     ("No module named", "cannot be looked up: the workers' interpreter has no huggingface_hub"),
 )
 

@@ -87,14 +87,28 @@ def _number_or_word(word: str) -> int | float | str:
     return word
 
 
+def _whole_items(text: str) -> list[int]:
+    items = _items(text)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        raise ValueError("has an entry that is not a whole number")
+    return items
+
+
 def _limits(text: str) -> dict[str, Any]:
     """Read JSON, or LMI's older image=4,video=1."""
     if text.lstrip().startswith("{"):
-        return _json_object(text)
+        given = _json_object(text)
+        if not all(_is_limit(value) for value in given.values()):
+            raise ValueError("has an entry that is neither a whole number nor a JSON object")
+        return given
     limits = _pairs(text.lower())
     if not all(value.strip().isdecimal() for value in limits.values()):
         raise ValueError("has an entry that is not NAME=NUMBER")
     return {name: int(value) for name, value in limits.items()}
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _weights(text: str) -> dict[str, int]:
@@ -116,6 +130,10 @@ WEIGHTS: Kind[Mapping[str, int]] = Kind(
 )
 ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
 FREE_ITEMS: Kind[list[Any]] = replace(ITEMS, is_free=True)
+
+WHOLE_ITEMS: Kind[list[int]] = Kind(
+    "list", _whole_items, "whole numbers with commas between, or a JSON list of them"
+)
 
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
@@ -193,6 +211,8 @@ def float_type(*others: str) -> Kind[str]:
         fp32="float32",
         fp16="float16",
         bf16="bfloat16",
+        half="float16",
+        float="float32",
     )
 
 
@@ -204,6 +224,17 @@ def degree() -> Kind[int | Literal["max"]]:
         return "max" if text.lower() == "max" else inner.parse(text)
 
     return Kind("degree", parse, f"max or {inner.accepted}")
+
+
+def but(kind: Kind[T], **refused: str) -> Kind[T]:
+    """A kind without some words, each with what to do instead."""
+
+    def parse(text: str) -> T:
+        if text.lower() in refused:
+            raise ValueError(f"is not supported: {refused[text.lower()]}")
+        return kind.parse(text)
+
+    return Kind(kind.name, parse, kind.words)
 
 
 def text_but(**refused: str) -> Kind[str]:

@@ -76,6 +76,8 @@ class Option(Generic[T]):
     """Why it does nothing where the engine has no such argument, if more can be said."""
     device: Device | None = None
     """The device it concerns, where engines on others ignore it."""
+    else_ignored: str = ""
+    """Why a value that cannot be read is ignored, where LMI does so; else it is refused."""
     status: Literal["mapped", "ignored", "refused"] = "mapped"
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""

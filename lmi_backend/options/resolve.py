@@ -7,23 +7,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import sources
+from lmi_backend.options import sources, vllm_image
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
 from lmi_backend.options.hints import REMARK, closest, remark_in
+from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, find_option, live_keys
+from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, common, find_option, live_keys
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
 
 
+_ENGINE_NAMES: Final = (common.ENGINE.name, common.ENGINE.variable, LOAD_MODELS)
 _KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
 """What may be an engine's argument: anything else no engine can have."""
 
@@ -115,11 +117,16 @@ def _examine(
         list(sources.overriding(environment, folder)),
         [(entry.key, _written(entry)) for entry in properties],
         list(sources.prefixed(environment)),
+        list(vllm_image.flags(environment)),
     ]
     # What every option means depends on the engine, so the options that choose it come first.
     choosing = _Collector(default_engine())
     choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
     choosing.add_bare(environment)
+    if any(error.option in _ENGINE_NAMES for error in choosing.errors):
+        # What the other keys mean only that engine could say.
+        choosing.leave([item for layer in layers for item in layer if item[0] not in CHOICE])
+        return choosing.finish(folder), choosing.errors[:1]
     errors = []
     try:
         choice = choose_engine(choosing.finish(folder), environment)
@@ -164,7 +171,7 @@ class _Collector:
     def add_bare(self, environment: Mapping[str, str]) -> None:
         """Add the bare variables, the weakest source."""
         for option in OPTIONS:
-            if self._engine in option.engines and (setting := sources.bare(environment, option)):
+            if (setting := sources.bare(environment, option)) and self._engine in option.engines:
                 self._try(option.name, setting)
 
     def add_variables(self, environment: Mapping[str, str]) -> None:
@@ -176,6 +183,11 @@ class _Collector:
         for setting in sources.unknown(environment):
             hint = closest(setting.name, sources.SERVING_VARIABLES)
             self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
+
+    def leave(self, settings: Iterable[tuple[str, Setting]]) -> None:
+        """Add settings that are not looked at."""
+        for _, setting in settings:
+            self._classify(setting, Status("ignored", "only that engine could say what it means"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
@@ -207,6 +219,8 @@ class _Collector:
             self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
+        elif option.else_ignored and not _can_be_read(option, setting):
+            self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
             self._add_mapped(option, setting)
         elif option.status == "refused" and not _is_harmless(option, setting):
@@ -243,10 +257,16 @@ class _Collector:
 
 
 def _is_harmless(option: AnyOption, setting: Setting) -> bool:
+    is_read = _can_be_read(option, setting)
+    return is_read and option.kind.parse(setting.value.strip()) in option.harmless
+
+
+def _can_be_read(option: AnyOption, setting: Setting) -> bool:
     try:
-        return option.kind.parse(setting.value.strip()) in option.harmless
+        option.kind.parse(setting.value.strip())
     except ValueError:
         return False
+    return True
 
 
 def _parse(option: Option[T], setting: Setting) -> T:

@@ -1,8 +1,8 @@
 """Where settings come from, in LMI's order of weight.
 
 A few variables win over the file: SageMaker's, and the engine and devices that SERVING_LOAD_MODELS
-names for this folder. Then the file; then OPTION_* and SERVING_*; then bare names such as
-TENSOR_PARALLEL_DEGREE.
+names for this folder. Then the file; then OPTION_* and SERVING_*; then SM_VLLM_* of AWS's vLLM
+images (`vllm_image.py`); then bare names such as TENSOR_PARALLEL_DEGREE.
 """
 
 from __future__ import annotations

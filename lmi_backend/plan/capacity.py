@@ -60,7 +60,7 @@ class Capacity:
         """Share of a device's memory that the engine may use."""
         spec = self.options.choice.spec
         asked = self._asked(spec.utilization_option)
-        is_older = self._is_vllm and self.release < _LARGER_SHARE
+        is_older = self._counts_as_vllm and self.release < _LARGER_SHARE
         return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
 
     @property
@@ -97,12 +97,12 @@ class Capacity:
         )
 
     @property
-    def _is_vllm(self) -> bool:
-        return self.options.choice.spec.implementation.name == "vllm"
+    def _counts_as_vllm(self) -> bool:
+        return self.options.choice.spec.implementation.counts_memory_as_vllm
 
     def _captures_graphs(self) -> bool:
         """Tell whether the engine takes CUDA graphs off the memory for the cache."""
-        return self._is_vllm and not self.options[vllm.ENFORCE_EAGER]
+        return self._counts_as_vllm and not self.options[vllm.ENFORCE_EAGER]
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.model_store import has_model
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.table import common as opt
 
@@ -17,9 +18,11 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
 
-_FILE: Final = "model.py"
+CODE_FILE: Final = "model.py"
+"""Users' code, of a model or of an adapter."""
 _SAGEMAKER: Final = "model_fn"
 _FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
+_INIT: Final = "init_handler"
 _PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
 
 
@@ -40,7 +43,7 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         PlanError: it is no Python, or defines nothing LMI knows.
     """
     entry = options[opt.ENTRY_POINT]
-    file = options.folder / (entry if entry.endswith(".py") else _FILE)
+    file = options.folder / (entry if entry.endswith(".py") else CODE_FILE)
     if (options.folder / "MAR-INF").is_dir():
         raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
     if not os.path.isfile(file):
@@ -58,6 +61,10 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
     answers = functions.get(handler) or next(
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
     )
+    if any(_INIT in _decorators(node) for node in functions.values()):
+        if not any(_decorators(node) & _PREDICTS for node in functions.values()):
+            raise PlanError(f"{file}: has an init_handler, but no predict_handler to get its model")
+        return CustomFile(str(file.resolve()), handler, replaces_engine=True)
     if answers is not None or _SAGEMAKER in functions:
         may_leave = isinstance(answers, ast.AsyncFunctionDef) and _has_engine(options)
         return CustomFile(str(file.resolve()), handler, replaces_engine=not may_leave)
@@ -74,7 +81,7 @@ def _has_engine(options: LmiOptions) -> bool:
     return (
         not options.choice.spec.implementation.needs_model
         or bool(options[opt.MODEL_ID])
-        or (options.folder / "config.json").is_file()
+        or has_model(options.folder)
     )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
+from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora
 from lmi_backend.plan.custom import CustomFile, find_custom
@@ -80,12 +81,24 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     if model_id.startswith(S3):
         return model_id
     if model_id:
-        return _local_or_hub(options, model_id)
-    if (options.folder / "config.json").is_file():
-        return str(options.folder.resolve())
+        return _in_a_form_that_is_read(options, _local_or_hub(options, model_id))
+    if has_model(options.folder):
+        return _in_a_form_that_is_read(options, str(options.folder.resolve()))
     raise PlanError(
-        f"{options.folder}: no model: option.model_id is not set and the folder has no config.json"
+        f"{options.folder}: no model: option.model_id is not set and the folder has no "
+        f"{' or '.join(MODEL_FILES)}"
     )
+
+
+def _in_a_form_that_is_read(options: LmiOptions, model: str) -> str:
+    implementation = options.choice.spec.implementation
+    config, mistral = (os.path.isfile(os.path.join(model, name)) for name in MODEL_FILES)
+    if mistral and not config and not implementation.reads_mistral:
+        raise PlanError(
+            f"{model}: has params.json and no config.json: Mistral's own form, which "
+            f"{implementation.title} does not read; vLLM does"
+        )
+    return model
 
 
 def _local_or_hub(options: LmiOptions, model_id: str) -> str:

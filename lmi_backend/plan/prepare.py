@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
+from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.model_source import S3, Sources, find_sources
@@ -85,7 +86,9 @@ def _facts(
         if reach == "local":
             return None, f"{model} is not in the local cache"
         # An engine would find no model either; whoever only plans may do so without.
-        if reach == "model":
+        # Whoever reads Mistral's own form needs no config.json.
+        is_form = options.choice.spec.implementation.reads_mistral and NO_FILE in str(error)
+        if reach == "model" and not is_form:
             raise
         return None, str(error)
     return _read(folder)

@@ -121,7 +121,8 @@ def write_alias_model(
 
     Returns and raises what `write_model` does; also where its folder is another model's.
     """
-    variant, alias_name = alias.variant, alias.model_name(name)
+    alias_name = alias.model_name(name)
+    variant = alias.variant.of_model(alias_name)
     folder = repository / alias_name
     if not force:
         _refuse_others(folder, name)

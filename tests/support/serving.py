@@ -131,13 +131,17 @@ class Served:
             # http.client keeps the socket open while the response lives.
             response.close()
 
-    def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
-        """Return the sum of a metric over its other labels, or of one worker, or outcome."""
+    def metrics(self) -> str:
+        """Return Triton's metrics."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
-        found = re.findall(rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$', text, re.MULTILINE)
+            return connection.getresponse().read().decode()
+
+    def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
+        """Return the sum of a metric over its other labels, or of one worker, or outcome."""
+        pattern = rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$'
+        found = re.findall(pattern, self.metrics(), re.MULTILINE)
         label = f'worker="{worker}"' if worker else f'outcome="{outcome}"' if outcome else ""
         return sum(float(value) for labels, value in found if label in labels)
 

@@ -72,6 +72,7 @@ FOLDERS = {
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
+    "tokenization": ("front end", *SERVER),
     "units": ALL,
 }
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from vllm import __version__ as vllm_version
 from vllm.connections import HTTPConnection
@@ -84,7 +84,7 @@ __all__ = [
     "core_config",
     "count_less",
     "default_sampling",
-    "engine_argument_names",
+    "engine_arguments",
     "failed_outputs",
     "guard_media",
     "http_request",
@@ -100,7 +100,6 @@ __all__ = [
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
-
 
 CHATS = "/v1/chat/completions"
 _WATCHING = (
@@ -183,13 +182,14 @@ async def abort(engine: Any, queue: Any, request_id: str) -> None:
         await engine.abort(request_id)
 
 
-def engine_argument_names() -> frozenset[str]:
-    """Return the names AsyncEngineArgs takes in the installed version."""
-    return frozenset(field.name for field in dataclasses.fields(AsyncEngineArgs))
+def engine_arguments() -> dict[str, bool]:
+    """Return the arguments that AsyncEngineArgs takes, and whether each may be None."""
+    fields = dataclasses.fields(AsyncEngineArgs)
+    return {field.name: type(None) in get_args(field.type) for field in fields}
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return vLLM's own command-line parser of engine arguments; it raises, never exits."""
+    """Return vLLM's own command-line parser of engine arguments."""
     parser: argparse.ArgumentParser = AsyncEngineArgs.add_cli_args(
         FlexibleArgumentParser(add_help=False, exit_on_error=False)
     )

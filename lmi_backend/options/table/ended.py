@@ -115,6 +115,7 @@ _IGNORED: dict[str, dict[str, str]] = {
     "neuronx": {
         "unroll load_split_model group_query_attention": _NEURON,
         "model_loader": "optimum-neuron is the only loader",
+        "low_cpu_mem_usage": "optimum-neuron has nothing like it",
         "rolling_batch_strategy": "batching is continuous",
         "fuse_mlp fused_rmsnorm_qkv qkv_tiling weight_tiling mlp_out_weight_transpose"
         " attention_layout collectives_layout cache_layout partition_schema all_reduce_dtype"

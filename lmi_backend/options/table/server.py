@@ -42,7 +42,8 @@ LOAD_ON_DEVICES: Final = Option(
     default="*",
     scope="server",
     plan_field="device_groups",
-    help="Devices to use: * for all visible, or indices of visible ones joined by ;.",
+    help="The first device of each worker, as indices of visible ones joined by ;. A worker has as "
+    "many devices from there as its degrees need. * for as many workers as fit.",
 )
 RETRY_THRESHOLD: Final = Option(
     name="retry_threshold",

@@ -70,6 +70,8 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        takes_encoder_decoders=False,
+        oldest=("1.0", "its LLM takes other arguments"),
     ),
     rolling_batch="trtllm",
     entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),

@@ -14,6 +14,12 @@ _SIZE = Status("ignored", "serve --max-body says it, for the front end")
 _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
 
+
+def _image(flags: str) -> str:
+    """Return the names of variables that AWS's vLLM images make into these flags."""
+    return " ".join(f"SM_VLLM_{flag.upper()}" for flag in flags.split())
+
+
 # Names, with blanks between them, to what becomes of each.
 _VARIABLES: Final[dict[str, Status]] = {
     "SERVING_FEATURES": Status("mapped", "engine, when nothing else names it"),
@@ -57,6 +63,18 @@ _VARIABLES: Final[dict[str, Status]] = {
     "SERVING_ROLLING_BATCH_BUFFER": Status(
         "ignored", "option.stream_interval and option.stream_flush_ms say when tokens are sent"
     ),
+    _image(
+        "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
+        " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
+        " h11_max_incomplete_event_size h11_max_header_count allow_credentials allowed_origins"
+        " allowed_methods allowed_headers enable_request_id_headers"
+    ): Status("ignored", "it is of vLLM's own server; the front end and Triton listen here"),
+    _image("api_key"): Status("refused", "use --api-keys of serve and frontend"),
+    _image(
+        "ssl_keyfile ssl_certfile ssl_ca_certs ssl_cert_reqs ssl_ciphers enable_ssl_refresh"
+    ): Status("refused", "use --tls-certificate and --tls-key of serve and frontend"),
+    _image("middleware"): Status("refused", "code in vLLM's own server is not run"),
+    "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }
 VARIABLES: Final = {name: status for names, status in _VARIABLES.items() for name in names.split()}

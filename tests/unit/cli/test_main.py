@@ -106,10 +106,32 @@ def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixtu
     assert "did you mean option.max_model_len?" in said
 
 
+def test_a_model_in_mistrals_own_form_is_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "params.json").write_text("{}", encoding="utf-8")
+    assert main(["plan", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"model       {tmp_path}\n" in said
+    assert "the size of the model is not known" in said
+
+
 def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", str(echo), "--name", "mine"]) == 0
     assert 'name: "mine"' in capsys.readouterr().out
     assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
+
+
+@pytest.mark.parametrize(
+    "text", ["option.rolling_batch=vllm", "option.model_id=org/m\noption.tensor_paralel_degree=1"]
+)
+def test_render_prints_nothing_of_what_cannot_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    assert main(["render", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, bool(said.err)) == ("", True)
 
 
 def test_a_store_is_converted_whole_or_not_at_all(

@@ -28,7 +28,7 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 def _publisher(metrics: ModuleType) -> Any:
     stats = RequestStats("echo")
-    return metrics.MetricsPublisher("echo", lambda: stats.snapshot(0, []))
+    return metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
 
 
 def test_all_is_given_back_before_the_interpreter_ends(metrics: ModuleType) -> None:
