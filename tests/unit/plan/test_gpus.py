@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from lmi_backend.plan import gpus
 from lmi_backend.plan.gpus import find_gpus
+from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.units import MIB
 
 BASIC = "index,uuid,name,memory.total"
@@ -58,3 +60,16 @@ def test_a_tool_without_a_driver_tells_of_none(
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     assert find_gpus() == []
+
+
+def test_windows_linux_has_the_tool_outside_of_path_and_no_device_nodes(
+    nvidia_smi: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(["0, GPU-a, NVIDIA GeForce RTX 4090, 24564, [N/A], 8.9, 560.1, [N/A]"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(gpus, "_FOLDERS", (str(tmp_path),))
+    nodes = tmp_path / "dev"
+    nodes.mkdir()
+    (nodes / "dxg").touch()
+    found = detect_hardware({}, nodes=nodes)
+    assert (found.devices, found.device_memory) == (("0",), 24_564 * MIB)
