@@ -91,16 +91,15 @@ class MetricsPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread and give the metrics back.
+        """End the thread.
 
-        While the server takes that: a stub of 26.01 whose interpreter does it at the very end
-        crashes (triton-inference-server/server#8662).
+        The metrics are left to the interpreter's end. Given back here, 24.10 hangs in models that
+        are loaded and unloaded under load; left, a stub of 26.01 crashes as it ends
+        (triton-inference-server/server#8662), which python_backend#429 has repaired.
         """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
-        self._published.clear()
-        self._families.clear()
 
     def give_up(self) -> None:
         """Publish nothing more, to a server that is no longer there."""

@@ -1,9 +1,7 @@
 """What is published to a server, here a double that keeps what it is given."""
 
-import gc
 import importlib
 import sys
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -29,21 +27,6 @@ def metrics(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def _publisher(metrics: ModuleType) -> Any:
     stats = RequestStats("echo")
     return metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
-
-
-def test_all_is_given_back_before_the_interpreter_ends(metrics: ModuleType) -> None:
-    """A stub of Triton 26.01 crashes where it is left to do that itself."""
-    publisher = _publisher(metrics)
-    publisher.start()
-    wait_for(lambda: publisher._published)
-    given = [each.metric for each in publisher._published.values()]
-    given += [family for family, _ in publisher._families.values()]
-    alive = [weakref.ref(each) for each in given]
-    del given
-    publisher.stop()
-    gc.collect()
-    assert alive
-    assert not [each for each in alive if each() is not None]
 
 
 def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> None:
