@@ -99,7 +99,7 @@ class Implementation:
     ray_argument: str = ""
     """The argument that lets one process span machines over Ray; empty where only MPI does."""
     cpu_pipeline: str = ""
-    """What goes wrong with pipeline parallelism on the CPU."""
+    """What goes wrong with pipeline parallelism on the CPU, which is why it is refused there."""
     cache: Cache | None = None
     core_variables: Callable[[int, int], dict[str, str]] | None = None
     """Gives a worker's variables by its index and tensor parallel degree."""

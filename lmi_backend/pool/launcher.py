@@ -71,10 +71,15 @@ def start_worker(
         try:
             start.accept(listener, token, connections)
             config = replace(plan.config, name=name.rpartition("/")[0])
-            flush_policy, size = _flush_policy(plan), plan.limits.max_message_size
-            frame = encode(
-                [msg.Start(plan.engine, config, flush_policy, plan.launch.hang_timeout, size)]
+            start_message = msg.Start(
+                plan.engine,
+                config,
+                _flush_policy(plan),
+                hang_seconds=plan.launch.hang_timeout,
+                largest_frame=plan.limits.max_message_size,
+                load_seconds=plan.launch.load_timeout,
             )
+            frame = encode([start_message])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)

@@ -82,7 +82,7 @@ SPEC: Final = EngineSpec(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
         ),
         ray_argument="distributed_executor_backend",
-        cpu_pipeline="vLLM 0.32 dies with the first request",
+        cpu_pipeline="vLLM starts and then dies with the first request",
     ),
     rolling_batch="vllm",
     entry_points=("djl_python.lmi_vllm.vllm_async_service",),
