@@ -90,6 +90,8 @@ class Implementation:
     device: Device = "gpu"
     one_process: str = ""
     """Why a worker is always one process; empty where MPI ranks may share a model."""
+    lone_rank: str = ""
+    """Why a group of one rank is started as a plain process, without mpirun; empty if it is not."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
     pools: bool = False
@@ -144,6 +146,8 @@ class EngineSpec:
     """The option that bounds prompt and answer together, in tokens."""
     block_option: str = "option.block_size"
     """The option for the tokens of a KV-cache block."""
+    block_size: int = 16
+    """The tokens of a KV-cache block on a GPU where nobody says."""
     why_all_devices: str = ""
     """Why a model takes all devices, not the fewest it fits on; empty if it does not."""
     max_running: int = 0
