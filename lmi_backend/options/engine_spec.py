@@ -92,6 +92,8 @@ class Implementation:
     """Why a worker is always one process; empty where MPI ranks may share a model."""
     lone_rank: str = ""
     """Why a group of one rank is started as a plain process, without mpirun; empty if it is not."""
+    one_request: str = ""
+    """Why a worker generates for one request at a time; empty where it batches."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
     pools: bool = False

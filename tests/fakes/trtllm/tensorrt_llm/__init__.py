@@ -9,4 +9,4 @@ from .llmapi import LLM
 from .llmapi.llm import VERSION as __version__
 from .sampling_params import SamplingParams
 
-__all__ = ["LLM", "SamplingParams"]
+__all__ = ["LLM", "SamplingParams", "__version__"]
