@@ -61,7 +61,7 @@ FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model
@@ -78,7 +78,7 @@ FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" "psutil>=5.9" \
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model

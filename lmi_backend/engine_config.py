@@ -66,6 +66,9 @@ class EngineConfig:
     """Further arguments as the user's text, which the engine itself reads and may refuse."""
     custom_file: str = ""
     """The user's own code, a Python file; empty for none."""
+    runs_code: bool = False
+    """Whether users' code stands before the engine: the model's own, or that of an adapter that the
+    model has from the start."""
     custom_handler: str = "handle"
     """Name of the handler in it."""
     properties: dict[str, str] = field(default_factory=dict)

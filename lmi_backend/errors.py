@@ -41,6 +41,8 @@ HTTP_SERVER_ERROR: Final = HTTP_STATUS["INTERNAL"]
 LMI_ERROR: Final = 424
 """LMI's HTTP status of whatever is wrong with a body or a step."""
 _CODES: Final = {status: code for code, status in HTTP_STATUS.items()}
+_PROBLEM: Final = 2000
+"""Characters of what is said of an option."""
 _FIELD: Final = 160
 """Characters of the name of a field."""
 
@@ -53,9 +55,16 @@ class LmiError(Exception):
 
 
 class ConfigurationError(LmiError):
-    """What the user configured cannot be served."""
+    """What the user configured cannot be served.
+
+    Args:
+        problems: what is wrong, a line for each; they may quote what the user wrote.
+    """
 
     code = "INVALID_ARG"
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(printable(problem, 2 * _PROBLEM) for problem in problems))
 
 
 class OptionError(ConfigurationError):
@@ -64,7 +73,7 @@ class OptionError(ConfigurationError):
     Args:
         problem: what is wrong with it, for example "is not a whole number".
         option: the name as the user wrote it.
-        value: the value as the user wrote it.
+        value: the value as the user wrote it, for display: `Setting.shown`.
         origin: where it was written, for example "serving.properties:7".
         accepted: what would have been right.
     """
@@ -72,10 +81,12 @@ class OptionError(ConfigurationError):
     def __init__(
         self, problem: str, *, option: str, origin: str, value: str = "", accepted: str = ""
     ) -> None:
-        written = f"{option}={value}" if value else option
+        name = printable(option)
+        written = f"{name}={value}" if value else name
         hint = f"; accepted: {accepted}" if accepted else ""
         self.option = option
-        self.problem = f"{problem}{hint}"
+        # What is wrong may quote a part of the value, or of a file that it names.
+        self.problem = printable(f"{problem}{hint}", _PROBLEM)
         """What is wrong, without the option and its origin."""
         super().__init__(f"{origin}: {written} {self.problem}")
 

@@ -106,6 +106,8 @@ class Delta(msgspec.Struct, array_like=True):
     """The prompt's tokens, where they were asked for; with the first delta."""
     cumulative_logprob: float | None = None
     """Sum of the logarithms of all tokens so far, where tokens were asked for."""
+    decode_seconds: float | None = None
+    """From the first token to the last of an answer that comes whole, where the engine tells."""
 
     @property
     def is_last(self) -> bool:
@@ -122,12 +124,14 @@ class Delta(msgspec.Struct, array_like=True):
         self.tokens += later.tokens
         self.prompt_tokens += later.prompt_tokens
         self.cumulative_logprob = later.cumulative_logprob
+        self.decode_seconds = later.decode_seconds
 
 
 class HttpChunk(msgspec.Struct, array_like=True):
     """A chunk of the answer to an `HttpRequest`."""
 
     index: ClassVar[int] = 0
+    decode_seconds: ClassVar[None] = None
     data: bytes = b""
     """What an HTTP server would write next."""
     is_last: bool = False

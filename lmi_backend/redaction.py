@@ -13,6 +13,9 @@ _HIDDEN: Final = "***"
 # Shorter values are words that occur everywhere, such as "none".
 _SHORTEST: Final = 8
 _LONGEST_WORD: Final = 16
+_LONGEST_NAME: Final = 256
+# Longer ones are looked for one by one: to compile a pattern of a megabyte takes seconds.
+_LONG_SECRET: Final = 1024
 
 # Of a name in lower case with underscores. The first two kinds may be glued to what is before them.
 _NAME: Final = re.compile(
@@ -38,7 +41,7 @@ _FORMS: Final = re.compile(
     # Keys of hubs and clouds, by how they begin.
     r"\bhf_[A-Za-z0-9]{16,}|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}"
     r"|\bgithub_pat_\w{20,}|\bglpat-[\w-]{16,}|\bsk-[\w-]{20,}|\bnvapi-[\w-]{20,}"
-    r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|\bxox[abeprs]-[\w-]{10,}|\bAIza[\w-]{35}|\beyJ[\w-]{8,1024}\.[\w-]{8,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[^-]*(?:-----END [A-Z ]*PRIVATE KEY-----)?"
     r"|(?<=[Bb]earer )[\w.~+/=-]{8,}|(?<=[Aa]uthorization: Basic )[\w+/=-]+"
     # Who somebody is, in an address.
@@ -60,7 +63,9 @@ _LONG_VALUE: Final = re.compile(rf"{_GROUPED}|[^,;&\"'{{}}]+")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether what has this name is a secret."""
+    """Tell whether what has this name is a secret; what is too long for a name may be one."""
+    if len(name) > _LONGEST_NAME:
+        return True
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     plain = re.sub(r"[^a-z0-9]+", "_", plain.lower())
     plain = re.sub(r"_?\d+$", "", plain)
@@ -134,10 +139,14 @@ class Redactor:
         values |= {value for name, value in given if is_secret(name) or not _is_word(value)}
         # The longest first: one may be part of another.
         known = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, known))) if known else None
+        self._long = [form for form in known if len(form) > _LONG_SECRET]
+        short = known[len(self._long) :]
+        self._known = re.compile("|".join(map(re.escape, short))) if short else None
 
     def __call__(self, text: str) -> str:
         """Return a text without them."""
+        for form in self._long:
+            text = text.replace(form, _HIDDEN)
         if self._known is not None:
             text = self._known.sub(_HIDDEN, text)
         return _hide(text, _VALUE)

@@ -13,7 +13,11 @@ from tests.support.serving import Served, serve, write_properties
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
-_LIGHT = ("doubles", "questions", "long_questions", "report", "start", "tiny_properties")
+_LIGHT = (
+    "doubles", "questions", "long_questions", "report", "said", "said_to_triton", "start",
+    "tiny_properties",
+)  # fmt: skip
+CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -130,6 +134,17 @@ def served(
     echo = write_properties(
         folder / "echo", {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
     )
-    options = ("--clients", "trtllm,infer,raw", "--control-key", str(folder / "control.key"))
+    options = ("--clients", ",".join(CLIENTS), "--control-key", str(folder / "control.key"))
     with serve([tiny, echo], folder, *options) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ensemble_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, and its alias models under the names that TensorRT-LLM's clients have built in."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
+    echo = write_properties(folder / "echo", properties)
+    names = "trtllm=ensemble,trtllm=tensorrt_llm,trtllm_infer=ensemble_infer,trtllm_infer,infer"
+    with serve([echo], folder, "--clients", names) as server:
         yield server

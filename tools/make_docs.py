@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from clients_page import PAGE as CLIENTS
+from clients_page import clients_page
 from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
@@ -22,7 +24,7 @@ from scaling_page import scaling_page
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import AnyOption
-from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
@@ -68,6 +70,7 @@ def pages() -> dict[Path, str]:
     }
     return {
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
+        CLIENTS: clients_page(),
         DASHBOARD: "\n".join(dashboard()) + "\n",
     }
 
@@ -109,9 +112,9 @@ def _passed(engine: str) -> Iterator[str]:
     yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them; it reads"
     yield "the value itself. Another version takes the arguments it has.\n"
     rows = [
-        (f"`option.{name}`", argument.type, argument.default)
+        (f"`option.{name}`", shorten(argument.type), argument.default)
         for name, argument in signature.arguments.items()
-        if find_option(f"option.{name}", engine) is None
+        if argument.flag != NO_FLAG and find_option(f"option.{name}", engine) is None
     ]
     yield from _table(("option", "type", "default"), rows)
 
@@ -131,7 +134,7 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
     names = ", ".join(f"`{name}`" for name in (option.name, *option.aliases))
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
-    variables = (option.variable, *option.env, *option.inverse_env, *option.overriding_env)
+    variables = option.variables
     becomes = "".join(
         f" → {implementation.name} `{argument}`"
         for implementation in implementations().values()

@@ -7,21 +7,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from lmi_backend.serving.metrics import FAMILIES
+from lmi_backend.serving.metrics import FAMILIES, VLLM_NAMES
 
 _HEAD = """# Metrics
 
 On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lmi_requests_total`
 with `outcome`: `stop`, `length`, or an error's code. A histogram has `_bucket`, `_sum` and
-`_count`, as `histogram_quantile` wants them; Triton 24.10 calls each of them a counter.
+`_count`, as `histogram_quantile` wants them; Triton's page calls each of them a counter, and has
+the buckets in no order.
 """
+_VLLM = """
+What vLLM's own server and Triton's vLLM backend have too is there under their names as well, at
+most a second old, with the labels `model`, `version`, `model_name` and, of a worker, `engine`:
+boards that were made for these show it unchanged. `REPORT_CUSTOM_METRICS: "false"` among the
+parameters of config.pbtxt leaves them out; unlike there they need no "true". Of an answer that is
+not streamed the first token's time is known on vLLM; where it is not (OpenAI's bodies, several
+answers to a request, other engines) it is one response, whose time is that of its first token, and
+has none from token to token. There are no `vllm:request_queue_time_seconds`,
+`vllm:request_prefill_time_seconds`, `vllm:request_decode_time_seconds` and
+`vllm:iteration_tokens_total`, which only the engine could tell.
+
+| name here | name there |
+| --- | --- |"""
 _FLEETS = """
 The front end's `/metrics` shows these too, and what gateways' endpoint pickers route by, under the
 names of vLLM's own server, one series of each over all models and workers:
 `vllm:num_requests_running`, `vllm:num_requests_waiting`, `vllm:kv_cache_usage_perc` (of the fullest
 worker), and of vLLM's models `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`; not where
 models differ in the former) and, with LoRA, `vllm:lora_requests_info` (`max_lora`,
-`running_lora_adapters`, `waiting_lora_adapters`)."""
+`running_lora_adapters`, `waiting_lora_adapters`). The first three, which Triton's port has of each
+worker, have the label `model_name` where there is one model."""
 _QUESTIONS_HEAD = """
 ## What to ask
 
@@ -75,6 +90,7 @@ QUESTIONS = (
     ),
     Question("Prompt tokens of a request", "short", _quantiles("lmi_request_prompt_tokens")),
     Question("Tokens of an answer", "short", _quantiles("lmi_request_generation_tokens")),
+    Question("Answers a request asks for", "short", _quantiles("lmi_request_answers")),
     Question(
         "Requests in the engine",
         "short",
@@ -127,6 +143,9 @@ def metrics_page() -> Iterator[str]:
     yield "| --- | --- | --- |"
     for name, (kind, text) in FAMILIES.items():
         yield f"| `{name}` | {kind.lower()} | {text} |"
+    yield _VLLM
+    for name, theirs in VLLM_NAMES.items():
+        yield f"| `{name}` | {', '.join(f'`{each}`' for each in theirs)} |"
     yield _FLEETS
     yield _QUESTIONS_HEAD
     yield "| what | PromQL |"

@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import re
 import sys
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "options" / "
 # This file runs without our package; lmi_backend/options/signature.py says the same.
 TEXT_LIMIT = 120
 REQUIRED = "required"
+NO_FLAG = "no flag"
 
 Record = dict[str, Any]
 
@@ -50,20 +52,68 @@ def record_vllm() -> Record:
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415
 
     fields = [field for field in dataclasses.fields(AsyncEngineArgs) if field.init]
+    parser = AsyncEngineArgs.add_cli_args(argparse.ArgumentParser(add_help=False))
+    flags = {action.dest: action for action in parser._actions}
     return {
         "engine": "vllm",
         "version": _version("vllm"),
+        "ended_models": _ended_models(is_replaced=False),
+        "object_keys": {
+            field.name: keys for field in fields if (keys := _keys(field)) and field.name in flags
+        },
+        "replaced_models": _ended_models(is_replaced=True),
         "arguments": {
-            field.name: [type_text(field.type), _default(field)]
+            field.name: [
+                _type(field, flags.get(field.name)),
+                _default(field),
+                *([] if field.name in flags else [NO_FLAG]),
+            ]
             for field in fields
             if not field.name.startswith("_")
         },
     }
 
 
+def _ended_models(*, is_replaced: bool) -> dict[str, str]:
+    """Return models that vLLM says it had, and the last version with each.
+
+    Args:
+        is_replaced: those that it tries to run by Transformers' code, or those it refuses.
+    """
+    import transformers  # noqa: PLC0415
+    from vllm.model_executor.models.registry import _PREVIOUSLY_SUPPORTED_MODELS  # noqa: PLC0415
+
+    def can_replace(cls: Any) -> bool:
+        return bool(cls) and bool(cls.is_backend_compatible() or cls._can_set_attn_implementation())
+
+    return {
+        name: version
+        for name, version in _PREVIOUSLY_SUPPORTED_MODELS.items()
+        if can_replace(getattr(transformers, name, None)) == is_replaced
+    }
+
+
+def _keys(field: dataclasses.Field[Any]) -> list[str]:
+    """Return the keys of an argument that is an object of a class; none for any other."""
+    kinds = [field.type, *typing.get_args(field.type)]
+    cls = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+    return [each.name for each in dataclasses.fields(cls) if each.init] if cls else []
+
+
+def _type(field: dataclasses.Field[Any], flag: argparse.Action | None) -> str:
+    """Return a field's type, or the words that its flag takes where the field takes any text."""
+    declared = type_text(field.type)
+    if flag is None or not flag.choices or declared not in ("str", "str | None"):
+        return declared
+    words = f"Literal[{', '.join(repr(word) for word in flag.choices if word is not None)}]"
+    return f"{words} | None" if declared.endswith("None") else words
+
+
 def render(record: Record) -> str:
     """Return a record as JSON with one argument a line, so that a diff names arguments."""
-    head = ",\n".join(f'  "{key}": {json.dumps(record[key])}' for key in ("engine", "version"))
+    head = ",\n".join(
+        f'  "{key}": {json.dumps(record[key])}' for key in record if key != "arguments"
+    )
     lines = (
         f"    {json.dumps(name)}: {json.dumps(texts, ensure_ascii=False)}"
         for name, texts in record["arguments"].items()
@@ -92,7 +142,7 @@ def type_text(kind: Any) -> str:
     # Quoted parts are the values of a Literal.
     parts = re.split(r"('[^']*')", text)
     parts[::2] = [re.sub(r"\b(?:[A-Za-z_]\w*\.)+", "", part) for part in parts[::2]]
-    return _shorten("".join(parts))
+    return " ".join("".join(parts).split())
 
 
 def _is_generic(kind: type) -> bool:

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.folders import Model, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.option import Status
-from lmi_backend.plan import plan_model
+from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.model_source import find_interpreter
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
     import argparse
 
     from lmi_backend.options.setting import Setting
+    from lmi_backend.plan.hardware import Hardware
 
 REFUSED = 2
 """Exit status when something cannot be served."""
@@ -33,17 +35,62 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "check",
         help="show what becomes of each option of an LMI folder",
-        description="Show each option of an LMI folder, where it was set, and what becomes of it: "
-        "mapped, passed to the engine, ignored or refused. Exit status 2 if anything is refused.",
+        description="Show what would run for an LMI folder in one line, and each option, where it "
+        "was set, and what becomes of it: mapped, passed to the engine, ignored or refused. Exit "
+        "status 2 if anything is refused.",
     )
-    parser.add_argument("path", type=Path, help="folder with serving.properties")
+    add_path(parser, "folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     add_hardware(parser)
     parser.set_defaults(run=_check)
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    options, errors = examine_options(model_folder(arguments.path), os.environ)
+    models = models_at(arguments, os.environ)
+    hardware = hardware_of(arguments)
+    examined = [_examine(model, hardware) for model in models]
+    if arguments.json:
+        rows = [each.as_dict() for each in examined]
+        text = json.dumps(rows if len(rows) > 1 else rows[0], indent=2)
+        sys.stdout.write(f"{text}\n")
+    else:
+        for each in examined:
+            _print(each)
+    return REFUSED if any(each.problems for each in examined) else 0
+
+
+@dataclass(frozen=True)
+class _Examined:
+    """A model, what becomes of its settings, and why it is refused, if it is."""
+
+    name: str
+    options: LmiOptions
+    settings: list[tuple[Setting, Status]]
+    problems: list[str]
+    plan: EnginePlan | None
+    """None where there is none."""
+    redact: Redactor
+
+    @property
+    def what(self) -> str:
+        """What this is, in a line."""
+        if self.plan is None:
+            choice = self.options.choice
+            return f"{self.name}: engine {choice.engine}, {choice.mode} mode; it cannot be planned"
+        parallel = self.plan.parallel
+        return (
+            f"{self.name}: engine {self.plan.engine}, {parallel.mode} mode, {parallel.workers} "
+            f"worker(s), each tensor parallel {parallel.tensor_parallel_degree}, pipeline parallel "
+            f"{parallel.pipeline_parallel_degree}"
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        rows = [self.redact.each(_row(setting, status)) for setting, status in self.settings]
+        return {"model": self.name, "what": self.what, "options": rows, "problems": self.problems}
+
+
+def _examine(model: Model, hardware: Hardware) -> _Examined:
+    options, errors = examine_options(model.folder, os.environ)
     settings = _classify(options)
     problems = [str(error) for error in errors]
     passed = set(map(id, options.passthrough.values()))
@@ -52,20 +99,15 @@ def _check(arguments: argparse.Namespace) -> int:
         for setting, status in settings
         if status.word == "refused" and id(setting) in passed
     ]
+    plan = None
     if not problems:
         try:
-            refuse_unserved(plan_model(options, os.environ, hardware=hardware_of(arguments)))
+            plan = plan_model(options, os.environ, hardware=hardware)
+            refuse_unserved(plan)
         except ConfigurationError as error:
             problems.append(str(error))
     redact = Redactor(os.environ, options.secrets())
-    problems = redact.each(problems)
-    if arguments.json:
-        rows = [redact.each(_row(setting, status)) for setting, status in settings]
-        text = json.dumps({"options": rows, "problems": problems}, indent=2)
-        sys.stdout.write(f"{text}\n")
-    else:
-        _print(settings, problems, redact)
-    return REFUSED if problems else 0
+    return _Examined(model.name, options, settings, redact.each(problems), plan, redact)
 
 
 def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
@@ -82,7 +124,7 @@ def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
 
 def _row(setting: Setting, status: Status) -> dict[str, str]:
     return {
-        "name": setting.name,
+        "name": printable(setting.name),
         "value": setting.shown,
         "origin": setting.origin,
         "status": status.word,
@@ -90,16 +132,17 @@ def _row(setting: Setting, status: Status) -> dict[str, str]:
     }
 
 
-def _print(settings: list[tuple[Setting, Status]], problems: list[str], redact: Redactor) -> None:
+def _print(examined: _Examined) -> None:
+    sys.stdout.write(f"{examined.redact(examined.what)}\n")
     rows = [
-        (redact(f"{setting.name}={setting.shown}"), setting, status) for setting, status in settings
+        (examined.redact(setting.written), setting, status) for setting, status in examined.settings
     ]
     width = min(60, max((len(written) for written, _, _ in rows), default=0))
     for written, setting, status in rows:
         sys.stdout.write(
             f"{setting.origin:<22} {written:<{width}} {status.word:<7}  {status.detail}\n"
         )
-    for problem in problems:
+    for problem in examined.problems:
         sys.stdout.write(f"refused: {problem}\n")
-    if not problems:
+    if not examined.problems:
         sys.stdout.write(f"{len(rows)} settings; nothing is refused\n")

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.folders import Model, find_models, model_folder
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, load_options
+from lmi_backend.options import LmiOptions
+from lmi_backend.printable import say
+from lmi_backend.repository.environment import environment_properties, left_to_the_server
 from lmi_backend.repository.writer import (
     render_config,
     write_alias_model,
@@ -54,7 +57,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _render(arguments: argparse.Namespace) -> int:
     folder = model_folder(arguments.path)
-    load_options(folder, os.environ)
+    served_plan(Model(folder.resolve().name, folder))
     sys.stdout.write(render_config(arguments.name or folder.resolve().name))
     return 0
 
@@ -65,7 +68,7 @@ def _convert(arguments: argparse.Namespace) -> int:
         if len(models) > 1:
             message = f"--name {arguments.name}: names one model, but there are {len(models)}"
             raise ConfigurationError(message)
-        models = [Model(arguments.name, models[0].folder)]
+        models = [replace(models[0], name=arguments.name)]
     model_names([model.name for model in models], arguments.clients)
     ready = _check_all(models)
     for model, options in ready:
@@ -76,8 +79,11 @@ def _convert(arguments: argparse.Namespace) -> int:
             options,
             force=arguments.force,
             warmup=arguments.warmup,
+            from_environment=environment_properties(options),
         )
         _report(arguments.repository / model.name, changes)
+        if left := left_to_the_server(options):
+            say(f"{model.name}: not written, set where the server runs: {', '.join(left)}")
         for alias in arguments.clients:
             changes = write_alias_model(
                 arguments.repository, model.name, alias, options, force=arguments.force
@@ -96,12 +102,12 @@ def _check_all(models: list[Model]) -> list[tuple[Model, LmiOptions]]:
     ready, problems = [], []
     for model in models:
         try:
-            options, _ = served_plan(model.folder)
+            options, _ = served_plan(model)
             ready.append((model, options))
         except ConfigurationError as error:
             problems.append(f"{model.folder}: {error}" if len(models) > 1 else str(error))
     if problems:
-        raise ConfigurationError("\n".join(problems))
+        raise ConfigurationError(*problems)
     return ready
 
 

@@ -53,10 +53,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _show(result: CheckResult) -> None:
     """Write a result as it is made: to load an engine takes its time."""
     width = max(40, min(100, _columns()))
-    lines = [result.found, *([f"→ {result.advice}"] if result.advice else [])]
+    texts = [result.found, *([f"→ {result.advice}"] if result.advice else [])]
     head = f"{_MARKS[result.status]}  {result.what:<16}"
-    for text in lines:
-        for line in textwrap.wrap(text, width - len(head)) or [""]:
+    for text in texts:
+        # Commands and paths have hyphens, and are copied.
+        lines = textwrap.wrap(text, width - len(head), break_on_hyphens=False)
+        for line in lines or [""]:
             sys.stdout.write(f"{head}{line}\n")
             head = " " * len(head)
     sys.stdout.flush()

@@ -102,7 +102,9 @@ def _numpy() -> CheckResult:
     found = f"{version}, in the stub's Python"
     if version.startswith("1."):
         return CheckResult("numpy", "ok", found)
-    advice = "a tritonserver before 25.01 needs numpy<2, or each response is an error"
+    advice = (
+        "a tritonserver before 25.01 needs `pip install 'numpy<2'`, or each response is an error"
+    )
     return CheckResult("numpy", "warning", found, advice)
 
 

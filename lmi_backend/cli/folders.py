@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +12,19 @@ from pathlib import Path
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.model_store import (
+    DEFAULT_STORE,
     LOAD_MODELS,
+    MODEL_FILES,
     MODEL_ID,
     MODEL_STORE,
     ModelUrl,
+    model_id_of,
     models_of,
     store_folders,
 )
+from lmi_backend.repository.environment import has_own_properties
 
-_MARKS = (FILE_NAME, "config.json")
+_MARKS = (FILE_NAME, *MODEL_FILES)
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Model:
 
     name: str
     folder: Path
+    has_file: bool = True
+    """Whether properties of its user may be in the folder; else the variables say everything."""
 
 
 def model_folder(path: Path) -> Path:
@@ -36,11 +44,33 @@ def model_folder(path: Path) -> Path:
         ConfigurationError: there is nothing to serve at the path.
     """
     folder = path.parent if path.name == FILE_NAME else path
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise ConfigurationError(f"{path}: is not a folder; accepted: a folder with a {FILE_NAME}")
     if not _is_model(folder):
-        raise ConfigurationError(f"{folder}: has neither {FILE_NAME} nor config.json")
+        raise ConfigurationError(f"{folder}: has neither {' nor '.join(_MARKS)}")
     return folder
+
+
+def add_path(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add PATH, which may be left out; `models_at` reads it."""
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        metavar="PATH",
+        help=f"{what}, or a store of such folders; default: what the environment configures, as "
+        f"{LOAD_MODELS}, /opt/ml/model or {MODEL_ID}",
+    )
+
+
+def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> list[Model]:
+    """Return the models that the argument of `add_path` names, or the environment.
+
+    Raises:
+        ConfigurationError: there is nothing to serve.
+    """
+    # A model of which there are only variables has no folder yet: none of its paths is found.
+    return find_models([arguments.path] if arguments.path else [], environment, DEFAULT_STORE)
 
 
 def find_models(
@@ -70,14 +100,15 @@ def find_models(
 
 
 def _listed(entry: ModelUrl, environment: Mapping[str, str], repository: Path) -> Model:
-    if entry.url == environment.get(MODEL_ID) and not entry.folder.is_dir():
-        return Model(entry.model_name, repository / entry.model_name)
+    if entry.url == model_id_of(environment) and not os.path.isdir(entry.folder):
+        folder = repository / entry.model_name
+        return Model(entry.model_name, folder, has_own_properties(folder))
     return Model(entry.model_name, model_folder(entry.folder))
 
 
 def _folders(path: Path) -> list[Path]:
     """Return the model at a path, or the models of the store there."""
-    if path.is_dir() and not _is_model(path):
+    if os.path.isdir(path) and not _is_model(path):
         inside = [folder for folder in store_folders(path) if _is_model(folder)]
         if inside:
             return inside
@@ -85,4 +116,4 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _is_model(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in _MARKS)
+    return any(os.path.isfile(folder / name) for name in _MARKS)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER, KEY_VARIABLES, headers_for
@@ -207,7 +208,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         from lmi_backend.frontend.log import log_to_stderr  # noqa: PLC0415
         from lmi_backend.frontend.server import serve  # noqa: PLC0415
     except ImportError as error:
-        message = f"the front end needs lmi-backend[frontend]: {error}"
+        message = f"the front end needs {pip_command('frontend')}: {error}"
         raise ConfigurationError(message) from error
     certificate = certificate_of(arguments)
     # Who starts several of them has said it.

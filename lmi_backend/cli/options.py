@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
 from lmi_backend.options import OPTIONS
-from lmi_backend.options.engine_spec import default_engine, implementation_of
+from lmi_backend.options.engine_spec import SPECS, default_engine, implementation_of
 from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
-from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
 from lmi_backend.options.table import ENGINES, VARIABLES
+from lmi_backend.printable import printable, say
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -23,7 +24,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         description="List LMI's options: what each accepts, its default, its environment "
         "variables, and what becomes of it under an engine.",
     )
-    parser.add_argument("filter", nargs="?", default="", help="only names that contain this")
+    parser.add_argument(
+        "word",
+        nargs="?",
+        default="",
+        metavar="WORD",
+        help="only what has this in its name, an alias, a variable, or the engine's own name for "
+        "it, in any case; of an engine's name, what is that engine's own",
+    )
     parser.add_argument(
         "--engine", choices=ENGINES, default=default_engine(), help="default %(default)s"
     )
@@ -45,15 +53,52 @@ class Row:
     detail: str
     help: str
 
+    def has(self, word: str) -> bool:
+        """Tell whether one of its names contains a word, in any case."""
+        is_live = self.status in ("mapped", "passed")
+        names = (self.name, *self.aliases, *self.environment, self.detail if is_live else "")
+        return any(word.lower() in name.lower() for name in names)
+
 
 def _options(arguments: argparse.Namespace) -> int:
-    rows = [row for row in table(arguments.engine) if arguments.filter in row.name]
+    word = arguments.word
+    rows = _found(word, arguments.engine)
+    if not rows:
+        other, rows = _found_elsewhere(word, arguments.engine)
+        say(f"no option or variable under {arguments.engine} has {printable(word)} in a name")
+        if not rows:
+            return 1
+        say(f"under {other}, with --engine {other}:")
     if arguments.json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         return 0
     for row in rows:
         _show(row)
     return 0
+
+
+def _found(word: str, engine: str) -> list[Row]:
+    """Return what a word finds under an engine."""
+    if owner := _engine_called(word):
+        own = {option.name for option in OPTIONS if option.scope == owner}
+        return [row for row in table(owner) if row.name in own or row.status == "passed"]
+    return [row for row in table(engine) if row.has(word)]
+
+
+def _found_elsewhere(word: str, engine: str) -> tuple[str, list[Row]]:
+    """Return the first other engine under which a word finds something, and what."""
+    for other in ENGINES:
+        if other != engine and (rows := _found(word, other)):
+            return other, rows
+    return "", []
+
+
+def _engine_called(word: str) -> str:
+    """Return the engine that LMI, its makers or we call so; empty if none is."""
+    for name, spec in SPECS.items():
+        if word.lower() in (name, spec.title.lower(), spec.rolling_batch):
+            return name
+    return ""
 
 
 def _show(row: Row) -> None:
@@ -63,7 +108,8 @@ def _show(row: Row) -> None:
     sys.stdout.write(f"{row.name}{default}\n{meaning}    {row.status}: {row.detail}\n")
     if is_live:
         names = ", ".join([*row.aliases, *row.environment])
-        sys.stdout.write(f"    accepted: {row.accepted}. Also: {names}\n")
+        also = f". Also: {names}" if names else ""
+        sys.stdout.write(f"    accepted: {row.accepted}{also}\n")
 
 
 def table(engine: str) -> Iterator[Row]:
@@ -87,13 +133,14 @@ def _arguments(implementation: str) -> Iterator[Row]:
     listed = {key for option in OPTIONS for key in (option.name, *option.aliases)}
     for name, argument in (signature.arguments if signature else {}).items():
         if PREFIX + name not in listed:
+            is_settable = argument.flag != NO_FLAG
             yield Row(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),
-                accepted=argument.type,
+                accepted=shorten(argument.type),
                 default=argument.default,
-                status="passed",
-                detail=f"{implementation} {name}",
+                status="passed" if is_settable else "refused",
+                detail=f"{implementation} {name}" if is_settable else "it has no flag for it",
                 help=f"Argument of {implementation}, read by its own parser.",
             )
 
@@ -103,7 +150,7 @@ def _row(option: AnyOption, engine: str) -> Row:
     return Row(
         name=option.name,
         aliases=option.aliases,
-        environment=(option.variable, *option.env, *option.inverse_env, *option.overriding_env),
+        environment=option.variables,
         accepted=option.kind.accepted,
         default=option.default if option.lmi_default is None else option.lmi_default,
         status=status.word,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from lmi_backend.cli.folders import model_folder
-from lmi_backend.cli.planning import add_hardware, hardware_of
+from lmi_backend.cli.folders import Model, add_path, models_at
+from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import load_options
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
-from lmi_backend.printable import say
+from lmi_backend.printable import printable, say
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.memory import MemoryEstimate
 
 _BAR_WIDTH = 48
+_SHOWN = 400
+_LINE = 3000
+_NO_MEMORY = (
+    "the memory of a GPU is not known, so it is not said whether the model fits, on how few GPUs, "
+    "and how many tokens do; --gpu-memory SIZE supposes one"
+)
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -42,7 +48,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "model's config.json is enough: neither a GPU nor the weights are needed.",
         epilog="lmi-backend plan FOLDER --gpus 8 --gpu-memory 80GiB --nodes 2",
     )
-    parser.add_argument("path", type=Path, help="folder with serving.properties or config.json")
+    add_path(parser, "folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     parser.add_argument(
         "--explain-memory",
@@ -54,17 +60,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    options = load_options(model_folder(arguments.path), os.environ)
+    models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
-    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
-    shown = without_secrets(plan, os.environ)
-    if arguments.explain_memory:
-        sys.stdout.write("".join(f"{line}\n" for line in _explained(plan, hardware)))
-        return 0
+    plans = [_planned(model, hardware) for model in models]
     if arguments.json:
-        sys.stdout.write(json.dumps(shown.as_dict(), indent=2) + "\n")
+        rows = [plan.as_dict() for plan in plans]
+        sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
         return 0
-    sys.stdout.write("".join(f"{line}\n" for line in _lines(shown)))
+    for model, plan in zip(models, plans, strict=True):
+        lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
+        if len(models) > 1:
+            sys.stdout.write(f"{model.name}:\n")
+        sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in lines))
     return 0
 
 
@@ -74,7 +81,8 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     Raises:
         ConfigurationError: another engine runs, or model or device are not known.
     """
-    if plan.engine != "vllm":
+    implementation = implementations().get(plan.engine)
+    if implementation is None or not implementation.counts_memory_as_vllm:
         raise ConfigurationError(
             f"--explain-memory: the engine is {plan.engine}; accepted: a model that vLLM serves"
         )
@@ -88,12 +96,21 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
 
 
+def _planned(model: Model, hardware: Hardware) -> EnginePlan:
+    """Return the plan of a model, without secrets, and with what it cannot say."""
+    options = options_of(model)
+    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    if hardware.devices and not hardware.device_memory:
+        plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))
+    return without_secrets(plan, os.environ)
+
+
 def _lines(plan: EnginePlan) -> Iterator[str]:
     parallel, limits, config = plan.parallel, plan.limits, plan.config
     devices = "; ".join(",".join(group) or "cpu" for group in parallel.device_groups)
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
-    yield f"model       {config.model or '-'}"
+    yield f"model       {printable(config.model, _SHOWN) or '-'}"
     yield f"workers     {parallel.workers} on {devices}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
@@ -117,7 +134,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
         yield f"launcher    {launcher}, {parallel.processes} ranks a worker{where}"
     yield f"interpreter {plan.launch.python}"
     for name, value in {**config.arguments, **config.passthrough}.items():
-        yield f"argument    {name}={value}"
+        yield f"argument    {name}={printable(str(value), _SHOWN)}"
     for note in plan.notes:
         yield f"note        {note}"
     for reason in plan.reasons:

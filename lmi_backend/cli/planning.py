@@ -6,33 +6,44 @@ import argparse
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
+from lmi_backend.cli.folders import Model
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options import LmiOptions, load_options
+from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.refusals import refuse_unserved
-from lmi_backend.printable import say
+from lmi_backend.printable import printable, say
 
-_UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def served_plan(folder: Path) -> tuple[LmiOptions, EnginePlan]:
-    """Return options and plan of an LMI folder that this release can run on this machine.
+def options_of(model: Model) -> LmiOptions:
+    """Return the options of a model.
+
+    Raises:
+        ConfigurationError: one of them cannot be used.
+    """
+    if model.has_file:
+        return load_options(model.folder, os.environ)
+    return resolve_options([], os.environ, folder=model.folder)
+
+
+def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
+    """Return options and plan of a model that this release can run on this machine.
 
     What it does not do as written is said.
 
     Raises:
         ConfigurationError: it cannot be run.
     """
-    options = load_options(folder, os.environ)
+    options = options_of(model)
     plan = plan_model(options, os.environ)
     refuse_unserved(plan)
     for note in plan.notes:
-        say(f"{folder.name}: {note}")
+        say(f"{model.folder.name}: {note}")
     return options, plan
 
 
@@ -63,7 +74,7 @@ def hardware_of(arguments: argparse.Namespace) -> Hardware:
     if arguments.gpus is not None:
         names = tuple(str(index) for index in range(arguments.gpus))
         hardware = Hardware(devices=names, host_memory=hardware.host_memory)
-    if arguments.gpu_memory:
+    if arguments.gpu_memory is not None:
         hardware = replace(hardware, device_memory=parse_size(arguments.gpu_memory))
     return replace(hardware, nodes=arguments.nodes or 1)
 
@@ -75,7 +86,9 @@ def parse_size(text: str) -> int:
         ConfigurationError: it is no size.
     """
     match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        message = f"--gpu-memory {text}; accepted: a number and a unit, such as 80GiB"
+    size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
+    # A number alone would be bytes, and is meant as GiB.
+    if size <= 0:
+        message = f"--gpu-memory {printable(text)}; accepted: a number and a unit, such as 80GiB"
         raise ConfigurationError(message)
-    return int(float(match[1]) * (1 << _UNITS[match[2].lower()]))
+    return size

@@ -25,6 +25,7 @@ from lmi_backend.cli.frontend import (
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
 from lmi_backend.errors import LmiError
+from lmi_backend.extras import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import (
     HEADER,
@@ -158,7 +159,7 @@ def _front_ends(
     if arguments.no_frontend:
         return contextlib.nullcontext()
     if missing := missing_libraries():
-        say(f"no front end: {', '.join(missing)} missing; install lmi-backend[frontend]")
+        say(f"no front end: {', '.join(missing)} missing; {pip_command('frontend')} brings them")
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
@@ -176,7 +177,8 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
 
 
 def _write(model: Model, repository: Path, aliases: Sequence[Alias]) -> None:
-    options, _ = served_plan(model.folder)
+    options, _ = served_plan(model)
+    # The server has the same variables, so none is written.
     write_model(model.folder, repository, model.name, options, force=True)
     for alias in aliases:
         write_alias_model(repository, model.name, alias, options, force=True)

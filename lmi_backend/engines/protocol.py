@@ -135,3 +135,7 @@ class TemplateEngine(Engine):
             RequestError: the model has no template, or it refuses the messages.
         """
         raise NotImplementedError
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        """Answer a request of `tokenization.TOKEN_PATHS`."""
+        raise NotImplementedError

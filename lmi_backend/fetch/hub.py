@@ -5,39 +5,62 @@ huggingface_hub is not needed here: the workers' interpreter has it, as every en
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import secure_caches
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SECONDS = 30.0
+# What is asked for after the first name is fetched where it is there.
 _DOWNLOAD = """\
 import sys
 from huggingface_hub import hf_hub_download
+model, revision, name, *more = sys.argv[1:]
 try:
-    print(hf_hub_download(sys.argv[1], sys.argv[2], revision=sys.argv[3] or None))
+    print(hf_hub_download(model, name, revision=revision or None))
 except Exception as error:
     sys.exit(f"{type(error).__name__}: {error}")
+for name in more:
+    try:
+        hf_hub_download(model, name, revision=revision or None)
+    except Exception:
+        pass
 """
+NO_FILE = "has no such file"
+"""In the error of a model that is on the Hub, without the file."""
 _CAUSES = (
     ("GatedRepoError", "is gated; ask for access on its page and set HF_TOKEN"),
     ("RevisionNotFoundError", "has no such revision; check option.revision"),
     ("RepositoryNotFoundError", "is not on the Hub, or is private: then set HF_TOKEN"),
     ("LocalEntryNotFoundError", "cannot be fetched: the Hub cannot be reached"),
-    ("EntryNotFoundError", "has no such file"),
+    ("EntryNotFoundError", NO_FILE),
     ("No module named", "cannot be looked up: the workers' interpreter has no huggingface_hub"),
 )
 
 
 def hub_file(
-    python: str, model_id: str, revision: str, name: str, environment: Mapping[str, str]
+    python: str,
+    model_id: str,
+    revision: str,
+    names: Sequence[str],
+    environment: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> Path:
-    """Return the local path of a file of a hub model; `python` is the workers' interpreter.
+    """Return the local path of a file of a hub model.
+
+    Args:
+        python: the workers' interpreter.
+        model_id: organisation/model.
+        revision: branch, tag or commit; empty for the main branch.
+        names: of the file, and of others that are fetched beside it where the model has them.
+        environment: the variables of the workers.
+        say: is told before the Hub is asked.
 
     Raises:
         ConfigurationError: the id is malformed, the file cannot be had, or somebody else has made
@@ -49,13 +72,19 @@ def hub_file(
     if revision.startswith("/") or ".." in revision.split("/"):
         raise ConfigurationError(f"{model_id}: {revision} is no revision")
     secure_caches(environment)
+    name = names[0]
     cached = _snapshot(model_id, revision, environment) / name
-    if cached.is_file():
+    if os.path.isfile(cached):
         return cached
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
         raise ConfigurationError(message)
-    command = (python, "-c", _DOWNLOAD, model_id, name, revision)
+    say(f"asking the Hub for {name} of {model_id}, {_SECONDS:.0f} s at most")
+    return _download((python, "-c", _DOWNLOAD, model_id, revision, *names), environment)
+
+
+def _download(command: tuple[str, ...], environment: Mapping[str, str]) -> Path:
+    model_id = command[3]
     try:
         done = subprocess.run(  # noqa: S603
             command,
@@ -65,22 +94,32 @@ def hub_file(
             timeout=_SECONDS,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        problem = f"the Hub did not answer in {_SECONDS:.0f} s"
+        raise ConfigurationError(f"{model_id}: {problem}") from error
+    except OSError as error:
         raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
     if done.returncode:
         raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")
     return Path(done.stdout.splitlines()[-1])
 
 
+def _cache(environment: Mapping[str, str]) -> Path:
+    """Return the Hub's cache, as its own library finds it."""
+    if named := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(os.path.expanduser(named))
+    caches = environment.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
+    home = environment.get("HF_HOME") or os.path.join(caches, "huggingface")
+    return Path(os.path.expanduser(home)) / "hub"
+
+
 def _snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Path:
     """Return the folder of the cache where a revision's files would be."""
-    home = Path(environment.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-    cache = Path(environment.get("HF_HUB_CACHE") or home / "hub")
-    folder = cache / f"models--{model_id.replace('/', '--')}"
+    folder = _cache(environment) / f"models--{model_id.replace('/', '--')}"
     commit = revision
     if not _COMMIT.fullmatch(revision):
         reference = folder / "refs" / (revision or "main")
-        commit = reference.read_text("ascii").strip() if reference.is_file() else "none"
+        commit = reference.read_text("ascii").strip() if os.path.isfile(reference) else "none"
     return folder / "snapshots" / commit
 
 

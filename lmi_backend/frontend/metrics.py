@@ -7,6 +7,7 @@ all models and workers. They scrape twenty times a second: what costs something 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +26,12 @@ _TRITON_SECONDS: Final = 1.0
 _MODEL_SECONDS: Final = 0.04
 """Between two questions to the models."""
 _ASK_SECONDS: Final = 1.0
+_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+_CACHE_USAGE: Final = "vllm:kv_cache_usage_perc"
+_OF_MODELS: Final = re.compile(
+    rf"^(?:# (?:HELP|TYPE) )?(?:{_RUNNING}|{_WAITING}|{_CACHE_USAGE})[ {{].*\n", re.MULTILINE
+)
+"""Lines of Triton's that are of one worker, where one series is wanted."""
 _HEADERS: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -63,7 +70,7 @@ class Metrics:
             self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_ASK_SECONDS))
         try:
             async with self._session.get(self._url) as response:
-                return await response.text() if response.ok else ""
+                return _OF_MODELS.sub("", await response.text()) if response.ok else ""
         except (aiohttp.ClientError, asyncio.TimeoutError):
             # The server starts, or is started again.
             return ""
@@ -85,20 +92,25 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     known = [state for state in states if state]
     workers = [worker["stats"] for state in known for worker in state["workers"]]
     waiting = sum(state["stats"]["waiting"] for state in known)
+    # By which vLLM's own boards ask; several models share the series.
+    name = {"model_name": known[0]["model"]} if len(known) == 1 else {}
     yield from _family(
-        "vllm:num_requests_running",
+        _RUNNING,
         "Requests that engines generate for",
         sum(worker["running"] for worker in workers),
+        name,
     )
     yield from _family(
-        "vllm:num_requests_waiting",
+        _WAITING,
         "Requests that wait, for a worker or in an engine",
         waiting + sum(worker["waiting"] for worker in workers),
+        name,
     )
     yield from _family(
-        "vllm:kv_cache_usage_perc",
+        _CACHE_USAGE,
         "Share of KV-cache blocks in use of the fullest worker, 0 to 1",
         max((worker["kv_cache_usage"] for worker in workers), default=0.0),
+        name,
     )
     yield from _cache(workers)
     yield from _adapters(workers, max((state["now"] for state in known), default=0.0))

@@ -39,6 +39,11 @@ class ArgumentSource:
     classes: tuple[str, ...]
     """Their arguments together, and those of their bases in the file; the first one prevails."""
     version_file: str
+    aliases: str = ""
+    """Files, by a pattern relative to the package, that name types by which arguments are
+    declared."""
+    has_flags: bool = False
+    """Whether text sets an argument by a flag, whose name stands in the same file."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ class Implementation:
     """What the option table cannot say about the arguments."""
     cpu_cache: tuple[str, str] | None = None
     """Arguments for the tokens of a KV-cache block and the number of blocks, on the CPU."""
+    counts_memory_as_vllm: bool = False
+    """Whether its memory is what the arithmetic of vLLM's releases makes of it."""
     needs_model: bool = True
     takes_any_option: bool = False
     """Whether it judges options itself that nobody knows."""
@@ -96,8 +103,13 @@ class Implementation:
     """Why a worker generates for one request at a time; empty where it batches."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
+    oldest: tuple[str, str] = ("", "")
+    """The first release of the library that runs here, and what those before it lack."""
     pools: bool = False
     """Whether it makes vectors as well as text."""
+    takes_encoder_decoders: bool = True
+    reads_mistral: bool = False
+    """Whether it reads models in Mistral's own form: params.json instead of config.json."""
     refused_architectures: frozenset[str] = frozenset()
     """Models of LMI's that the library does not serve."""
     ray_argument: str = ""

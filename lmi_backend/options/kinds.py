@@ -7,12 +7,18 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 T = TypeVar("T")
 
 _MOST_TOKENS = 1 << 40
+_LARGEST = (1 << 53) - 1
+"""What JSON and engines take for a whole number; nothing that is counted comes near."""
+MOST_DEVICES = 4096
+"""Devices, workers or machines; more is a slip of the hand, and would be counted one by one."""
+LONGEST_WAIT = 10**9
+"""Seconds; what waits for ever waits so long."""
 _TRUE, _FALSE = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 
 
@@ -27,6 +33,8 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
     words: str | Callable[[], Iterable[str]]
     """What is accepted: a text, or words that are known only when all modules are imported."""
+    is_free: bool = False
+    """Whether people write sentences and code in it, where ` #` begins no remark."""
 
     @property
     def accepted(self) -> str:
@@ -45,6 +53,8 @@ def _bool(text: str) -> bool:
 def _json_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("is JSON that is nested too deeply") from error
     except ValueError as error:
         raise ValueError(f"is not JSON ({error})") from error
     if not isinstance(value, dict):
@@ -63,7 +73,7 @@ def _pairs(text: str) -> dict[str, str]:
 def _items(text: str) -> list[Any]:
     """Read a list: JSON, or words with commas between; Python's brackets and quotes are dropped."""
     if text.lstrip().startswith("["):
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(text)
             return list(value)
     words = [word.strip(" \t'\"") for word in text.strip(" []()").split(",")]
@@ -77,14 +87,28 @@ def _number_or_word(word: str) -> int | float | str:
     return word
 
 
+def _whole_items(text: str) -> list[int]:
+    items = _items(text)
+    if not all(isinstance(item, int) and not isinstance(item, bool) for item in items):
+        raise ValueError("has an entry that is not a whole number")
+    return items
+
+
 def _limits(text: str) -> dict[str, Any]:
     """Read JSON, or LMI's older image=4,video=1."""
     if text.lstrip().startswith("{"):
-        return _json_object(text)
+        given = _json_object(text)
+        if not all(_is_limit(value) for value in given.values()):
+            raise ValueError("has an entry that is neither a whole number nor a JSON object")
+        return given
     limits = _pairs(text.lower())
-    if not all(value.strip().isdigit() for value in limits.values()):
+    if not all(value.strip().isdecimal() for value in limits.values()):
         raise ValueError("has an entry that is not NAME=NUMBER")
     return {name: int(value) for name, value in limits.items()}
+
+
+def _is_limit(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, int) and not isinstance(value, bool))
 
 
 def _weights(text: str) -> dict[str, int]:
@@ -97,13 +121,19 @@ def _weights(text: str) -> dict[str, int]:
 
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
 TEXT: Kind[str] = Kind("text", str, "any text")
+FREE_TEXT: Kind[str] = replace(TEXT, is_free=True)
 JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
-PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE")
+PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE", is_free=True)
 LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…")
 WEIGHTS: Kind[Mapping[str, int]] = Kind(
     "weights", _weights, "a JSON object of name to a whole number, 1 or more"
 )
 ITEMS: Kind[list[Any]] = Kind("list", _items, "values with commas between, or a JSON list")
+FREE_ITEMS: Kind[list[Any]] = replace(ITEMS, is_free=True)
+
+WHOLE_ITEMS: Kind[list[int]] = Kind(
+    "list", _whole_items, "whole numbers with commas between, or a JSON list of them"
+)
 
 
 def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
@@ -116,7 +146,7 @@ def whole(minimum: int, maximum: int | None = None) -> Kind[int]:
             value = int(text)
         except ValueError:
             raise ValueError("is not a whole number") from None
-        if value < minimum or (maximum is not None and value > maximum):
+        if not minimum <= value <= (_LARGEST if maximum is None else maximum):
             raise ValueError("is out of range")
         return value
 
@@ -181,17 +211,30 @@ def float_type(*others: str) -> Kind[str]:
         fp32="float32",
         fp16="float16",
         bf16="bfloat16",
+        half="float16",
+        float="float32",
     )
 
 
 def degree() -> Kind[int | Literal["max"]]:
     """A parallel degree: a number of devices, or `max` for all that are visible."""
-    inner = whole(1)
+    inner = whole(1, MOST_DEVICES)
 
     def parse(text: str) -> int | Literal["max"]:
         return "max" if text.lower() == "max" else inner.parse(text)
 
-    return Kind("degree", parse, "max or a whole number, 1 or more")
+    return Kind("degree", parse, f"max or {inner.accepted}")
+
+
+def but(kind: Kind[T], **refused: str) -> Kind[T]:
+    """A kind without some words, each with what to do instead."""
+
+    def parse(text: str) -> T:
+        if text.lower() in refused:
+            raise ValueError(f"is not supported: {refused[text.lower()]}")
+        return kind.parse(text)
+
+    return Kind(kind.name, parse, kind.words)
 
 
 def text_but(**refused: str) -> Kind[str]:

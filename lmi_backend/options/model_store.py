@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +13,20 @@ from lmi_backend.errors import ConfigurationError
 LOAD_MODELS = "SERVING_LOAD_MODELS"
 MODEL_STORE = "SERVING_MODEL_STORE"
 MODEL_ID = "HF_MODEL_ID"
+IMAGE_MODEL = "SM_VLLM_MODEL"
+"""The same for AWS's vLLM images."""
 DEFAULT_STORE = Path("/opt/ml/model")
 """Where SageMaker puts the model, and LMI's images look for it."""
 
+MODEL_FILES = ("config.json", "params.json")
+"""One of them is in a model's folder: Hugging Face's form, or Mistral's own."""
+
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
+
+
+def has_model(folder: Path) -> bool:
+    """Tell whether a folder is a model."""
+    return any((folder / name).is_file() for name in MODEL_FILES)
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     """Return the models a container with this environment would load.
 
     The load list; where it is empty or ALL, each folder of the model store, or the store itself
-    when it is one model; where that is empty too, HF_MODEL_ID.
+    when it is one model; where that is empty too, SM_VLLM_MODEL or HF_MODEL_ID.
     """
     text = environment.get(LOAD_MODELS, "").strip()
     if text.upper() == "NONE":
@@ -76,8 +87,13 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
         return entries
     store = Path(environment.get(MODEL_STORE) or DEFAULT_STORE)
     found = [ModelUrl(str(folder)) for folder in store_folders(store)]
-    model_id = environment.get(MODEL_ID, "")
+    model_id = model_id_of(environment)
     return found if found or not model_id else [_named(model_id)]
+
+
+def model_id_of(environment: Mapping[str, str]) -> str:
+    """Return the model that variables name where there is no folder."""
+    return environment.get(IMAGE_MODEL) or environment.get(MODEL_ID, "")
 
 
 def _named(model_id: str) -> ModelUrl:
@@ -91,7 +107,7 @@ def store_folders(store: Path) -> Iterator[Path]:
 
     LMI's rule: every entry is a folder and none is hidden, or the store is the model.
     """
-    if not store.is_dir():
+    if not os.path.isdir(store):
         return
     entries = sorted(store.iterdir())
     if entries and all(entry.is_dir() and not entry.name.startswith(".") for entry in entries):

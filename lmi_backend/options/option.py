@@ -19,6 +19,8 @@ StatusWord = Literal["mapped", "passed", "ignored", "refused"]
 
 PREFIX = "option."
 
+_DEVICES: Final[dict[Device, str]] = {"gpu": "GPUs", "nc": "Neuron cores"}
+
 NOTHING: Final = object()
 """What `convert` returns for a value that asks the engine for nothing."""
 
@@ -74,6 +76,8 @@ class Option(Generic[T]):
     """Why it does nothing where the engine has no such argument, if more can be said."""
     device: Device | None = None
     """The device it concerns, where engines on others ignore it."""
+    else_ignored: str = ""
+    """Why a value that cannot be read is ignored, where LMI does so; else it is refused."""
     status: Literal["mapped", "ignored", "refused"] = "mapped"
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""
@@ -92,13 +96,19 @@ class Option(Generic[T]):
 
     @property
     def variable(self) -> str:
-        """The environment form: OPTION_X or SERVING_X."""
+        """The environment form: OPTION_X or SERVING_X; empty where a variable cannot say it."""
         if self.prefixed_env:
             return self.prefixed_env
         if self.is_prefixed:
             stem = self.name.removeprefix(PREFIX)
             return f"OPTION_{stem.upper() if stem.islower() else stem}"
-        return f"SERVING_{self.name.upper()}"
+        return "" if "." in self.name else f"SERVING_{self.name.upper()}"
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """All environment variables that set it."""
+        own = (self.variable,) if self.variable else ()
+        return (*own, *self.env, *self.inverse_env, *self.overriding_env)
 
     def argument_of(self, implementation: Implementation) -> str:
         """Return the implementation's own name for it; empty if it has none."""
@@ -124,7 +134,7 @@ class Option(Generic[T]):
         engines = (
             each.name for each in SPECS.values() if each.implementation.device == self.device
         )
-        return f"only the {' and '.join(engines)} engine runs on them"
+        return f"only the {' and '.join(engines)} engine runs on {_DEVICES[self.device or 'gpu']}"
 
 
 AnyOption: TypeAlias = Option[Any]

@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.units import MIB, human_bytes
 
 _BLANK = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_MOST_BYTES = 4 * MIB
+_MOST_KEYS = 1000
+"""LMI and its engines have had 700 keys in all."""
 
 
 @dataclass(frozen=True)
@@ -32,19 +36,40 @@ def read_properties(path: Path) -> list[Property]:
     Java reads Latin-1; LMI users write UTF-8. UTF-8 is tried first, then Latin-1.
 
     Raises:
-        ConfigurationError: the file cannot be read, or holds a malformed escape.
+        ConfigurationError: the file cannot be read, is too large, or holds a malformed escape.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+    if len(data) > _MOST_BYTES:
+        problem = f"is too large; accepted: at most {human_bytes(_MOST_BYTES)}"
+        raise ConfigurationError(f"{path}: {problem}")
     if b"\0" in data:
         raise ConfigurationError(f"{path}: is not a text file; accepted: lines of key=value")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    return parse_properties(text, name=path.name)
+    properties = parse_properties(text, name=path.name)
+    for each in properties:
+        # No argument, path or variable can hold it.
+        if "\0" in each.key + each.value:
+            problem = "\\u0000 is no part of a text; accepted: any other character"
+            raise ConfigurationError(f"{path.name}:{each.line}: {problem}")
+    if len(properties) > _MOST_KEYS:
+        problem = f"has {len(properties)} keys; accepted: at most {_MOST_KEYS}"
+        raise ConfigurationError(f"{path}: {problem}")
+    return properties
+
+
+def as_property(key: str, value: str) -> str:
+    """Return a line that `parse_properties` reads as this key and value."""
+    escaped = value.replace("\\", "\\\\")
+    for letter, char in _ESCAPES.items():
+        escaped = escaped.replace(char, f"\\{letter}")
+    return f"{key}=\\{escaped}" if escaped.startswith(" ") else f"{key}={escaped}"
 
 
 def parse_properties(text: str, *, name: str = "serving.properties") -> list[Property]:
@@ -54,20 +79,18 @@ def parse_properties(text: str, *, name: str = "serving.properties") -> list[Pro
 
 def _logical_lines(text: str) -> list[tuple[int, str]]:
     """Join continued lines; drop blank and comment lines."""
-    lines: list[tuple[int, str]] = []
-    open_number: int | None = None
+    lines: list[tuple[int, list[str]]] = []
+    is_open = False
     for number, natural in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         line = natural.lstrip(_BLANK)
-        if open_number is None and (not line or line[0] in "#!"):
+        if not is_open and (not line or line[0] in "#!"):
             continue
         continues = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        body = line[:-1] if continues else line
-        if open_number is None:
-            lines.append((number, body))
-        else:
-            lines[-1] = (open_number, lines[-1][1] + body)
-        open_number = (open_number or number) if continues else None
-    return lines
+        if not is_open:
+            lines.append((number, []))
+        lines[-1][1].append(line[:-1] if continues else line)
+        is_open = continues
+    return [(number, "".join(parts)) for number, parts in lines]
 
 
 def _split(line: str, number: int, name: str) -> Property:

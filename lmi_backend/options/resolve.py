@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-import difflib
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import sources
+from lmi_backend.options import sources, vllm_image
 from lmi_backend.options.engine_choice import EngineChoice, choose_engine
 from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.hints import REMARK, closest, remark_in
+from lmi_backend.options.model_store import LOAD_MODELS
 from lmi_backend.options.option import PREFIX, AnyOption, Option, Status
 from lmi_backend.options.properties import Property, read_properties
 from lmi_backend.options.setting import Classification, Setting
 from lmi_backend.options.sources import FILE_NAME
-from lmi_backend.options.table import CHOICE, KEYS, OPTIONS, VARIABLES, find_option
+from lmi_backend.options.table import CHOICE, OPTIONS, VARIABLES, common, find_option, live_keys
 from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
+
+
+_ENGINE_NAMES: Final = (common.ENGINE.name, common.ENGINE.variable, LOAD_MODELS)
+_KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
+"""What may be an engine's argument: anything else no engine can have."""
 
 
 def _default_choice() -> EngineChoice:
@@ -99,7 +107,7 @@ def resolve_options(
 
 def _read(folder: Path) -> list[Property]:
     path = folder / FILE_NAME
-    return read_properties(path) if path.is_file() else []
+    return read_properties(path) if os.path.isfile(path) else []
 
 
 def _examine(
@@ -109,11 +117,16 @@ def _examine(
         list(sources.overriding(environment, folder)),
         [(entry.key, _written(entry)) for entry in properties],
         list(sources.prefixed(environment)),
+        list(vllm_image.flags(environment)),
     ]
     # What every option means depends on the engine, so the options that choose it come first.
     choosing = _Collector(default_engine())
     choosing.add_layers([[item for item in layer if item[0] in CHOICE] for layer in layers])
     choosing.add_bare(environment)
+    if any(error.option in _ENGINE_NAMES for error in choosing.errors):
+        # What the other keys mean only that engine could say.
+        choosing.leave([item for layer in layers for item in layer if item[0] not in CHOICE])
+        return choosing.finish(folder), choosing.errors[:1]
     errors = []
     try:
         choice = choose_engine(choosing.finish(folder), environment)
@@ -158,7 +171,7 @@ class _Collector:
     def add_bare(self, environment: Mapping[str, str]) -> None:
         """Add the bare variables, the weakest source."""
         for option in OPTIONS:
-            if self._engine in option.engines and (setting := sources.bare(environment, option)):
+            if (setting := sources.bare(environment, option)) and self._engine in option.engines:
                 self._try(option.name, setting)
 
     def add_variables(self, environment: Mapping[str, str]) -> None:
@@ -170,6 +183,11 @@ class _Collector:
         for setting in sources.unknown(environment):
             hint = closest(setting.name, sources.SERVING_VARIABLES)
             self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
+
+    def leave(self, settings: Iterable[tuple[str, Setting]]) -> None:
+        """Add settings that are not looked at."""
+        for _, setting in settings:
+            self._classify(setting, Status("ignored", "only that engine could say what it means"))
 
     def finish(self, folder: Path) -> LmiOptions:
         return LmiOptions(
@@ -197,9 +215,12 @@ class _Collector:
         name = option.name if option else key
         if name in self._sealed:
             winner = self._sealed[name]
-            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) wins"))
+            word = "says the same" if winner.value == setting.value else "wins"
+            self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
+        elif option.else_ignored and not _can_be_read(option, setting):
+            self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
             self._add_mapped(option, setting)
         elif option.status == "refused" and not _is_harmless(option, setting):
@@ -211,14 +232,16 @@ class _Collector:
         value = _parse(option, setting)
         earlier = self._settings.get(option.name)
         if earlier is not None and self._values[option.name] != value:
-            raise _error(setting, f"contradicts {earlier.name}={earlier.shown} ({earlier.origin})")
+            raise _error(setting, f"contradicts {earlier.written} ({earlier.origin})")
         self._settings.setdefault(option.name, setting)
         self._values.setdefault(option.name, value)
         self._classify(setting, option.status_under(self._engine))
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
-        if not key.startswith(PREFIX):
-            raise _error(setting, f"is not an option of LMI{closest(key, KEYS)}")
+        if not _KEY.fullmatch(key):
+            raise _error(setting, f"is not an option of LMI{closest(key, live_keys(self._engine))}")
+        if remark_in(setting.value):
+            raise _error(setting, REMARK)
         self._passthrough[key.removeprefix(PREFIX)] = setting
         self._classify(setting, Status("passed", ""))
 
@@ -233,23 +256,25 @@ class _Collector:
         self._classifications.append(Classification(setting, status))
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return a hint naming the known word that is most like this one, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
-    return f"; did you mean {near[0]}?" if near else ""
-
-
 def _is_harmless(option: AnyOption, setting: Setting) -> bool:
+    is_read = _can_be_read(option, setting)
+    return is_read and option.kind.parse(setting.value.strip()) in option.harmless
+
+
+def _can_be_read(option: AnyOption, setting: Setting) -> bool:
     try:
-        return option.kind.parse(setting.value.strip()) in option.harmless
+        option.kind.parse(setting.value.strip())
     except ValueError:
         return False
+    return True
 
 
 def _parse(option: Option[T], setting: Setting) -> T:
+    if remark_in(setting.value) and not option.kind.is_free:
+        raise _error(setting, REMARK)
     try:
         return option.kind.parse(setting.value.strip())
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise _error(setting, str(error), option.kind.accepted) from error
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+from lmi_backend.printable import printable
 from lmi_backend.redaction import masked
 
 if TYPE_CHECKING:
     from lmi_backend.options.option import Status
 
 _SHOWN = 200
+# Of a longer value no more is looked through for secrets: what is shown is its beginning.
+_MASKED = 16_384
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,20 @@ class Setting:
     value: str
     origin: str
 
-    @property
+    @cached_property
     def shown(self) -> str:
-        """The value for people: secrets masked, long texts cut."""
-        text = masked(self.name, self.value)
-        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(self.value)} characters)"
+        """The value for people: secrets masked, long texts cut, on one line."""
+        text = masked(self.name, self.value[:_MASKED])
+        shown = printable(text[:_SHOWN], _SHOWN)
+        return shown if len(text) <= _SHOWN else f"{shown}… ({len(self.value)} characters)"
+
+    @property
+    def written(self) -> str:
+        """Name and value for people."""
+        return f"{printable(self.name)}={self.shown}"
 
     def __str__(self) -> str:
-        return f"{self.origin}: {self.name}={self.shown}"
+        return f"{self.origin}: {self.written}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import re
 import subprocess
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +18,9 @@ from lmi_backend.options.engine_spec import ArgumentSource, implementations
 
 REQUIRED = "required"
 """Default of an argument that has none."""
+NO_FLAG = "no flag"
 TEXT_LIMIT = 120
-"""Characters of a type or default; longer ones are cut."""
+"""Characters of a default, or of a type that is shown; longer ones are cut."""
 
 _RECORDS = Path(__file__).with_name("signatures")
 # Locating a package takes 50 ms; more means a broken interpreter or a disk that does not answer.
@@ -32,6 +33,10 @@ import importlib.util, json
 spec = importlib.util.find_spec(sys.argv[1])
 print(json.dumps(list(spec.submodule_search_locations)) if spec else "[]")
 """
+_LITERAL = re.compile(r"^(\w+)(?:\s*:\s*TypeAlias)?\s*=\s*(Literal\[[^\]]*\])", re.MULTILINE)
+# No name of a type begins with a quote, nor do words of a Literal begin without one.
+_NAME = re.compile(r"(?<!['\"\w.-])[A-Z]\w+(?![\w'\"-])")
+_DEEPEST = 3
 # An unreadable library is one we know nothing of, whatever is wrong with it.
 _UNREADABLE = (OSError, ValueError, SyntaxError, RecursionError, MemoryError)
 
@@ -43,6 +48,8 @@ class Argument:
     type: str
     default: str
     """Source text if read from an installation, the value if read from our record."""
+    flag: str = ""
+    """NO_FLAG if the engine's command line has none for it, so that no text can set it."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +63,27 @@ class Signature:
     """In the order of their declaration."""
     is_recorded: bool
     """Whether it is our record's, perhaps of another version than will run."""
+    ended_models: Mapping[str, str] = field(default_factory=dict)
+    """Architecture to the last version that served it; known of recorded versions only."""
+    object_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Argument that is an object to the keys it may have; known of recorded versions only."""
+    replaced_models: Mapping[str, str] = field(default_factory=dict)
+    """The same of those that are tried by other code since."""
 
 
 def signature(implementation: str, python: str) -> Signature | None:
-    """Return the installed signature, else the recorded one, else None: an unknown engine."""
-    return installed_signature(implementation, python) or recorded_signature(implementation)
+    """Return the installed signature, else the recorded one, else None: an unknown engine.
+
+    Of the version that we recorded, our record is returned: its types are those of the command
+    line, which says more than the source that is read here.
+    """
+    installed, recorded = (
+        installed_signature(implementation, python),
+        recorded_signature(implementation),
+    )
+    if installed and recorded and installed.version == recorded.version:
+        return replace(recorded, is_recorded=False)
+    return installed or recorded
 
 
 def _source(implementation: str) -> ArgumentSource | None:
@@ -77,7 +100,15 @@ def recorded_signature(implementation: str) -> Signature | None:
     record = json.loads(file.read_text(encoding="utf-8"))
     arguments = {name: Argument(*texts) for name, texts in record["arguments"].items()}
     return Signature(
-        implementation, record["version"], MappingProxyType(arguments), is_recorded=True
+        implementation,
+        record["version"],
+        MappingProxyType(arguments),
+        is_recorded=True,
+        ended_models=MappingProxyType(record.get("ended_models", {})),
+        object_keys=MappingProxyType(
+            {name: tuple(keys) for name, keys in record.get("object_keys", {}).items()}
+        ),
+        replaced_models=MappingProxyType(record.get("replaced_models", {})),
     )
 
 
@@ -89,9 +120,17 @@ def installed_signature(implementation: str, python: str) -> Signature | None:
         None if it is not installed there or cannot be read.
     """
     source = _source(implementation)
-    folders = _locate(source.package, python) if source else []
+    folders = _locate(source.package, python) if source else ()
     readings = (read_package(implementation, folder) for folder in folders)
     return next((reading for reading in readings if reading), None)
+
+
+@functools.cache
+def installed_version(implementation: str, python: str) -> str:
+    """Return the version of the library in that interpreter; empty if none, or it does not say."""
+    source = _source(implementation)
+    folders = _locate(source.package, python) if source else ()
+    return next((_version(source, folder) for folder in folders), "") if source else ""
 
 
 def read_package(implementation: str, folder: Path) -> Signature | None:
@@ -106,6 +145,10 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
             warnings.simplefilter("ignore")
             module = ast.parse(text)
         arguments = _arguments(module, source.classes)
+        if source.aliases:
+            arguments = _with_words(arguments, folder, source.aliases)
+        if source.has_flags:
+            arguments = _with_flags(arguments, text.decode())
         version = _version(source, folder)
     except _UNREADABLE:
         return None
@@ -115,7 +158,42 @@ def read_package(implementation: str, folder: Path) -> Signature | None:
     return Signature(implementation, version, MappingProxyType(arguments), is_recorded=False)
 
 
-def _locate(package: str, python: str) -> list[Path]:
+def _with_flags(arguments: Mapping[str, Argument], text: str) -> dict[str, Argument]:
+    """Return the arguments, and which of them have no flag: flags stand in the source as words."""
+    flags = set(re.findall(r'"--([\w-]+)"', text))
+    return {
+        name: argument
+        if name.replace("_", "-") in flags or not flags
+        else replace(argument, flag=NO_FLAG)
+        for name, argument in arguments.items()
+    }
+
+
+def _with_words(
+    arguments: Mapping[str, Argument], folder: Path, pattern: str
+) -> dict[str, Argument]:
+    """Return the arguments with the words that the library's own names for `Literal` stand for."""
+    texts = [file.read_text("utf-8") for file in sorted(folder.glob(pattern))]
+    known = {
+        match[1]: " ".join(match[2].split())
+        for text in texts
+        for match in _LITERAL.finditer(re.sub(r"#.*", "", text))
+    }
+
+    def words(match: re.Match[str], depth: int = 0) -> str:
+        found = known.get(match[0])
+        if found is None or depth > _DEEPEST:
+            return match[0]
+        return _NAME.sub(lambda inner: words(inner, depth + 1), found)
+
+    return {
+        name: replace(argument, type=_NAME.sub(words, argument.type))
+        for name, argument in arguments.items()
+    }
+
+
+@functools.cache
+def _locate(package: str, python: str) -> tuple[Path, ...]:
     """Return the folders of a package; none if there is no such package or no such interpreter."""
     command = (python, "-c", _LOCATE, package)
     try:
@@ -124,9 +202,9 @@ def _locate(package: str, python: str) -> list[Path]:
         )
         # A .pth file of the environment may have printed something first.
         folders = json.loads(done.stdout.splitlines()[-1])
-        return [Path(folder) for folder in folders]
+        return tuple(Path(folder) for folder in folders)
     except (OSError, ValueError, TypeError, IndexError, subprocess.SubprocessError):
-        return []
+        return ()
 
 
 def _version(source: ArgumentSource, folder: Path) -> str:
@@ -184,7 +262,7 @@ def _declared(node: ast.ClassDef) -> Iterator[tuple[str, Argument]]:
         is_field = not re.match(r"([\w.]+\.)?ClassVar\b", kind)
         is_argument = is_field and _constant(call.get("init")) is not False
         if is_argument and not name.startswith("_"):
-            yield name, Argument(shorten(kind), shorten(_default(statement.value, call)))
+            yield name, Argument(" ".join(kind.split()), shorten(_default(statement.value, call)))
 
 
 _FIELDS = ("field", "Field", "PydanticField")

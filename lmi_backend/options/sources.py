@@ -1,8 +1,8 @@
 """Where settings come from, in LMI's order of weight.
 
 A few variables win over the file: SageMaker's, and the engine and devices that SERVING_LOAD_MODELS
-names for this folder. Then the file; then OPTION_* and SERVING_*; then bare names such as
-TENSOR_PARALLEL_DEGREE.
+names for this folder. Then the file; then OPTION_* and SERVING_*; then SM_VLLM_* of AWS's vLLM
+images (`vllm_image.py`); then bare names such as TENSOR_PARALLEL_DEGREE.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from lmi_backend.options.table import OPTIONS, VARIABLES
 FILE_NAME = "serving.properties"
 ORIGIN = "environment"
 
-_BY_VARIABLE: dict[str, str] = {option.variable: option.name for option in reversed(OPTIONS)}
+_BY_VARIABLE: dict[str, str] = {
+    option.variable: option.name for option in reversed(OPTIONS) if option.variable
+}
 SERVING_VARIABLES = frozenset(
     name for name in (*_BY_VARIABLE, *VARIABLES) if name.startswith("SERVING_")
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ _LARGE_DEVICE = 70 * GIB
 """A device with more memory is taken for a Hopper where nobody says what it is."""
 _CPU_BLOCK = 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
+_GIBS = re.compile(r"[0-9]{1,9}")
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
@@ -58,7 +60,7 @@ class Capacity:
         """Share of a device's memory that the engine may use."""
         spec = self.options.choice.spec
         asked = self._asked(spec.utilization_option)
-        is_older = self._is_vllm and self.release < _LARGER_SHARE
+        is_older = self._counts_as_vllm and self.release < _LARGER_SHARE
         return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
 
     @property
@@ -95,12 +97,12 @@ class Capacity:
         )
 
     @property
-    def _is_vllm(self) -> bool:
-        return self.options.choice.spec.implementation.name == "vllm"
+    def _counts_as_vllm(self) -> bool:
+        return self.options.choice.spec.implementation.counts_memory_as_vllm
 
     def _captures_graphs(self) -> bool:
         """Tell whether the engine takes CUDA graphs off the memory for the cache."""
-        return self._is_vllm and not self.options[vllm.ENFORCE_EAGER]
+        return self._counts_as_vllm and not self.options[vllm.ENFORCE_EAGER]
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""
@@ -113,7 +115,7 @@ class Capacity:
         """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
         text = self.environment.get(_CPU_SPACE, "")
         asked = self.options[vllm.KV_CACHE_MEMORY]
-        space = int(text) * GIB if text.isdigit() else asked
+        space = int(text) * GIB if _GIBS.fullmatch(text) else asked
         if space <= 0:
             return None
         cache = self._cache(_CPU_BLOCK)

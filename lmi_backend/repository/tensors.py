@@ -113,9 +113,13 @@ INFER_INPUTS: Final = (
     *INPUTS,
     # LiteLLM sends these as tensors to `/infer`; `/generate` makes them parameters elsewhere.
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
+    Tensor("max_completion_tokens", _I, 1, "OpenAI's name of max_tokens; it counts if both are."),
     Tensor("temperature", _F, 1, "Randomness; 0 for greedy."),
     Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
     Tensor("top_p", _F, 1, "Share of probability to choose from."),
+    Tensor("min_p", _F, 1, "Least probability to choose from, as a share of the likeliest's."),
+    Tensor("min_tokens", _I, 1, "Shortest answer in tokens."),
+    Tensor("repetition_penalty", _F, 1, "Above 0; 1 for none."),
     Tensor("presence_penalty", _F, 1, "-2 to 2."),
     Tensor("frequency_penalty", _F, 1, "-2 to 2."),
 )
@@ -152,8 +156,14 @@ TRTLLM_INPUTS: Final = (
     TEXT_INPUT,
     Tensor("input_ids", _I, -1, "Prompt as token ids, for callers that tokenise themselves."),
     Tensor("input_lengths", _I, 1, "How many of input_ids count."),
+    Tensor("decoder_input_ids", _I, -1, "Accepted where it asks for nothing: only zeros."),
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
-    Tensor("request_output_len", _I, 1, "Core model's name of max_tokens."),
+    Tensor(
+        "request_output_len",
+        _I,
+        1,
+        "Core model's name of max_tokens; UINT32 in a model called ensemble.",
+    ),
     Tensor("num_return_sequences", _I, 1, "Answers wanted."),
     Tensor("bad_words", _S, -1, "Strings that are never generated."),
     Tensor("stop_words", _S, -1, "Strings that end the answer."),
@@ -205,4 +215,32 @@ TRTLLM_OUTPUTS: Final = (
     ),
     Tensor("output_ids", _I, (-1, -1), "Tokens of this response, where the prompt was token ids."),
     Tensor("sequence_length", _I, -1, "How many they are."),
+)
+
+PREPROCESSING_INPUTS: Final = (
+    Tensor("QUERY", _S, 1, "Prompt."),
+    Tensor("DECODER_QUERY", _S, 1, "Accepted where it is empty."),
+    Tensor("REQUEST_OUTPUT_LEN", _I, 1, "Comes back, for request_output_len."),
+    Tensor("BAD_WORDS_DICT", _S, -1, "Strings that are never generated, with commas between them."),
+    Tensor("STOP_WORDS_DICT", _S, -1, "Strings that end the answer, with commas between them."),
+    Tensor("END_ID", _I, 1, "Comes back; by default the tokenizer's."),
+    Tensor("PAD_ID", _I, 1, "Comes back; by default the tokenizer's."),
+)
+PREPROCESSING_OUTPUTS: Final = (
+    Tensor("INPUT_ID", _I, -1, "Tokens of the prompt, for input_ids."),
+    Tensor("REQUEST_INPUT_LEN", _I, 1, "How many they are."),
+    Tensor("DECODER_INPUT_ID", _I, -1, "Asks for nothing."),
+    Tensor("REQUEST_DECODER_INPUT_LEN", _I, 1, "Its length."),
+    Tensor("BAD_WORDS_IDS", _I, (2, -1), "For bad_words_list."),
+    Tensor("STOP_WORDS_IDS", _I, (2, -1), "For stop_words_list."),
+    Tensor("REQUEST_OUTPUT_LEN", _I, -1, "For request_output_len."),
+    Tensor("OUT_END_ID", _I, 1, "For end_id; -1 for none."),
+    Tensor("OUT_PAD_ID", _I, 1, "For pad_id; -1 for none."),
+)
+POSTPROCESSING_INPUTS: Final = (
+    Tensor("TOKENS_BATCH", _I, (-1, -1), "Tokens of one answer: output_ids."),
+    Tensor("SEQUENCE_LENGTH", _I, -1, "How many of them count: sequence_length."),
+)
+POSTPROCESSING_OUTPUTS: Final = (
+    Tensor("OUTPUT", _S, -1, "Their text, without special tokens.", is_batched=False),
 )

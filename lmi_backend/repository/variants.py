@@ -7,13 +7,17 @@ alias models: thin ones that share its workers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 from lmi_backend.repository.tensors import (
     INFER_INPUTS,
     INPUTS,
     OUTPUTS,
+    POSTPROCESSING_INPUTS,
+    POSTPROCESSING_OUTPUTS,
+    PREPROCESSING_INPUTS,
+    PREPROCESSING_OUTPUTS,
     REQUEST,
     RESPONSE,
     TRTLLM_INPUTS,
@@ -25,6 +29,19 @@ SHARES: Final = "shares"
 """Parameter of an alias model: the model whose workers it uses."""
 CLIENTS: Final = "clients"
 """Parameter of an alias model: for whose clients it is, a key of `VARIANTS`."""
+
+Step = Literal["", "preprocessing", "postprocessing"]
+
+_ENSEMBLE: Final = "ensemble"
+_ENSEMBLE_INPUTS: Final = tuple(
+    replace(each, data_type="TYPE_UINT32") if each.name == "request_output_len" else each
+    for each in TRTLLM_INPUTS
+)
+"""Who names that length to an ensemble is LlamaIndex, which stops requests with it.
+
+It sends it as the first releases of TensorRT-LLM's backend had it; clients of the core model,
+which is not called so, send TYPE_INT32. Triton refuses any type but that of the configuration.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,10 +58,17 @@ class Variant:
     """Whether a request may get any number of responses; if not it gets exactly one."""
     is_trtllm: bool = False
     """Whether every request is read as TensorRT-LLM's backend does; `stop` ends one only there."""
+    step: Step = ""
+    """What it does of what an ensemble of that backend does; nothing generates then."""
 
     def model_name(self, name: str) -> str:
         """Return what Triton calls this variant of the model `name`, if nobody chose a name."""
         return name if self is MAIN else f"{name}_{self.clients}"
+
+    def of_model(self, name: str) -> Variant:
+        """Return the variant as the model of that name has it."""
+        is_ensemble = self.is_trtllm and name == _ENSEMBLE
+        return replace(self, inputs=_ENSEMBLE_INPUTS) if is_ensemble else self
 
 
 MAIN: Final = Variant(
@@ -84,6 +108,24 @@ VARIANTS: Final = {
             (REQUEST,),
             (RESPONSE,),
             is_decoupled=False,
+        ),
+        Variant(
+            "preprocessing",
+            "TensorRT-LLM-backend clients that turn text into tokens by themselves",
+            PREPROCESSING_INPUTS,
+            PREPROCESSING_OUTPUTS,
+            max_batch_size=64,
+            is_decoupled=False,
+            step="preprocessing",
+        ),
+        Variant(
+            "postprocessing",
+            "the same clients, for the text of the tokens",
+            POSTPROCESSING_INPUTS,
+            POSTPROCESSING_OUTPUTS,
+            max_batch_size=64,
+            is_decoupled=False,
+            step="postprocessing",
         ),
     )
 }

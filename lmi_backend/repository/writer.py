@@ -10,6 +10,7 @@ from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME, LmiOptions
 from lmi_backend.plan.model_source import find_adapters
+from lmi_backend.repository.environment import holds_secrets, properties_of, remove_written
 from lmi_backend.repository.files import CONFIG, WARMUP, read, replace, stamped, write_files
 from lmi_backend.repository.model_config import WARMUP_FILE, model_config
 from lmi_backend.repository.pbtxt import render
@@ -54,7 +55,7 @@ def check_model_name(name: str) -> str:
     return name
 
 
-def write_model(
+def write_model(  # noqa: PLR0913  settings by name
     source: Path,
     repository: Path,
     name: str,
@@ -62,12 +63,13 @@ def write_model(
     *,
     force: bool = False,
     warmup: bool = False,
+    from_environment: str = "",
 ) -> list[str]:
     """Write `<repository>/<name>`; return a line for each change to what was there.
 
-    The folder gets the user's serving.properties unchanged, config.pbtxt, 1/model.py, and the
-    record of the options. Paths in the properties keep their meaning: the record names the source
-    folder, if it is another.
+    The folder gets the user's serving.properties unchanged but for the lines `from_environment`
+    after them, config.pbtxt, 1/model.py, and the record of the options. Paths in the properties
+    keep their meaning: the record names the source folder, if it is another.
 
     Raises:
         ConfigurationError: the name cannot be a Triton model, the folder cannot be written, or it
@@ -75,7 +77,13 @@ def write_model(
     """
     folder, properties = repository / name, source / FILE_NAME
     is_in_place = source.resolve() == folder.resolve()
-    text = read(properties) if properties.is_file() else ""
+    text = properties_of(source, options)
+    is_kept = bool(text) and is_in_place
+    if is_kept:
+        # It is the user's, who may write into it what the environment says.
+        from_environment = ""
+    elif from_environment:
+        text = f"{text.rstrip()}\n\n".lstrip() + from_environment
     before = _record_before(folder)
     record = Record.of(
         options,
@@ -89,9 +97,13 @@ def write_model(
     files |= _adapter_files(options)
     if warmup:
         files[f"{WARMUP}{WARMUP_FILE}"] = _WARMUP_PROMPT
-    if not is_in_place and properties.is_file():
+    if text and not is_kept:
         files[FILE_NAME] = text
-    return write_files(folder, files, before, force=force, like=properties)
+    elif not text:
+        remove_written(folder)
+    # Who may read the user's file may not read the secrets of his environment.
+    like = None if holds_secrets(from_environment) else properties
+    return write_files(folder, files, before, force=force, like=like)
 
 
 def _record_before(folder: Path) -> Record | None:
@@ -109,7 +121,8 @@ def write_alias_model(
 
     Returns and raises what `write_model` does; also where its folder is another model's.
     """
-    variant, alias_name = alias.variant, alias.model_name(name)
+    alias_name = alias.model_name(name)
+    variant = alias.variant.of_model(alias_name)
     folder = repository / alias_name
     if not force:
         _refuse_others(folder, name)

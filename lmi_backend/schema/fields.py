@@ -36,6 +36,8 @@ class Field:
     target: str
     kind: Value
     client: Client = ""
+    wins: bool = False
+    """Whether it counts where another name of the same target says otherwise."""
 
 
 CONTROLS: Final = frozenset(
@@ -57,6 +59,8 @@ _LLMAPI: Final = "llmapi"
 FIELDS: Final[dict[str, Field]] = {
     "max_new_tokens": Field("max_tokens", integer(1)),
     "max_tokens": Field("max_tokens", integer(1)),
+    # OpenAI's. LiteLLM sends it to Triton beside a max_tokens of its own.
+    "max_completion_tokens": Field("max_tokens", integer(1), wins=True),
     "do_sample": Field("do_sample", BOOLEAN),
     "temperature": Field("temperature", number(0)),
     "top_p": Field("top_p", number(0, 1)),
@@ -144,7 +148,7 @@ NEUTRAL: Final[dict[str, tuple[object, ...]]] = {
     "return_generation_logits": (False,),
 }
 """Parameters nothing here serves, with the values that ask for nothing. LMI drops them too, with a
-line in its log; a client of another server is refused."""
+line in its log; clients of TensorRT-LLM's backend, which serves some, are refused other values."""
 
 TRTLLM_ONLY: Final = frozenset(
     {"pad_id", "beam_width", "len_penalty", "return_context_logits", "return_generation_logits"}

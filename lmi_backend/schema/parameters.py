@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
@@ -14,53 +13,54 @@ from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 _LISTS: Final = (values.STRINGS, values.INTEGERS, values.NAMES)
 
-_LONGEST: Final = 64
-
 Requested = dict[str, Any]
 """Target of `FIELDS` to value."""
 
 
 def read_parameters(
-    named: Mapping[str, object], *, is_text: bool = False, dropped: list[str] | None = None
+    named: Mapping[str, object],
+    *,
+    dropped: list[str],
+    is_text: bool = False,
+    refuses_unserved: bool = False,
 ) -> Requested:
     """Read parameters by their names; two names of one target must agree, null is none.
 
     Args:
+        dropped: gets the names of what is not served or not known.
         is_text: numbers and truth values may also come as strings.
-        dropped: gets the names of what is not served or not known; without it they are refused.
+        refuses_unserved: what is known and not served is an error instead.
 
     Raises:
         RequestError: naming the field that is wrong.
     """
     requested: Requested = {}
+    winning: Requested = {}
     for name, value in named.items():
         # Clients that make their bodies from classes write null for what they do not ask.
         if value is None or name in IGNORED or name.startswith("triton_"):
             continue
         if name not in FIELDS:
-            _pass_over(name, value, dropped)
+            if not _asks_nothing(name, value, refuses_unserved=refuses_unserved):
+                dropped.append(name)
             continue
         field = FIELDS[name]
         read = values.read_value(field.kind, name, value, is_text=is_text)
-        if requested.setdefault(field.target, read) != read:
+        if field.wins:
+            winning[field.target] = read
+        elif requested.setdefault(field.target, read) != read:
             raise RequestError("contradicts another name of the same parameter", field=name)
-    return requested
+    return requested | winning
 
 
-def _pass_over(name: str, value: object, dropped: list[str] | None) -> None:
+def _asks_nothing(name: str, value: object, *, refuses_unserved: bool) -> bool:
     accepted = NEUTRAL.get(name, ())
     if str(value) in map(str, accepted):
-        return
-    if dropped is not None:
-        dropped.append(name)
-    elif accepted:
+        return True
+    if accepted and refuses_unserved:
         shown = " or ".join(dict.fromkeys(json.dumps(item) for item in accepted))
         raise RequestError("is not served", field=name, value=value, accepted=shown)
-    else:
-        # No name of ours is longer, and the search takes time with the length.
-        near = difflib.get_close_matches(name, FIELDS, n=1) if len(name) <= _LONGEST else []
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise RequestError(f"is not a parameter of this server{hint}", field=name)
+    return False
 
 
 def scalars(inputs: Mapping[str, list[Any]]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lmi_backend.schema.lmi import read_lmi
 from lmi_backend.schema.parameters import scalars
 from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
 from lmi_backend.schema.trtllm import TrtllmReply, read_trtllm
+from lmi_backend.schema.trtllm_tokens import read_postprocessing, read_preprocessing
 from lmi_backend.schema.vllm import RETURNS, read_vllm
 
 _PROMPTS: Final = ("request", "inputs", "text_input", "input_ids", "embedding_request")
@@ -31,6 +32,7 @@ def read_request(
     context: Context,
     *,
     is_trtllm: bool = False,
+    step: str = "",
 ) -> ParsedRequest:
     """Return what to do and how to answer.
 
@@ -40,13 +42,16 @@ def read_request(
         parameters: Triton's request parameters.
         context: what the model's options say about its clients.
         is_trtllm: the model is for TensorRT-LLM's clients only, whatever names they use.
+        step: of their ensemble that the model does alone; empty for all.
 
     Raises:
         LmiError: naming the field that is wrong.
     """
     given = [{name: value for name, value in row.items() if value} for row in rows]
     # Whoever calls Triton is nearer than who wrote the body, and may speak for many.
-    if is_trtllm:
+    if step:
+        read = read_preprocessing(given) if step == "preprocessing" else read_postprocessing(given)
+    elif is_trtllm:
         read = _read_trtllm(given, parameters, context)
     else:
         read = _read(given, parameters, context)

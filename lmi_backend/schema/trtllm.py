@@ -58,7 +58,8 @@ def read_trtllm(
     Raises:
         RequestError: naming the field that is wrong.
     """
-    read = [_read_row(row, named, context) for row in rows]
+    dropped: list[str] = []
+    read = [_read_row(row, named, context, dropped) for row in rows]
     requests = tuple(request for request, _ in read)
     first = requests[0]
     for request in requests:
@@ -82,6 +83,7 @@ def read_trtllm(
             # The LLM API model streams the whole text so far.
             is_cumulative=is_llmapi and first.stream,
         ),
+        tuple(dict.fromkeys(dropped)),
     )
 
 
@@ -100,10 +102,11 @@ def stop_id(request_id: str) -> str:
 
 
 def _read_row(
-    row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context
+    row: Mapping[str, list[Any]], named: Mapping[str, object], context: Context, dropped: list[str]
 ) -> tuple[GenerateRequest, Requested]:
     _refuse_unserved(row)
-    requested = read_parameters(dict(named) | _parameters(row))
+    given = dict(named) | _parameters(row)
+    requested = read_parameters(given, dropped=dropped, refuses_unserved=True)
     stream = bool(requested.get("stream", False))
     request = GenerateRequest(
         prompt=_prompt(row),

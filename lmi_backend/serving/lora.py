@@ -30,6 +30,10 @@ _REMOVE, _SHOW, _LIST = "UNREGISTER_ADAPTER", "DESCRIBE_ADAPTER", "LIST_ADAPTERS
 _REQUESTS: Final = (_LIST, _SHOW, _REGISTER, _UPDATE, _REMOVE)
 _CONFIG: Final = "adapter_config.json"
 _CODE: Final = "model.py"
+_NO_CODE: Final = (
+    f"its {_CODE} would not be run: the model has no code of its own; accepted: an adapter without "
+    f"{_CODE}, one in the model's folder when it is loaded, or any beside a {_CODE} of the model's"
+)
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
@@ -51,10 +55,16 @@ class LoraManager:
         folders: those known at the start, name to folder.
         roots: folders in which an adapter may lie; empty where adapters are not served.
         is_enabled: whether `option.enable_lora` is set.
+        runs_code: whether the model runs users' code at all; a client must not begin it.
     """
 
     def __init__(
-        self, folders: Mapping[str, str], roots: tuple[str, ...], *, is_enabled: bool
+        self,
+        folders: Mapping[str, str],
+        roots: tuple[str, ...],
+        *,
+        is_enabled: bool,
+        runs_code: bool = False,
     ) -> None:
         self.folders: dict[str, str] = dict(folders)
         """Adapter name to folder, now; a new worker starts with them."""
@@ -62,7 +72,7 @@ class LoraManager:
             name: _info(name, Path(folder)) for name, folder in folders.items()
         }
         self._roots = tuple(Path(root).resolve() for root in roots)
-        self._is_enabled = is_enabled
+        self._is_enabled, self._runs_code = is_enabled, runs_code
         self._changing: set[str] = set()
         self.on_change: Callable[[], None] = lambda: None
         """Called after the adapters have changed."""
@@ -168,6 +178,8 @@ class LoraManager:
             preload=_flag(body, "preload", default=True),
             pin=_flag(body, "pin", default=False),
         )
+        if added["has_custom_code"] and not self._runs_code:
+            raise _error(LMI_ERROR, f"adapter {printable(name)}: {_NO_CODE}")
         if added["pin"] and not added["preload"]:
             raise _error(LMI_ERROR, "pin=true needs preload=true")
         return added

@@ -18,14 +18,18 @@ FAMILIES: Final = {
     "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
     "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
     "lmi_generation_tokens_total": (COUNTER, "Tokens generated and sent"),
-    "lmi_time_to_first_token_seconds": (HISTOGRAM, "From a request to its first response"),
+    "lmi_time_to_first_token_seconds": (
+        HISTOGRAM,
+        "From a request to its first response; of a whole answer to its first token, if known",
+    ),
     "lmi_inter_token_seconds": (
         HISTOGRAM,
-        "From a token of a stream to the next; those of one response share its time",
+        "From a token to the next; those of one response share its time",
     ),
     "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
     "lmi_request_prompt_tokens": (HISTOGRAM, "Prompt tokens of a request that was answered"),
     "lmi_request_generation_tokens": (HISTOGRAM, "Tokens of the answers to such a request"),
+    "lmi_request_answers": (HISTOGRAM, "Answers that such a request asked for, to all its prompts"),
     "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
     "lmi_engine_requests_waiting": (
         GAUGE,
@@ -45,6 +49,31 @@ FAMILIES: Final = {
 }
 """Name to kind and help of every metric."""
 
+VLLM_NAMES: Final = {
+    "lmi_requests_total": ("vllm:request_success_total",),
+    "lmi_prompt_tokens_total": ("vllm:prompt_tokens_total",),
+    "lmi_generation_tokens_total": ("vllm:generation_tokens_total",),
+    "lmi_time_to_first_token_seconds": ("vllm:time_to_first_token_seconds",),
+    "lmi_inter_token_seconds": (
+        "vllm:inter_token_latency_seconds",
+        "vllm:time_per_output_token_seconds",
+    ),
+    "lmi_request_seconds": ("vllm:e2e_request_latency_seconds",),
+    "lmi_request_prompt_tokens": ("vllm:request_prompt_tokens",),
+    "lmi_request_generation_tokens": ("vllm:request_generation_tokens",),
+    "lmi_request_answers": ("vllm:request_params_n",),
+    "lmi_engine_requests_running": ("vllm:num_requests_running",),
+    "lmi_engine_requests_waiting": ("vllm:num_requests_waiting",),
+    "lmi_engine_kv_cache_usage_ratio": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+    "lmi_engine_prompt_tokens_looked_up_total": ("vllm:prefix_cache_queries_total",),
+    "lmi_engine_prompt_tokens_cached_total": ("vllm:prefix_cache_hits_total",),
+    "lmi_engine_tokens_drafted_total": ("vllm:spec_decode_num_draft_tokens_total",),
+    "lmi_engine_tokens_accepted_total": ("vllm:spec_decode_num_accepted_tokens_total",),
+}
+"""What vLLM's server and Triton's vLLM backend call a metric, now or in older releases."""
+_FINISHED: Final = {"stop": "stop", "length": "length", "cancelled": "abort"}
+"""An outcome to vLLM's word; of others it has no series."""
+
 Labels = tuple[tuple[str, str], ...]
 Series = dict[tuple[str, Labels], float]
 
@@ -53,6 +82,11 @@ def series_names(name: str) -> list[str]:
     """Return the names under which a family's values appear: a histogram has three."""
     kind, _ = FAMILIES[name]
     return [f"{name}_{part}" for part in _PARTS] if kind == HISTOGRAM else [name]
+
+
+def vllm_series_names(name: str) -> list[str]:
+    """Return the names under which vLLM has a family's values; none for most."""
+    return [theirs for series in series_names(name) for theirs in _VLLM_SERIES.get(series, ())]
 
 
 _PARTS: Final = ("bucket", "sum", "count")
@@ -102,6 +136,7 @@ def histograms(model: str, now: StatsSnapshot) -> Series:
         ("lmi_request_seconds", now.request_seconds),
         ("lmi_request_prompt_tokens", now.prompt_lengths),
         ("lmi_request_generation_tokens", now.answer_lengths),
+        ("lmi_request_answers", now.answer_counts),
     ):
         series.update(_of_histogram(name, own, histogram))
     return series
@@ -115,3 +150,39 @@ def _of_histogram(name: str, own: Labels, histogram: Histogram) -> Series:
         (f"{name}_sum", own): histogram.total,
         (f"{name}_count", own): histogram.count,
     }
+
+
+def as_vllm(series: Series, version: str) -> Series:
+    """Return what vLLM has too, by its names and labels.
+
+    Args:
+        series: of one model.
+        version: Triton's, of the model.
+    """
+    return {
+        (theirs, told): value
+        for (name, labels), value in series.items()
+        if name in _VLLM_SERIES and (told := _vllm_labels(dict(labels), version))
+        for theirs in _VLLM_SERIES[name]
+    }
+
+
+def _vllm_labels(labels: dict[str, str], version: str) -> Labels:
+    """Return a series' labels in vLLM's words; none where it has no such series."""
+    told = {"model": labels["model"], "version": version, "model_name": labels["model"]}
+    if "outcome" in labels:
+        if labels["outcome"] not in _FINISHED:
+            return ()
+        told["finished_reason"] = _FINISHED[labels["outcome"]]
+    for ours, theirs in (("worker", "engine"), ("le", "le")):
+        if ours in labels:
+            told[theirs] = labels[ours]
+    return tuple(told.items())
+
+
+_VLLM_SERIES: Final = {
+    series: tuple(theirs + series.removeprefix(name) for theirs in VLLM_NAMES[name])
+    for name in VLLM_NAMES
+    for series in series_names(name)
+}
+"""Name of a series of ours to its names there."""

@@ -39,6 +39,7 @@ from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
+from lmi_backend.tokenization import TOKEN_PATHS
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ _POLL_SECONDS = 0.02
 _LAST_SECONDS = 5.0
 _FromEngine = msg.Output | msg.HttpOutput | msg.Failure
 _FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
-_AT_ONCE: Final = frozenset({"/v1/models", "/version", "/tokenize", "/detokenize"})
+_AT_ONCE: Final = TOKEN_PATHS | {"/v1/models", "/version", "/tokenize", "/detokenize"}
 """Paths whose answers are no work for the engine."""
 
 

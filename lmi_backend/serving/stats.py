@@ -35,6 +35,7 @@ _REQUEST_EDGES: Final = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300)
 _LENGTH_EDGES: Final = (
     1, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000
 )  # fmt: skip
+_COUNT_EDGES: Final = (1, 2, 5, 10, 20, 50, 100)
 
 
 class Histogram:
@@ -87,7 +88,7 @@ class StatsSnapshot:
     prompt_tokens: int
     generation_tokens: int
     first_seconds: Histogram
-    """From a request to its first response."""
+    """From a request to its first response, or to its first token where that is known."""
     token_seconds: Histogram
     """From one token of a stream to the next; tokens that share a response share its time."""
     request_seconds: Histogram
@@ -96,6 +97,8 @@ class StatsSnapshot:
     """Prompt tokens of each request that was answered."""
     answer_lengths: Histogram
     """Tokens generated for each of them."""
+    answer_counts: Histogram
+    """Answers that each of them asked for."""
     workers: list[WorkerStats]
 
 
@@ -116,6 +119,7 @@ class RequestStats:
         self._request = Histogram(_REQUEST_EDGES)
         self._prompt_lengths = Histogram(_LENGTH_EDGES)
         self._answer_lengths = Histogram(_LENGTH_EDGES)
+        self._answer_counts = Histogram(_COUNT_EDGES)
 
     def sent(self, state: RequestState, chunks: Sequence[Chunk]) -> None:
         """Note a response."""
@@ -129,8 +133,11 @@ class RequestStats:
                 state.num_prompt_tokens += chunk.num_prompt_tokens
         self._generation_tokens += num_tokens
         if chunks and not state.num_sent:
-            self._first.observe(now - state.began)
-            state.first_at = now
+            decoding = chunks[0].decode_seconds if state.width == 1 else None
+            state.first_at = now - (decoding or 0.0)
+            self._first.observe(state.first_at - state.began)
+            if decoding is not None and num_tokens > 1:
+                self._token.observe(decoding / (num_tokens - 1), num_tokens - 1)
         elif num_tokens:
             self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
         state.sent_at = now
@@ -152,6 +159,7 @@ class RequestStats:
         if state.error is None and state.num_prompt_tokens:
             self._prompt_lengths.observe(state.num_prompt_tokens)
             self._answer_lengths.observe(state.num_tokens)
+            self._answer_counts.observe(state.width)
         if self._says_all or isinstance(state.error, EngineError):
             level = logging.WARNING if state.error is not None else logging.INFO
             _log.log(level, "%s", self._line(state, outcome))
@@ -172,6 +180,7 @@ class RequestStats:
             request_seconds=self._request.copy(),
             prompt_lengths=self._prompt_lengths.copy(),
             answer_lengths=self._answer_lengths.copy(),
+            answer_counts=self._answer_counts.copy(),
             workers=workers,
         )
 

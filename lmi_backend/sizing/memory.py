@@ -182,12 +182,16 @@ def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
     Every device needs as many attention heads as the others, and either an equal share of the
     KV heads or, if there are fewer of them than devices, one that it shares with equally many.
     """
-    return [degree for degree in range(1, limit + 1) if _accepts(facts, degree)]
+    return [degree for degree in divisors(facts.num_heads, limit) if _accepts(facts, degree)]
+
+
+def divisors(number: int, limit: int) -> list[int]:
+    """Return the divisors of a number up to a limit, in their order."""
+    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
+    return [each for each in sorted({*small, *(number // each for each in small)}) if each <= limit]
 
 
 def _accepts(facts: ModelFacts, degree: int) -> bool:
-    if facts.num_heads % degree:
-        return False
     # The one latent vector of MLA is on every device.
     kv_heads = facts.num_kv_heads
     return facts.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PROGRAM: Final = "lmi_backend.cli.main"
 """The module that it runs; with the word `frontend`."""
 LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp")
-"""What `lmi-backend[frontend]` brings."""
+"""What the extra `frontend` brings."""
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
 _LOOK_SECONDS: Final = 0.2

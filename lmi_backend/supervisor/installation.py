@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
 
@@ -64,7 +65,7 @@ def _from_wheel(folder: Path) -> TritonServer:
     if package is None or package.origin is None:
         raise ConfigurationError(
             "no tritonserver: not on PATH, not in /opt/tritonserver/bin, and nvidia-pytriton is "
-            "not installed; `pip install lmi-backend[server]` brings one"
+            f"not installed; {pip_command('server')} brings one"
         )
     root = Path(package.origin).parent / "tritonserver"
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -32,7 +32,7 @@ def complete(config: Any) -> Any:
 def variant_of(config: dict[str, Any]) -> Variant:
     """Return which form of a model a ModelConfig is."""
     clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
-    return VARIANTS[clients]
+    return VARIANTS[clients].of_model(config["name"])
 
 
 def _field(tensor: Tensor) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.errors import LmiError, RequestError
 
 if TYPE_CHECKING:
+    from lmi_backend.repository.tensors import Tensor
     from lmi_backend.repository.variants import Variant
     from lmi_backend.schema.reply import Output, Response
 
@@ -34,9 +35,10 @@ class Codec:
         """Whether several responses become one, a row of the batch each."""
         self._strings = frozenset(t.name for t in variant.inputs if t.data_type == "TYPE_STRING")
         self._outputs = {
-            t.name: (_NUMPY[t.data_type], len(t.shape) + (self._is_batched and t.is_batched))
+            t.name: (_NUMPY[t.data_type], _leading(t, is_batched=self._is_batched))
             for t in variant.outputs
         }
+        """Type, and the lengths of all dimensions but the last."""
 
     def read_inputs(self, request: Any) -> list[Row]:
         """Return the values of each input that was sent, flat, for each row of the batch.
@@ -81,7 +83,7 @@ class Codec:
         )
 
     def _rows(self, name: str, values: list[Output], rows: int) -> Any:
-        kind, dimensions = self._outputs[name]
+        kind, leading = self._outputs[name]
         if kind is np.object_:
             return pb_utils.Tensor(name, np.array([_wire(v) for v in values], dtype=kind))
         if name == "batch_index":
@@ -92,19 +94,25 @@ class Codec:
         for row, items in zip(array, lists, strict=True):
             row[: len(items)] = items
         shapes = {1: (-1,), 2: (rows, -1), 3: (rows, -1, longest)}
-        return pb_utils.Tensor(name, array.reshape(shapes[dimensions]))
+        return pb_utils.Tensor(name, array.reshape(shapes[1 + len(leading)]))
 
     def _values(self, name: str, array: Any) -> list[Any]:
         values: list[Any] = array.ravel().tolist()
         return [_text(name, value) for value in values] if name in self._strings else values
 
     def _tensor(self, name: str, value: Output) -> Any:
-        kind, dimensions = self._outputs[name]
+        kind, leading = self._outputs[name]
         items = value if isinstance(value, list) else [value]
         array = np.array([_wire(i) for i in items] if kind is np.object_ else items, dtype=kind)
-        if dimensions > 1:
-            array = array.reshape((1,) * (dimensions - 1) + (len(items),))
+        if leading:
+            array = array.reshape((*leading, -1))
         return pb_utils.Tensor(name, array)
+
+
+def _leading(tensor: Tensor, *, is_batched: bool) -> tuple[int, ...]:
+    """Return the lengths of the dimensions before the last, of one row with one answer."""
+    batch = (1,) if is_batched and tensor.is_batched else ()
+    return (*batch, *(abs(length) for length in tensor.shape[:-1]))
 
 
 def error_response(error: LmiError) -> Any:

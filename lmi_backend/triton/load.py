@@ -129,7 +129,9 @@ def load_model(
 def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
     pool = Pool(plan, name, on_line)
     config, roots = plan.config, plan.limits.adapter_roots
-    lora_manager = LoraManager(config.adapters, roots, is_enabled=bool(roots))
+    lora_manager = LoraManager(
+        config.adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code
+    )
     pool.adapters = lora_manager.folders
     service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
@@ -142,7 +144,7 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
         capabilities.max_model_len,
     )
     adapters = lora_manager.folders.keys()
-    context = Context(config.clients, adapters, bool(config.custom_file), has_lora=bool(roots))
+    context = Context(config.clients, adapters, config.runs_code, has_lora=bool(roots))
     model = _model_info(plan, name, capabilities)
     state = StateView(
         model,
@@ -188,6 +190,12 @@ def refuse_copies(config: dict[str, Any]) -> None:
             "writes); replicas are set with minWorkers in serving.properties"
         )
         raise PlanError(message)
+
+
+def reports_vllm_metrics(args: dict[str, str]) -> bool:
+    """Tell whether vLLM's names of metrics are wanted, as Triton's vLLM backend is told."""
+    said = _parameters(json.loads(args["model_config"])).get("REPORT_CUSTOM_METRICS", "")
+    return said.strip().lower() not in ("false", "no", "0")
 
 
 def _parameters(config: dict[str, Any]) -> dict[str, str]:

@@ -1,8 +1,9 @@
 """Publish a service's stats as Triton metrics.
 
 An update costs 77 µs on the server thread that also hands out responses, so values are gathered
-in the stub, only what changed is published, and histograms less often than the rest. Triton 24.10
-takes no histograms from a model: they are counters by the names that Prometheus gives them.
+in the stub, only what changed is published, and histograms and vLLM's names less often than the
+rest. Triton's own histograms take one value a call, which is too much for what every token adds
+to: ours are counters by the names that Prometheus gives a histogram.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.serving.metrics import (
     FAMILIES,
     GAUGE,
+    as_vllm,
     gauges_and_counters,
     histograms,
     series_names,
+    vllm_series_names,
 )
 
 if TYPE_CHECKING:
@@ -52,10 +55,24 @@ class _Published:
 
 
 class MetricsPublisher:
-    """Publishes what `snapshot` returns, until stopped."""
+    """Publishes what `snapshot` returns, until stopped.
 
-    def __init__(self, model: str, snapshot: Callable[[], StatsSnapshot]) -> None:
-        self._model, self._snapshot = model, snapshot
+    Args:
+        model: its name.
+        version: Triton's, of the model.
+        is_vllm_too: whether what vLLM has too is published under its names as well.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        version: str,
+        snapshot: Callable[[], StatsSnapshot],
+        *,
+        is_vllm_too: bool = True,
+    ) -> None:
+        self._model, self._version, self._snapshot = model, version, snapshot
+        self._is_vllm_too = is_vllm_too
         self._families: dict[str, tuple[Any, bool]] = {}
         self._published: dict[tuple[str, Labels], _Published] = {}
         self._stopped = threading.Event()
@@ -65,7 +82,8 @@ class MetricsPublisher:
         """Create the metrics and start; says so and does nothing where the server has none."""
         try:
             for family, (kind, text) in FAMILIES.items():
-                for name in series_names(family):
+                theirs = vllm_series_names(family) if self._is_vllm_too else []
+                for name in (*series_names(family), *theirs):
                     self._families[name] = _family(name, text, is_gauge=kind == GAUGE)
         except pb_utils.TritonModelException as error:
             _log.info("no metrics: %s", error)
@@ -82,13 +100,19 @@ class MetricsPublisher:
         rounds = 0
         while not self._stopped.wait(_SECONDS):
             try:
-                now = self._snapshot()
-                self._publish(gauges_and_counters(self._model, now))
-                if rounds % _ROUNDS_A_HISTOGRAM == 0:
-                    self._publish(histograms(self._model, now))
+                self._publish(self._series(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0))
             except Exception:  # noqa: BLE001  else all would stand still for good
                 _log.exception("%s: its metrics cannot be published", self._model)
             rounds += 1
+
+    def _series(self, *, is_all: bool) -> Series:
+        now = self._snapshot()
+        series = gauges_and_counters(self._model, now)
+        if is_all:
+            series |= histograms(self._model, now)
+        if is_all and self._is_vllm_too:
+            series |= as_vllm(series, self._version)
+        return series
 
     def _publish(self, series: Series) -> None:
         for (name, labels), value in series.items():

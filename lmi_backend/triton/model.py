@@ -20,7 +20,7 @@ from lmi_backend.schema.trtllm import stop_id
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
-from lmi_backend.triton.load import load_model
+from lmi_backend.triton.load import load_model, reports_vllm_metrics
 from lmi_backend.triton.metrics import MetricsPublisher
 from lmi_backend.triton.server_process import OrphanGuard, close_shared_memory, warn_of_exposures
 from lmi_backend.triton.sink import TritonSink
@@ -54,7 +54,12 @@ class TritonPythonModel:
             text = f"the model could not be loaded: {type(error).__name__}: {error}"
             raise pb_utils.TritonModelException(logs.redacted(text)) from None
         warn_of_exposures(args["model_name"])
-        self._metrics = MetricsPublisher(args["model_name"], self._loaded.service.snapshot)
+        self._metrics = MetricsPublisher(
+            args["model_name"],
+            args["model_version"],
+            self._loaded.service.snapshot,
+            is_vllm_too=reports_vllm_metrics(args),
+        )
         self._metrics.start()
         OrphanGuard(self._loaded.service.kill).start()
 
@@ -72,7 +77,11 @@ class TritonPythonModel:
             parameters = json.loads(request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
             parsed = read_request(
-                rows, parameters, self._loaded.context(), is_trtllm=self._variant.is_trtllm
+                rows,
+                parameters,
+                self._loaded.context(),
+                is_trtllm=self._variant.is_trtllm,
+                step=self._variant.step,
             )
             parsed.reply.outputs |= self._codec.requested_outputs(request)
             self._start(request, sender, parsed, trace, _seconds(request, parameters))

@@ -229,7 +229,7 @@ def _make_engine(start: msg.Start) -> Engine:
         from lmi_backend.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
 
         inner = OpenAiEngine(start.config, inner)
-    if inner is not None and not start.config.custom_file:
+    if inner is not None and not start.config.runs_code:
         return inner
     # Few models have code of their own.
     from lmi_backend.worker.handlers.engine import CustomEngine  # noqa: PLC0415

@@ -32,6 +32,7 @@ from lmi_backend.schema.openai.writing import (
 )
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.values import prompt_text
+from lmi_backend.tokenization import TOKEN_PATHS
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
@@ -87,6 +88,9 @@ class OpenAiEngine(Engine):
     async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         if request.path == _MODELS:
             yield HttpChunk(self._models(), is_last=True, headers=_JSON)
+            return
+        if request.path in TOKEN_PATHS:
+            yield await self._inner.answer_tokens(request)
             return
         if request.path not in (_CHAT, _COMPLETIONS):
             message = (

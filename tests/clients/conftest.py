@@ -62,25 +62,41 @@ def said(served: Served) -> Said:
 
     def run(script: str, model: str = "tiny", only: str = "") -> Any:
         if (script, model, only) not in known:
-            known[script, model, only] = _run(served, script, model, only)
+            reached = {"URL": f"http://{served.front_end}", "KEY": KEY, "MODEL": model}
+            known[script, model, only] = _run(script, reached | ({"ONLY": only} if only else {}))
         return known[script, model, only]
 
     return run
 
 
-def _run(served: Served, script: str, model: str, only: str) -> Any:
+@pytest.fixture(scope="session")
+def said_to_triton(ensemble_server: Served) -> Said:
+    """The same for scripts that reach Triton's own ports."""
+    known: dict[str, Any] = {}
+
+    def run(script: str) -> Any:
+        if script not in known:
+            server = ensemble_server
+            reached = {
+                "HTTP": server.http,
+                "GRPC": server.grpc,
+                "URL": f"http://{server.front_end}",
+            }
+            known[script] = _run(script, reached)
+        return known[script]
+
+    return run
+
+
+def _run(script: str, reached: dict[str, str]) -> Any:
     if not CLIENTS_PYTHON.is_file():
         pytest.fail(f"{CLIENTS_PYTHON} is missing: run `make install`")
-    variables = {
-        "TEST_URL": f"http://{served.front_end}",
-        "TEST_KEY": KEY,
-        "TEST_MODEL": model,
-        # Its prices, which it would fetch.
-        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    }
+    variables = {f"TEST_{name}": value for name, value in reached.items()}
+    # LiteLLM's prices, which it would fetch.
+    variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     done = subprocess.run(
         [str(CLIENTS_PYTHON), str(SCRIPTS / f"{script}.py")],
-        env=os.environ | variables | ({"TEST_ONLY": only} if only else {}),
+        env=os.environ | variables,
         capture_output=True,
         text=True,
         timeout=280,

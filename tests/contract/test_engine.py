@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -25,6 +26,7 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
+from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
 from tests.support.harness import Harness, RecordingSink
 from tests.support.waiting import wait_for
 
@@ -66,6 +68,12 @@ def test_a_stop_string_ends_the_answer_and_is_named(engine: Any) -> None:
     assert sink.deltas[-1].finish_reason == "stop"
     assert sink.deltas[-1].stop_reason == word
     assert word not in sink.text
+
+
+def test_a_token_that_the_model_has_not_stops_nothing(engine: Any) -> None:
+    """What benchmarks of TensorRT-LLM send as end_id, so that answers have one length."""
+    wanted: dict[str, Any] = {"stop_token_ids": (1 << 20,), "min_tokens": 32}
+    assert engine.ask(PROMPT, **wanted).text == engine.ask(PROMPT, min_tokens=32).text
 
 
 def test_many_at_once_each_get_their_own(engine: Any) -> None:
@@ -133,6 +141,25 @@ def test_a_body_is_answered_whole(engine: Any) -> None:
     said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
     assert {"prompt", "choices"} & said.keys()
+
+
+def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
+    if engine.plan.engine == "echo":
+        pytest.skip("this engine has no tokenizer")
+    body = msgspec.json.encode(Texts(PROMPT, stop=["one"]))
+    (said,) = engine.submit(HttpRequest(ENCODE_PATH, body)).wait().deltas
+    encoded = msgspec.json.decode(said.data, type=Encoded)
+    assert len(encoded.ids) == engine.ask(PROMPT).deltas[0].num_prompt_tokens
+    assert (encoded.bad, len(encoded.stop)) == ([], 1)
+    (said,) = (
+        engine.submit(HttpRequest(DECODE_PATH, msgspec.json.encode(TokenIds(encoded.ids))))
+        .wait()
+        .deltas
+    )
+    assert msgspec.json.decode(said.data) == PROMPT
+    unknown = msgspec.json.encode(TokenIds([1 << 30]))
+    (said,) = engine.submit(HttpRequest(DECODE_PATH, unknown)).wait().deltas
+    assert (said.status, said.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
 
 
 def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:

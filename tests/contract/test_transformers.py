@@ -59,6 +59,17 @@ def test_an_encoder_decoder_model_is_not_split(start: Any, tiny_properties: dict
     assert refusal.value.option == "option.tensor_parallel_degree"
 
 
+def test_the_files_stop_sequences_end_every_answer(
+    start: Any, tiny_properties: dict[str, Any]
+) -> None:
+    properties = _properties(tiny_properties, **{"option.stop_sequence": "ris,never"})
+    with start(properties) as harness:
+        ended = _ask(harness, PROMPT, temperature=0.0).wait()
+        by_both = _ask(harness, PROMPT, temperature=0.0, stop=("a",)).wait()
+    assert (ended.text, ended.deltas[-1].finish_reason) == (" Pa", "stop")
+    assert by_both.text == " P"
+
+
 @one_process
 def test_what_a_batch_cannot_do_is_done_beside_it(engine: Any) -> None:
     batched = [engine.start(LONG, max_tokens=200) for _ in range(4)]

@@ -109,11 +109,13 @@ def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
         head = f"POST /invocations HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
         stream.sendall(head.encode() + data)
         assert stream.recv(100)
-        wait_for(lambda: "vllm:num_requests_running 1\n" in metrics(server))
+        running = 'vllm:num_requests_running{model_name="echo"}'
+        wait_for(lambda: f"{running} 1\n" in metrics(server))
+        # Beside Triton's, which has one of each worker once its stub has published them.
+        wait_for(lambda: "vllm:gpu_cache_usage_perc{" in metrics(server))
         text = metrics(server)
-    for name in ("running", "waiting"):
-        assert text.count(f"\nvllm:num_requests_{name} ") == 1
-    assert text.count("\nvllm:kv_cache_usage_perc ") == 1
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert text.count(f"\nvllm:{name}") == text.count(f"# TYPE vllm:{name} gauge") == 1
     # The stub publishes once a second.
     wait_for(lambda: 'lmi_requests_open{model="echo"' in metrics(server))
     assert "nv_inference_request_success" in metrics(server)

@@ -89,6 +89,46 @@ def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
     wait_for(lambda: seen("lora_requests_info") == idle, 10)
 
 
+BOARD = (
+    "e2e_request_latency_seconds_bucket", "prompt_tokens_total", "generation_tokens_total",
+    "inter_token_latency_seconds_sum", "time_to_first_token_seconds_count", "num_requests_running",
+    "num_requests_waiting", "kv_cache_usage_perc", "request_prompt_tokens_bucket",
+    "request_generation_tokens_bucket", "request_success_total",
+)  # fmt: skip
+"""Of examples/observability/prometheus_grafana/grafana.json, vllm-project/vllm 4b5c627."""
+
+
+def test_boards_and_tests_of_vllms_find_their_names(served: Served) -> None:
+    """The sums of ci/L0_backend_vllm/metrics_test, triton-inference-server/vllm_backend 8de0c14."""
+    body = {"text_input": "a b c", "stream": False, "parameters": {"max_tokens": "16"}}
+    assert served.generate("echo", body)[0] == 200
+    with served.events("echo", body | {"stream": True}) as events:
+        assert len(list(events)) > 1
+    same = {
+        "vllm:prompt_tokens_total": "lmi_prompt_tokens_total",
+        "vllm:generation_tokens_total": "lmi_generation_tokens_total",
+        "vllm:time_to_first_token_seconds_count": "lmi_time_to_first_token_seconds_count",
+        "vllm:time_per_output_token_seconds_count": "lmi_inter_token_seconds_count",
+        "vllm:e2e_request_latency_seconds_sum": "lmi_request_seconds_sum",
+        "vllm:request_prompt_tokens_sum": "lmi_request_prompt_tokens_sum",
+        "vllm:request_generation_tokens_count": "lmi_request_generation_tokens_count",
+        "vllm:request_params_n_sum": "lmi_request_answers_sum",
+    }
+    # Of an answer that is not streamed the time of the first token is known too.
+    known = served.settled("vllm:time_per_output_token_seconds_count", "tiny")
+    more = {"max_tokens": "16", "ignore_eos": True}
+    assert served.generate("tiny", body | {"parameters": more})[0] == 200
+    wait_for(
+        lambda: served.metric("vllm:time_per_output_token_seconds_count", "tiny") == known + 15
+    )
+    values = lambda names: [served.metric(name, "echo") for name in names]  # noqa: E731
+    wait_for(lambda: values(same) == values(same.values()) and all(values(same)))
+    text = served.metrics()
+    for name in BOARD:
+        lines = re.findall(rf"^vllm:{name}{{(.*)}} ", text, re.M)
+        assert any('model_name="echo"' in line and 'version="1"' in line for line in lines), name
+
+
 def test_a_request_ends_at_its_own_timeout(served: Served) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     text = tritonclient.grpc.InferInput("text_input", [1], "BYTES")

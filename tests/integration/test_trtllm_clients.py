@@ -8,8 +8,9 @@ no batch dimension.
 """
 
 import functools
+import json
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,15 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from tests.support.serving import Served, serve, write_properties
+from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
 Arrays = dict[str, Any]
-NAMES = "trtllm=ensemble,trtllm=tensorrt_llm,trtllm_infer=ensemble_infer,trtllm_infer"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("trtllm")
-    properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
-    echo = write_properties(folder / "echo", properties)
-    with serve([echo], folder, "--clients", NAMES + ",infer") as served:
-        yield served
+@pytest.fixture
+def server(ensemble_server: Served) -> Served:
+    return ensemble_server
 
 
 def tensors(library: Any, arrays: Arrays) -> list[Any]:
@@ -231,6 +227,30 @@ def test_litellm_infers_with_parameters_as_tensors(server: Served) -> None:
     assert (status, said["outputs"][0]["data"]) == (200, ["a ba b"])
 
 
+def test_sglangs_benchmark(server: Served) -> None:
+    """The body of SGLang 0.5.23's `--backend trt`, which vLLM's benchmark had too.
+
+    `end_id` is a token that no model has. It first asks whether there is anybody, at `/`.
+    """
+    assert server.ask("/")[0] == 200
+    body = {
+        "accumulate_tokens": True,
+        "text_input": "a b c",
+        "temperature": 0.000001,
+        "top_p": 1.0,
+        "max_tokens": 5,
+        "stream": True,
+        "min_length": 5,
+        "end_id": 1048576,
+    }
+    status, _, said = server.ask("/v2/models/ensemble/generate_stream", body)
+    events = [json.loads(line.removeprefix(b"data:")) for line in said.splitlines() if line]
+    assert (status, [event["text_output"] for event in events]) == (
+        200,
+        ["a", " b", " c", "a", " b"],
+    )
+
+
 def test_llama_index_reads_text_token_by_token(server: Served) -> None:
     """The request of llama-index-llms-nvidia-triton 0.6, and how it reads a response."""
     arrays = {
@@ -252,12 +272,12 @@ def test_llama_index_reads_text_token_by_token(server: Served) -> None:
     assert results[-1].get_response().parameters["triton_final_response"].bool_param
 
 
-def stop_signals() -> Arrays:
+def stop_signals(length: Any = np.int32) -> Arrays:
     """What prepare_stop_signals makes; what it leaves uninitialised may be any number."""
     return {
         "input_ids": np.array([[7]], dtype=np.int32),
         "input_lengths": np.zeros([1, 1], dtype=np.int32),
-        "request_output_len": np.array([[0]], dtype=np.int32),
+        "request_output_len": np.array([[0]], dtype=length),
         "stop": np.array([[True]], dtype=bool),
     }
 
@@ -279,18 +299,19 @@ def rest(client: Any, answers: queue.Queue[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "arrays", "output"),
+    ("model", "arrays", "output", "length"),
     [
-        ("ensemble", end_to_end(["a b"], 3000, stream=True), "text_output"),
-        ("tensorrt_llm", core([5, 6], 3000, streaming=True), "output_ids"),
+        # Who stops requests to an ensemble is LlamaIndex.
+        ("ensemble", end_to_end(["a b"], 3000, stream=True), "text_output", np.uint32),
+        ("tensorrt_llm", core([5, 6], 3000, streaming=True), "output_ids", np.int32),
     ],
 )
 def test_a_stopped_stream_ends_with_an_ordinary_last_response(
-    server: Served, model: str, arrays: Arrays, output: str
+    server: Served, model: str, arrays: Arrays, output: str, length: Any
 ) -> None:
     answers: queue.Queue[Any] = queue.Queue()
     client = begin(server, model, arrays, answers)
-    stop = tensors(tritonclient.grpc, stop_signals())
+    stop = tensors(tritonclient.grpc, stop_signals(length))
     client.async_stream_infer(model, stop, request_id="7", parameters={"Streaming": True})
     results = rest(client, answers)
     assert not [each for each in results if isinstance(each, InferenceServerException)]
@@ -341,7 +362,7 @@ def test_a_request_of_another_form_is_not_stopped(server: Served) -> None:
     body = {"id": "8", "text_input": "a b", "max_tokens": 100, "stream": True}
     with server.events("echo", body) as events:
         next(events)
-        assert len(streamed(server, "ensemble", stop_signals(), request_id="8")) == 1
+        assert len(streamed(server, "tensorrt_llm", stop_signals(), request_id="8")) == 1
         said = [event["text_output"] for event in events]
     assert len("".join(said)) > 100
 

@@ -168,7 +168,7 @@ def test_no_file_of_a_stranger_is_taken_for_one_of_the_hub(
     cache = everybodys / "hf"
     attack(cache)
     with pytest.raises(ConfigurationError, match=r"HF_HOME: .*accepted: a folder of this user"):
-        hub_file(sys.executable, "org/m", "", "config.json", {"HF_HOME": str(cache)})
+        hub_file(sys.executable, "org/m", "", ["config.json"], {"HF_HOME": str(cache)})
 
 
 def test_a_lock_is_not_opened_through_a_link(everybodys: Path) -> None:

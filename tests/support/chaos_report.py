@@ -78,7 +78,9 @@ Triton 24.10 does not look at the connection of `/generate` or `/infer` while an
 streamed is made. A client that leaves one keeps its place until the answer ends, or the request's
 `timeout`, or `option.predict_timeout`: 20 tries of a client that waits 0.3 s for each take 20
 places. So give such requests a `timeout`, in microseconds: beside the inputs of `/generate`, among
-the `parameters` of `/infer`. A stream, a call over gRPC and whatever comes through the front end is
+the `parameters` of `/infer`. Nobody else can do it for them: the kernel knows who has left, but Triton
+waits for nothing at such a connection, so that even to shut it down from outside ends no request, and
+tells a model nothing from which it could find its connection. A stream, a call over gRPC and whatever comes through the front end is
 ended when its client has gone.
 
 An edited serving.properties in the repository is taken when the model is unloaded and loaded, or

@@ -1,5 +1,6 @@
 """The part of the Hugging Face Hub's protocol that fetches a file, over HTTP on this machine."""
 
+import hashlib
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +54,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", '"abc"')
+        # Of each content its own, as the cache keeps contents under it.
+        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
         if error:
             self.send_header("X-Error-Code", error)
         self.end_headers()

@@ -131,13 +131,17 @@ class Served:
             # http.client keeps the socket open while the response lives.
             response.close()
 
-    def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
-        """Return the sum of a metric over its other labels, or of one worker, or outcome."""
+    def metrics(self) -> str:
+        """Return Triton's metrics."""
         connection = http.client.HTTPConnection("127.0.0.1", self.metrics_port, timeout=10)
         with contextlib.closing(connection):
             connection.request("GET", "/metrics")
-            text = connection.getresponse().read().decode()
-        found = re.findall(rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$', text, re.MULTILINE)
+            return connection.getresponse().read().decode()
+
+    def metric(self, name: str, model: str, worker: str = "", outcome: str = "") -> float:
+        """Return the sum of a metric over its other labels, or of one worker, or outcome."""
+        pattern = rf'^{name}{{([^}}]*model="{model}"[^}}]*)}} (\S+)$'
+        found = re.findall(pattern, self.metrics(), re.MULTILINE)
         label = f'worker="{worker}"' if worker else f'outcome="{outcome}"' if outcome else ""
         return sum(float(value) for labels, value in found if label in labels)
 
@@ -248,9 +252,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
-    """Run a server that keeps going when a model cannot be loaded."""
+def tritonserver(
+    repository: Path, tmp_path: Path, python: str = sys.executable
+) -> Iterator[Served]:
+    """Run a server that keeps going when a model cannot be loaded; stubs run with `python`."""
     server = find_server(tmp_path)
+    environment = server.environment(os.environ)
     ports = free_ports(4)
     log_file = tmp_path / "triton.log"
     with log_file.open("wb") as log:
@@ -267,8 +274,11 @@ def tritonserver(repository: Path, tmp_path: Path) -> Iterator[Served]:
                 "--exit-on-error=false",
                 "--exit-timeout-secs=5",
             ],
-            env=server.environment(os.environ)
-            | {"SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw"},
+            env=environment
+            | {
+                "PATH": f"{Path(python).parent}{os.pathsep}{environment['PATH']}",
+                "SAGEMAKER_TRITON_DEFAULT_MODEL_NAME": "lmi_echo_raw",
+            },
             stdout=log,
             stderr=log,
             text=True,

@@ -44,10 +44,14 @@ def machine(case: str) -> Hardware:
     read = json.loads((GOLDEN / case / "hardware.json").read_text())
     return Hardware(
         devices=tuple(str(index) for index in range(read["gpus"])),
-        device_memory=parse_size(read.get("gpu_memory", "0")),
-        host_memory=parse_size(read.get("host_memory", "0")),
+        device_memory=_size(read.get("gpu_memory")),
+        host_memory=_size(read.get("host_memory")),
         nodes=read.get("nodes", 1),
     )
+
+
+def _size(text: str | None) -> int:
+    return parse_size(text) if text else 0
 
 
 def make(case: str, folder: Path) -> dict[str, str]:

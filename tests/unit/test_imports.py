@@ -65,12 +65,14 @@ FOLDERS = {
     "fetch": ALL,
     "repository": ALL,
     "errors": ALL,
+    "extras": ALL,
     "names": ALL,
     "garbage": ("front end", *WORKERS),
     "printable": ALL,
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
+    "tokenization": ("front end", *SERVER),
     "units": ALL,
 }
 

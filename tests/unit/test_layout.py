@@ -13,6 +13,7 @@ OF_SEVERAL = {
     "test_cost.py": "what a token costs: worker, ipc, serving and triton",
     "test_dockerfile.py": "Dockerfile, and what of the package it names",
     "test_fuzz.py": "hostile bodies through schema and into frames",
+    "test_hostile_properties.py": "whatever may be written: options, plan, repository and commands",
     "test_golden.py": "a folder, its plan and the command of a worker: options, plan and pool",
     "test_imports.py": "each module, in its process",
     "test_layout.py": "each test file",

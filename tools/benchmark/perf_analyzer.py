@@ -18,8 +18,10 @@ from debian_package import PackageError, unpacked
 
 from benchmark.measured import Answer, Measured
 
-# The last wheel of the client that has the program, and the CUDA library it is linked with.
-_WHEELS = ("tritonclient==2.50.0", "nvidia-cuda-runtime-cu12==12.9.79")
+VERSION = "2.50.0"
+"""Of the last wheel of the client that has the program."""
+# It, and the CUDA library that the program is linked with.
+_WHEELS = (f"tritonclient=={VERSION}", "nvidia-cuda-runtime-cu12==12.9.79")
 _LIBRARY = "libb64.so.0d"
 _PACKAGE = "libb64-0d"
 _ATTEMPTS = 5
@@ -72,7 +74,7 @@ class Analyzer:
 
 def find_perf_analyzer(folder: Path) -> Analyzer:
     """Return the program, downloaded into a folder the first time."""
-    path = folder / "tritonclient-2.50.0.data" / "data" / "bin" / "perf_analyzer"
+    path = folder / f"tritonclient-{VERSION}.data" / "data" / "bin" / "perf_analyzer"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]

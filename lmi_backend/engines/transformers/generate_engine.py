@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Sink, TemplateEngine
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
@@ -20,7 +23,7 @@ from lmi_backend.engines.transformers.sampling import (
 )
 from lmi_backend.engines.transformers.solo import Solo
 from lmi_backend.engines.transformers.steps import Answer, Step
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
 _Steps = asyncio.Queue[tuple[int, Step]]
@@ -37,6 +40,7 @@ class GenerateEngine(TemplateEngine):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._max_running: int = config.arguments.get("max_batch_size", 1)
+        self._stops = tuple(map(str, config.arguments.get("stop", ())))
         self._open = 0
         self._batch: Batch | None = None
         self._adapters: NoAdapters = NoAdapters()
@@ -67,6 +71,8 @@ class GenerateEngine(TemplateEngine):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
         self._adapters.check(request.adapter)
+        if self._stops:
+            request = self._with_stops(request)
         ids = await prompt_ids(
             request,
             self._loaded.tokenizer.encode,
@@ -85,6 +91,11 @@ class GenerateEngine(TemplateEngine):
             self._open -= request.n
             for cancel in cancels:
                 cancel()
+
+    def _with_stops(self, request: GenerateRequest) -> GenerateRequest:
+        stops = (*request.sampling.stop, *self._stops)
+        sampling = msgspec.structs.replace(request.sampling, stop=stops)
+        return msgspec.structs.replace(request, sampling=sampling)
 
     async def _forward(
         self,
@@ -161,6 +172,14 @@ class GenerateEngine(TemplateEngine):
             self._loaded.tokenizer,
             messages,
             options,
+            max_model_len=self._loaded.max_model_len,
+            longest=self._longest_token,
+        )
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        return await tokens.answer_tokens(
+            request,
+            self._loaded.tokenizer,
             max_model_len=self._loaded.max_model_len,
             longest=self._longest_token,
         )

@@ -126,9 +126,11 @@ def _tensor_parallel(is_seq2seq: bool) -> Any:
 
 
 def _device_map(arguments: dict[str, Any]) -> Any:
+    # Layers are placed whole, one device after another: stages are the only split in one process.
+    size = arguments.get("tensor_parallel_size", 1) * arguments.get("pipeline_parallel_size", 1)
     if not torch.cuda.is_available():
         return None
-    return "auto" if arguments.get("tensor_parallel_size", 1) > 1 else {"": 0}
+    return "auto" if size > 1 else {"": 0}
 
 
 def _max_length(config: Any, tokenizer: Any) -> int:

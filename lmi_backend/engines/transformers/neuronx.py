@@ -21,18 +21,16 @@ from lmi_backend.generation import GenerateRequest
 
 _COMPILED = "neuron_config.json"
 """What a folder of compiled graphs has."""
-_KNOWN: Final = (
+_KNOWN: Final = {
     "batch_size",
     "compile_cache_url",
     "compiler",
     "dtype",
-    "low_cpu_mem_usage",
     "on_device_sampling",
-    "pipeline_parallel_size",
     "sequence_length",
     "tensor_parallel_size",
     "trust_remote_code",
-)
+}
 _OFF: Final = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
@@ -109,9 +107,8 @@ class NeuronxEngine(GenerateEngine):
             sequence_length=arguments.get("sequence_length"),
             tensor_parallel_size=arguments.get("tensor_parallel_size"),
         )
-        for name, value in arguments.items():
-            if name in _KNOWN:
-                continue
+        for name in arguments.keys() - _KNOWN:
+            value = arguments[name]
             if not hasattr(config, name):
                 message = f"optimum-neuron has nothing like {name}={value!r}; leave the option out"
                 raise ConfigurationError(message)

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
 from lmi_backend.engines.trtllm import compat
@@ -24,7 +25,7 @@ from lmi_backend.errors import (
     LmiError,
     RequestError,
 )
-from lmi_backend.generation import GenerateRequest
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
 
@@ -127,6 +128,14 @@ class TrtllmEngine(TemplateEngine):
             self._tokenizer,
             messages,
             options,
+            max_model_len=self._max_model_len,
+            longest=self._longest_token,
+        )
+
+    async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
+        return await tokens.answer_tokens(
+            request,
+            self._tokenizer,
             max_model_len=self._max_model_len,
             longest=self._longest_token,
         )

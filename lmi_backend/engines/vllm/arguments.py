@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
-from lmi_backend.options.resolve import closest
+from lmi_backend.options.hints import closest
+
+_NONE: Final = ("", "None")
+"""What vLLM's command line reads as None, but not everywhere where it is one."""
 
 
 def engine_args(config: EngineConfig) -> Any:
@@ -20,13 +23,13 @@ def engine_args(config: EngineConfig) -> Any:
     Raises:
         OptionError: vLLM has no such argument, or cannot read its text.
     """
-    names = compat.engine_argument_names()
+    names = compat.engine_arguments()
     for name, text in config.passthrough.items():
         if name not in names:
-            hint = closest(name, dict.fromkeys(names))
+            hint = closest(name, names)
             problem = f"is neither an option of LMI nor an argument of vLLM {compat.vllm_version}"
             raise _error(name, text, problem + hint)
-    typed = _read_texts(config.passthrough) | config.arguments | _rank_arguments()
+    typed = _read_texts(config.passthrough, names) | config.arguments | _rank_arguments()
     guard_media(typed.get("allowed_media_domains", ()))
     # The guard has the user's list; vLLM by itself shall fetch nothing.
     typed["allowed_media_domains"] = list(compat.NO_HOSTS)
@@ -57,30 +60,44 @@ def _rank_arguments() -> dict[str, Any]:
     return {"distributed_executor_backend": "external_launcher"}
 
 
-def _read_texts(passthrough: dict[str, str]) -> dict[str, Any]:
+def _read_texts(passthrough: dict[str, str], names: dict[str, bool]) -> dict[str, Any]:
     if not passthrough:
         return {}
     parser = compat.argument_parser()
+    # It prints its usage and leaves the process, although it was told to raise.
+    parser.error = _refuse  # type: ignore[method-assign]
     actions = {action.dest: action for action in parser._actions}
-    return {name: _read(parser, actions[name], text) for name, text in passthrough.items()}
+    for name, text in passthrough.items():
+        if name not in actions:
+            raise _error(name, text, "is set by vLLM itself, which has no flag for it")
+    return {
+        name: None if names[name] and text in _NONE else _read(parser, actions[name], text)
+        for name, text in passthrough.items()
+    }
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ValueError(message)
 
 
 def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
     try:
         namespace = parser.parse_args(_argv(action, text))
-    except (argparse.ArgumentError, SystemExit, ValueError) as error:
+    except (argparse.ArgumentError, ValueError) as error:
         raise _error(action.dest, text, f"is refused by vLLM: {error}") from error
     return getattr(namespace, action.dest)
 
 
 def _argv(action: argparse.Action, text: str) -> list[str]:
     """Write an option as command-line arguments, as LMI does."""
-    if isinstance(action, argparse.BooleanOptionalAction):
+    flag = action.option_strings[0]
+    if action.nargs == 0:
         if text.lower() not in ("true", "false"):
             raise ValueError("accepted: true or false")
         is_off = text.lower() == "false"
-        return [next(o for o in action.option_strings if o.startswith("--no-") == is_off)]
-    flag = action.option_strings[0]
+        if isinstance(action, argparse.BooleanOptionalAction):
+            return [next(o for o in action.option_strings if o.startswith("--no-") == is_off)]
+        return [] if is_off else [flag]
     if action.nargs not in (None, "?"):
         values = json.loads(text) if text.lstrip().startswith("[") else text.split(",")
         return [flag, *(str(value).strip() for value in values)]

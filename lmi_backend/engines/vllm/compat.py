@@ -1,4 +1,4 @@
-"""Every vLLM name this project uses, in one place.
+"""Every vLLM name this project uses, in one place but for shared_memory.py.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from vllm import __version__ as vllm_version
 from vllm.connections import HTTPConnection
@@ -84,13 +84,12 @@ __all__ = [
     "core_config",
     "count_less",
     "default_sampling",
-    "engine_argument_names",
+    "engine_arguments",
     "failed_outputs",
     "guard_media",
     "http_request",
     "http_server",
     "import_reasoning_parser",
-    "name_shared_memory",
     "request_state",
     "running_state",
     "stream_calls",
@@ -100,7 +99,6 @@ __all__ = [
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
-
 
 CHATS = "/v1/chat/completions"
 _WATCHING = (
@@ -183,13 +181,14 @@ async def abort(engine: Any, queue: Any, request_id: str) -> None:
         await engine.abort(request_id)
 
 
-def engine_argument_names() -> frozenset[str]:
-    """Return the names AsyncEngineArgs takes in the installed version."""
-    return frozenset(field.name for field in dataclasses.fields(AsyncEngineArgs))
+def engine_arguments() -> dict[str, bool]:
+    """Return the arguments that AsyncEngineArgs takes, and whether each may be None."""
+    fields = dataclasses.fields(AsyncEngineArgs)
+    return {field.name: type(None) in get_args(field.type) for field in fields}
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    """Return vLLM's own command-line parser of engine arguments; it raises, never exits."""
+    """Return vLLM's own command-line parser of engine arguments."""
     parser: argparse.ArgumentParser = AsyncEngineArgs.add_cli_args(
         FlexibleArgumentParser(add_help=False, exit_on_error=False)
     )
@@ -208,7 +207,10 @@ def http_server() -> SimpleNamespace:
             init_app_state,
         )
         from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: PLC0415
-    from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+    try:  # 0.13: moved
+        from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+    except ImportError:
+        from vllm.entrypoints.openai.tool_parsers import ToolParserManager  # noqa: PLC0415
 
     return SimpleNamespace(
         build_app=build_app,
@@ -277,20 +279,6 @@ def guard_media(check: Callable[[str, Any], None], connection: Any) -> None:
 
     MediaConnector.__init__ = make
     MediaConnector.load_from_url, MediaConnector.load_from_url_async = guarded, guarded_async
-
-
-def name_shared_memory(name: str) -> None:
-    """Let ranks on a CPU share memory by this name, which vLLM makes of an address they lack."""
-    from vllm.distributed.device_communicators import cpu_communicator  # noqa: PLC0415
-
-    cls = cpu_communicator._CPUSHMDistributed
-    made = cls.make_group_name
-
-    def make(communicator: Any) -> str:
-        # The address has slashes, which a name of shared memory must not.
-        return f"{name}-{made(communicator)}".replace("/", "")
-
-    cls.make_group_name = staticmethod(make)
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 import psutil
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook
@@ -32,6 +33,7 @@ from lmi_backend.errors import (
 from lmi_backend.generation import GenerateRequest, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.structures import check_structures
+from lmi_backend.tokenization import TOKEN_PATHS
 
 _POLL_SECONDS = 0.1
 
@@ -88,6 +90,16 @@ class VllmEngine(Engine):
         return engine
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        if request.path in TOKEN_PATHS:
+            sink.take(
+                await tokens.answer_tokens(
+                    request,
+                    self._tokenizer,
+                    max_model_len=self._max_model_len,
+                    longest=self._longest_token,
+                )
+            )
+            return
         await self._http.respond(request, sink)
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
@@ -103,7 +115,7 @@ class VllmEngine(Engine):
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         return {
-            "params": sampling_params(request, self._model_defaults),
+            "params": sampling_params(request, self._model_defaults, self._vocabulary),
             "prompt": await self._prompt(request),
             "request_id": str(next(self._ids)),
             "lora_request": self._adapters.find(request.adapter),

@@ -8,6 +8,7 @@ with vLLM's detokeniser, and one output is made of all of them.
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm import compat
@@ -55,6 +56,9 @@ class _OutputHook:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._deltas, self._take, self._defer = reader.deltas, sink.take, sink.defer
         self._deferred_ids: list[int] = []
+        self._is_whole = reader.is_whole
+        self._first_at: float | None = None
+        """When the first token came, of one answer."""
         self._make: Callable[..., Any]
 
     def put(self, output: Any) -> None:
@@ -67,6 +71,8 @@ class _OutputHook:
             return
         try:
             for delta in self._deltas(output):
+                if self._is_whole and self._first_at is not None:
+                    delta.decode_seconds = time.monotonic() - self._first_at
                 self._take(delta)
         except Exception as error:  # noqa: BLE001  it must not end the other requests
             self.ended.set_exception(error)
@@ -92,6 +98,9 @@ class _OutputHook:
         The parameters have vLLM's names, because an abort gives them by name.
         """
         self._deferred_ids.extend(new_token_ids)
+        # vLLM's own note of it is among what `compat.count_less` turns off.
+        if self._first_at is None and new_token_ids:
+            self._first_at = time.monotonic()
         if finish_reason is None and self._defer(self._flush, len(self._deferred_ids)):
             return None
         ids, self._deferred_ids = self._deferred_ids, []

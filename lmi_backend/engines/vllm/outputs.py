@@ -12,6 +12,8 @@ class OutputReader:
     """Reads the outputs of one request."""
 
     def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
+        self.is_whole = not request.stream
+        """Whether each answer comes as one delta."""
         self._wants_tokens = request.logprobs is not None
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs

@@ -21,8 +21,15 @@ _OPTIONAL = (
 )
 
 
-def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) -> Any:
+def sampling_params(
+    request: GenerateRequest, model_defaults: dict[str, Any], vocabulary: int
+) -> Any:
     """Return the SamplingParams of a request.
+
+    Args:
+        request: what is wanted.
+        model_defaults: what the model's generation_config.json says.
+        vocabulary: ids of tokens are below it.
 
     Raises:
         RequestError: vLLM refuses a value.
@@ -42,7 +49,9 @@ def sampling_params(request: GenerateRequest, model_defaults: dict[str, Any]) ->
                 "max_tokens": sampling.max_tokens,
                 "min_tokens": sampling.min_tokens,
                 "stop": list(sampling.stop),
-                "stop_token_ids": list(sampling.stop_token_ids),
+                # Clients of TensorRT-LLM's backend send an end_id that no model has, so that
+                # nothing ends the answer, or another model's; vLLM refuses it.
+                "stop_token_ids": [i for i in sampling.stop_token_ids if 0 <= i < vocabulary],
                 "include_stop_str_in_output": sampling.include_stop,
                 "ignore_eos": sampling.ignore_eos,
                 "skip_special_tokens": sampling.skip_special_tokens,

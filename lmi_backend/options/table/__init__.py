@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
 
@@ -59,4 +60,11 @@ def find_option(key: str, engine: str) -> AnyOption | None:
     return next((option for option in KEYS.get(key, ()) if engine in option.engines), None)
 
 
-__all__ = ["CHOICE", "ENGINES", "KEYS", "OPTIONS", "VARIABLES", "find_option"]
+@functools.cache
+def live_keys(engine: str) -> tuple[str, ...]:
+    """Return the keys that do something under an engine."""
+    rows = ((key, find_option(key, engine)) for key in KEYS)
+    return tuple(key for key, row in rows if row and row.status_under(engine).word == "mapped")
+
+
+__all__ = ["CHOICE", "ENGINES", "KEYS", "OPTIONS", "VARIABLES", "find_option", "live_keys"]

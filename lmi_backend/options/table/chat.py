@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import BOOL, TEXT, choice
+from lmi_backend.options.kinds import BOOL, FREE_TEXT, TEXT, choice
 from lmi_backend.options.option import Option
 
 FRONT_END: Final = "front_end "
@@ -28,7 +28,7 @@ TOOL_CALL_PARSER: Final = Option(
 )
 CHAT_TEMPLATE: Final = Option(
     name="option.chat_template",
-    kind=TEXT,
+    kind=FREE_TEXT,
     default="",
     scope="chat",
     plan_field=FRONT_END + "chat_template",

@@ -7,8 +7,12 @@ from typing import Final
 from lmi_backend.options.engine_spec import SPECS
 from lmi_backend.options.kinds import (
     BOOL,
+    FREE_TEXT,
+    LONGEST_WAIT,
+    MOST_DEVICES,
     PAIRS,
     TEXT,
+    Kind,
     auto_or_number,
     choice,
     degree,
@@ -24,10 +28,28 @@ def _rolling_batches() -> tuple[str, ...]:
     return ("auto", "disable", *(spec.rolling_batch for spec in SPECS.values()))
 
 
+_BACKENDS: Final = {
+    "pytorch": "Triton's own pytorch backend runs TorchScript models",
+    "onnxruntime": "Triton's own onnxruntime backend runs ONNX models",
+    "tensorflow": "Triton's own tensorflow backend ran its models",
+    "tensorrt": "Triton's own tensorrt backend runs TensorRT's plans",
+    "xgboost": "Triton's own fil backend runs XGBoost's models",
+    "fastertransformer": "LMI has retired it; leave engine out, and vLLM runs the model",
+}
+
+
+def _engine_word(text: str) -> str:
+    try:
+        return choice("Python", "MPI", "DeepSpeed").parse(text)
+    except ValueError:
+        reason = _BACKENDS.get(text.lower(), "LLMs run on engine=Python")
+        raise ValueError(f"is an engine that is not served here: {reason}") from None
+
+
 ENGINE: Final = Option(
     name="engine",
     prefixed_env="OPTION_ENGINE",
-    kind=choice("Python", "MPI", "DeepSpeed"),
+    kind=Kind("enum", _engine_word, "Python, MPI, DeepSpeed"),
     default="Python",
     plan_field="mode",
     help="Process model of LMI: Python runs one process per worker, MPI a group of ranks.",
@@ -48,7 +70,7 @@ MPI_HOSTFILE: Final = Option(
 )
 MPI_OPTIONS: Final = Option(
     name="option.mpi_options",
-    kind=TEXT,
+    kind=FREE_TEXT,
     default="",
     plan_field="mpi_options",
     help="Further words for mpirun, as in a shell.",
@@ -103,7 +125,8 @@ MODEL_ID: Final = Option(
     name="option.model_id",
     kind=TEXT,
     default="",
-    aliases=("option.s3url",),
+    # The last is vLLM's and TensorRT-LLM's own name.
+    aliases=("option.s3url", "option.model"),
     env=("HF_MODEL_ID",),
     plan_field="model",
     help="Hub id, local folder or s3:// prefix. Default: the folder of serving.properties.",
@@ -129,16 +152,19 @@ DTYPE: Final = Option(
     aliases=("option.data_type",),
     help="Type of weights and activations.",
 )
+EMBEDDING: Final = frozenset({"text-embedding", "feature-extraction", "embed", "embedding"})
+"""Values of option.task for models that make vectors."""
+
 TASK: Final = Option(
     name="option.task",
-    kind=choice(
-        "auto", "generate", "text-generation", "text-embedding", "classify", "feature-extraction"
-    ),
+    kind=choice("auto", "generate", "text-generation", "classify", *sorted(EMBEDDING)),
     default="auto",
+    else_ignored="LMI knows no such task, and leaves it to the model",
     env=("HF_TASK",),
     plan_field="is_embedding",
     convert=lambda task: NOTHING if task in ("auto", "generate", "text-generation") else "pooling",
-    help="What the model is used for: text-embedding and feature-extraction make vectors.",
+    help="What the model is used for: text-embedding, feature-extraction, embed and embedding make "
+    "vectors, classify classes. Any other word is auto.",
 )
 TENSOR_PARALLEL_DEGREE: Final = Option(
     name="option.tensor_parallel_degree",
@@ -152,7 +178,7 @@ TENSOR_PARALLEL_DEGREE: Final = Option(
 )
 PIPELINE_PARALLEL_DEGREE: Final = Option(
     name="option.pipeline_parallel_degree",
-    kind=whole(1),
+    kind=whole(1, MOST_DEVICES),
     default=1,
     aliases=("option.pipeline_parallel_size",),
     env=("PIPELINE_PARALLEL_DEGREE",),
@@ -207,7 +233,7 @@ PARALLEL_LOADING: Final = Option(
 )
 MODEL_LOADING_TIMEOUT: Final = Option(
     name="option.model_loading_timeout",
-    kind=whole(1),
+    kind=whole(1, LONGEST_WAIT),
     default=1800,
     env=("MODEL_LOADING_TIMEOUT",),
     overriding_env=("SAGEMAKER_STARTUP_TIMEOUT",),
@@ -216,7 +242,7 @@ MODEL_LOADING_TIMEOUT: Final = Option(
 )
 PREDICT_TIMEOUT: Final = Option(
     name="option.predict_timeout",
-    kind=whole(1),
+    kind=whole(1, LONGEST_WAIT),
     default=240,
     env=("PREDICT_TIMEOUT",),
     overriding_env=("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS",),
@@ -225,7 +251,7 @@ PREDICT_TIMEOUT: Final = Option(
 )
 HANG_TIMEOUT: Final = Option(
     name="option.hang_timeout",
-    kind=whole(0),
+    kind=whole(0, LONGEST_WAIT),
     default=120,
     plan_field="hang_timeout",
     help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
@@ -301,7 +327,7 @@ STREAM_FLUSH: Final = Option(
 )
 CLUSTER_SIZE: Final = Option(
     name="option.cluster_size",
-    kind=whole(1),
+    kind=whole(1, MOST_DEVICES),
     default=1,
     prefixed_env="DJL_CLUSTER_SIZE",
     plan_field="nodes",

@@ -11,10 +11,14 @@ from typing import Literal
 from lmi_backend.options.kinds import BOOL, TEXT
 from lmi_backend.options.option import PREFIX, AnyOption, Option
 
-_TRITON_HTTP = "Triton's own HTTP server is used"
-_TRITON_LOADS = "Triton loads what its repository holds; convert and serve read it"
+_OWN_HTTP = "LMI's HTTP server is not here; lmi-backend serve --help has what the front end takes"
+_STATUS = "the status codes are LMI's own defaults"
+_TRITON_LOADS = (
+    "it says nothing of one model; serve and convert read the variables SERVING_MODEL_STORE and "
+    "SERVING_LOAD_MODELS"
+)
 _NO_JVM = "there is no Java server here"
-_V1 = "vLLM no longer has it and schedules by itself"
+_V1 = "vLLM no longer has it"
 
 _SCHEDULER = "batching is continuous; LMI's old scheduler needed it"
 _CONFIG_JSON = "the model's config.json says it"
@@ -29,11 +33,12 @@ _IGNORED: dict[str, dict[str, str]] = {
     "common": {
         "modelName": "the Triton model's folder names the model",
         "model_dir": "it is the folder of serving.properties",
-        "device_id": "devices are chosen by the plan",
+        "device_id": "LMI sets it itself; load_on_devices names devices",
         "use_passive_workers": "only rank 0 gets requests",
         "waiting_steps": "no engine reads it any more",
         "input_formatter": "LMI sets it itself, from a model.py",
         "max_new_tokens": "LMI never read it; set max_new_tokens in the request",
+        "enable_streaming": "the request says whether to stream",
         "enable_venv": "name the worker's interpreter with option.pythonExecutable",
     },
     "server": {
@@ -41,19 +46,25 @@ _IGNORED: dict[str, dict[str, str]] = {
         " option.max_batch_delay": "continuous batching does not wait to fill a batch",
         "max_idle_time option.max_idle_time": "the number of workers is fixed",
         "log_request_metric log_model_metric"
-        " metrics_aggregation": "Triton's /metrics has the figures",
+        " metrics_aggregation": "Triton's and the front end's /metrics have the figures",
         "metric_dimension": "metrics are labelled with the Triton model",
         "application batchifier": _NO_JVM,
-        "inference_address management_address": _TRITON_HTTP,
+        "inference_address": "serve --host and --port say it",
+        "management_address": "the front end's port has /models, for operators' keys",
         "cluster_address": "there is no listener for other nodes",
-        "number_of_netty_threads use_native_io io_ratio max_request_size chunked_read_timeout"
-        " cors_allowed_origin cors_allowed_methods cors_allowed_headers allow_multi_status"
-        " error_rate_wlm error_rate_server error_rate_model error_rate_any": _TRITON_HTTP,
+        "number_of_netty_threads use_native_io io_ratio": _OWN_HTTP,
+        "max_request_size": "serve --max-body says it, for the front end",
+        "chunked_read_timeout": "serve --client-timeout says it, for the front end",
+        "cors_allowed_origin cors_allowed_methods"
+        " cors_allowed_headers": "serve --allowed-origins says it, for the front end",
+        "allow_multi_status": _STATUS,
+        "error_rate_wlm error_rate_server error_rate_model"
+        " error_rate_any": "a server is ready while its models are, whatever requests fail",
         "bad_request_http_code wlm_error_http_code throttle_error_http_code timeout_http_code"
-        " server_error_http_code": "Triton chooses the status code",
-        "request_id_header_key": "send the request id as id in the body",
-        "keystore keystore_pass keystore_type certificate_file"
-        " private_key_file": "TLS ends before Triton",
+        " server_error_http_code": _STATUS,
+        "request_id_header_key": "the front end's header is x-request-id; in a body it is id",
+        "keystore keystore_pass keystore_type certificate_file private_key_file": "serve "
+        "--tls-certificate and --tls-key say it, for the front end",
         "plugin_folder": _NO_JVM,
         "model_store load_models": _TRITON_LOADS,
         "wait_model_loading": "Triton's --exit-on-error and --strict-readiness say it",
@@ -63,7 +74,9 @@ _IGNORED: dict[str, dict[str, str]] = {
         "swap_space use_v2_block_manager num_scheduler_steps multi_step_stream_outputs"
         " preemption_mode scheduler_delay_factor num_lookahead_slots tokenizer_pool_size"
         " tokenizer_pool_type tokenizer_pool_extra_config engine_use_ray disable_async_output_proc"
-        " calculate_kv_scales max_num_partial_prefills max_long_partial_prefills": _V1,
+        " calculate_kv_scales max_num_partial_prefills max_long_partial_prefills"
+        " lora_extra_vocab_size long_lora_scaling_factors": _V1,
+        "paged_attention": "vLLM's KV cache is always paged",
         "max_prompt_adapters max_prompt_adapter_token": "vLLM has no prompt adapters any more",
         "quantization_param_path": "vLLM reads the scales from the checkpoint",
         "guided_decoding_disable_fallback": "vLLM no longer falls back",
@@ -79,11 +92,9 @@ _IGNORED: dict[str, dict[str, str]] = {
     "chat": {"enable_reasoning": "option.reasoning_parser alone turns it on"},
     "lmi-dist": {
         "speculative_telemetry": "nothing is reported to SageMaker",
-        "paged_attention": "it is always on",
     },
     "transformers": {
         "is_peft_model": "adapter_config.json says it",
-        "enable_streaming": "the request says whether to stream",
         "max_sparsity max_splits multi_gpu": _SCHEDULER,
         "image_placeholder_token": "the model's chat template has it",
     },
@@ -98,12 +109,13 @@ _IGNORED: dict[str, dict[str, str]] = {
         " load_by_shard": _CONVERSION,
     },
     "deepspeed": {
-        "enable_cuda_graph triangular_masking return_tuple training_mp_size deepspeed_config_path"
-        " save_mp_checkpoint_path": "it tunes DeepSpeed's kernels; the model runs on Transformers",
+        "enable_cuda_graph triangular_masking return_tuple training_mp_size"
+        " deepspeed_config_path": "only DeepSpeed itself reads it; the model runs on Transformers",
     },
     "neuronx": {
         "unroll load_split_model group_query_attention": _NEURON,
         "model_loader": "optimum-neuron is the only loader",
+        "low_cpu_mem_usage": "optimum-neuron has nothing like it",
         "rolling_batch_strategy": "batching is continuous",
         "fuse_mlp fused_rmsnorm_qkv qkv_tiling weight_tiling mlp_out_weight_transpose"
         " attention_layout collectives_layout cache_layout partition_schema all_reduce_dtype"
@@ -115,35 +127,31 @@ _IGNORED: dict[str, dict[str, str]] = {
         " fp8_kv_cache_quant_targets awq_zero_point awq_weight_bit_width awq_mm_version"
         " awq_ignore_layers partition_handler": _PARTITION,
     },
-    "adapters": {
-        "lora_extra_vocab_size": "vLLM reads it from the adapter",
-        "long_lora_scaling_factors": "vLLM no longer has it",
-    },
 }
 
 _SESSIONS = "sessions are not served yet"
-_NO_JAVA = "it names a Java class"
+_NO_JAVA = "it names a Java class, and there is no Java server here"
 _SKLEARN = "scikit-learn and XGBoost models are not served"
-_ONNX = "Triton's own onnxruntime backend runs ONNX models"
-_TORCH = "Triton's own pytorch backend runs TorchScript models"
+_ONNX = "it is of LMI's ONNX engine; Triton's own onnxruntime backend runs ONNX models"
+_TORCH = "it is of LMI's PyTorch engine; Triton's own pytorch backend runs TorchScript models"
 _IMAGES = "images are not generated here"
-_EMBEDDINGS = "embeddings are not served yet"
+_JAVA_EMBEDDING = "it is of LMI's Java engines, which are not here; vLLM's embeddings have"
 _FORK = "it needs AWS's own fork of DeepSpeed"
 
 _REFUSED: dict[str, dict[str, str]] = {
     "common": {"bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
         "translatorFactory translator": _NO_JAVA,
-        "model_url_pattern": "requests cannot load models",
+        "model_url_pattern": "no request can load a model from a url, whatever the pattern",
     },
     "vllm": {
         "enable_prompt_adapter": "vLLM has no prompt adapters any more",
+        "enable_lora_bias": "vLLM no longer loads biases of adapters",
         "rope_scaling rope_theta": 'use option.hf_overrides={"rope_parameters": {...}}',
         "override_neuron_config": "use option.additional_config",
         "preloaded_model": "it was never an option for users",
         "qlora_adapter_name_or_path": "vLLM no longer has it; use option.enable_lora",
     },
-    "adapters": {"enable_lora_bias": "vLLM no longer loads biases of adapters"},
     "lmcache": {"lmcache_auto_config": "use option.kv_transfer_config"},
     "sessions": {"enable_stateful_sessions sessions_s3url": _SESSIONS},
     "deepspeed": {
@@ -163,22 +171,25 @@ _REFUSED: dict[str, dict[str, str]] = {
         " option.cpuArenaAllocator option.disablePerSessionThreads option.customOpLibrary"
         " option.ortDevice": _ONNX,
         "option.mapLocation option.extraFiles": _TORCH,
-        "pooling reranking normalize": _EMBEDDINGS,
+        "pooling": f"{_JAVA_EMBEDDING} option.pooler_config",
+        "normalize": f"{_JAVA_EMBEDDING} option.normalize",
+        "reranking": "it is of LMI's Java engines, which are not here; vLLM's rerankers answer at "
+        "/rerank and /score with option.task=classify",
     },
 }
 
-_SWITCHES = frozenset(
-    {
-        "bedrock_compat",
-        "enable_prompt_adapter",
-        "enable_lora_bias",
-        "lmcache_auto_config",
-        "enable_stateful_sessions",
-        "multi_node",
-        "use_stable_diffusion",
-    }
-)
-"""Refused options that are truth values: false asks for nothing."""
+_SWITCHES = {
+    "bedrock_compat": False,
+    "enable_prompt_adapter": False,
+    "enable_lora_bias": False,
+    "lmcache_auto_config": False,
+    "enable_stateful_sessions": False,
+    "multi_node": False,
+    "use_stable_diffusion": False,
+    "normalize": True,
+    "reranking": False,
+}
+"""Refused options that are truth values, and which of the two asks for nothing."""
 
 
 def rows() -> tuple[AnyOption, ...]:
@@ -199,12 +210,12 @@ def _row(status: Literal["ignored", "refused"], scope: str, name: str, reason: s
     return Option(
         name=name if scope in _WHOLE_KEYS else PREFIX + name,
         kind=BOOL if is_switch else TEXT,
-        default=False if is_switch else "",
+        default=_SWITCHES.get(name, ""),
         scope=scope,
         help=f"{status.capitalize()}: {reason}.",
         status=status,
         reason=reason,
-        harmless=(False,) if is_switch else (),
+        harmless=(_SWITCHES[name],) if is_switch else (),
     )
 
 

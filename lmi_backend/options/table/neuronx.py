@@ -34,7 +34,7 @@ SPEC: Final = EngineSpec(
         title="NeuronX",
         engine="lmi_backend.engines.transformers.neuronx:NeuronxEngine",
         library="optimum.neuron",
-        sizes=Sizes("batch_size"),
+        sizes=Sizes("", pipeline=""),
         arguments={
             "option.trust_remote_code": "trust_remote_code",
             "option.dtype": "dtype",
@@ -80,7 +80,6 @@ ROWS: Final[tuple[AnyOption, ...]] = (
         to="mixed_precision_accumulation",
     ),
     _compiler("enable_saturate_infinity", BOOL, "Largest value, not inf.", to="saturate_infinity"),
-    _argument("low_cpu_mem_usage", BOOL, "Load without a copy in host memory."),
     _argument(
         "compiled_graph_path", TEXT, "Where compiled graphs are kept.", to="compile_cache_url"
     ),

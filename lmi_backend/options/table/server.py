@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from lmi_backend.options.kinds import TEXT, WEIGHTS, whole
+from lmi_backend.options.kinds import MOST_DEVICES, TEXT, WEIGHTS, whole
 from lmi_backend.options.option import Option
 
 JOB_QUEUE_SIZE: Final = Option(
@@ -42,7 +42,8 @@ LOAD_ON_DEVICES: Final = Option(
     default="*",
     scope="server",
     plan_field="device_groups",
-    help="Devices to use: * for all visible, or indices of visible ones joined by ;.",
+    help="The first device of each worker, as indices of visible ones joined by ;. A worker has as "
+    "many devices from there as its degrees need. * for as many workers as fit.",
 )
 RETRY_THRESHOLD: Final = Option(
     name="retry_threshold",
@@ -59,7 +60,7 @@ def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
     is_first = not device
     return Option(
         name=f"{device}.{name}" if device else name,
-        kind=whole(1),
+        kind=whole(1, MOST_DEVICES),
         default=0,
         scope="server",
         prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
-from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice
+from lmi_backend.options.kinds import BOOL, FREE_ITEMS, JSON, TEXT, choice
 from lmi_backend.options.option import NOTHING, ArgumentRows
 
 SPEC: Final = EngineSpec(
@@ -84,7 +84,7 @@ FLASH_ATTENTION: Final = _argument(
     convert=lambda is_off: NOTHING if is_off else "flash_attention_2",
 )
 STOP_SEQUENCE: Final = _argument(
-    "stop_sequence", ITEMS, "Strings that end every answer.", default=[], to="stop"
+    "stop_sequence", FREE_ITEMS, "Strings that end every answer.", default=[], to="stop"
 )
 DECODING_STRATEGY: Final = _argument(
     "decoding_strategy",

@@ -71,6 +71,8 @@ SPEC: Final = EngineSpec(
         },
         finish=_finish,
         lone_rank="TensorRT-LLM starts one rank by itself",
+        takes_encoder_decoders=False,
+        oldest=("1.0", "its LLM takes other arguments"),
     ),
     rolling_batch="trtllm",
     entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),

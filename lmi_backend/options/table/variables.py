@@ -10,9 +10,15 @@ _WORKER = Status("mapped", "environment of the worker")
 _NO_JVM = Status("ignored", "there is no Java server here")
 _NO_CACHE = Status("ignored", "results are not cached")
 _NODES = Status("mapped", "plan hosts, in MPI mode")
-_SAGEMAKER_SIZE = Status("ignored", "Triton's own HTTP server is used")
+_SIZE = Status("ignored", "serve --max-body says it, for the front end")
 _NEURON = Status("ignored", "Transformers-NeuronX is retired, and optimum-neuron decides it itself")
 _SECURE = Status("refused", "secure mode's controls are not enforced yet")
+
+
+def _image(flags: str) -> str:
+    """Return the names of variables that AWS's vLLM images make into these flags."""
+    return " ".join(f"SM_VLLM_{flag.upper()}" for flag in flags.split())
+
 
 # Names, with blanks between them, to what becomes of each.
 _VARIABLES: Final[dict[str, Status]] = {
@@ -37,8 +43,8 @@ _VARIABLES: Final[dict[str, Status]] = {
     "MODEL_SERVER_HOME": _NO_JVM,
     "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
     "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
-    "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB"
-    " SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": _SAGEMAKER_SIZE,
+    "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB": _SIZE,
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "each request chooses its form"),
     "SAGEMAKER_SECURE_MODE": _SECURE,
     "SAGEMAKER_SECURITY_CONTROLS SAGEMAKER_UNTRUSTED_CHANNELS": Status(
         "ignored", "only secure mode reads it"
@@ -55,8 +61,20 @@ _VARIABLES: Final[dict[str, Status]] = {
         "ignored", "use py-spy on the worker"
     ),
     "SERVING_ROLLING_BATCH_BUFFER": Status(
-        "ignored", "tokens are merged only while the send waits"
+        "ignored", "option.stream_interval and option.stream_flush_ms say when tokens are sent"
     ),
+    _image(
+        "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
+        " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
+        " h11_max_incomplete_event_size h11_max_header_count allow_credentials allowed_origins"
+        " allowed_methods allowed_headers enable_request_id_headers"
+    ): Status("ignored", "it is of vLLM's own server; the front end and Triton listen here"),
+    _image("api_key"): Status("refused", "use --api-keys of serve and frontend"),
+    _image(
+        "ssl_keyfile ssl_certfile ssl_ca_certs ssl_cert_reqs ssl_ciphers enable_ssl_refresh"
+    ): Status("refused", "use --tls-certificate and --tls-key of serve and frontend"),
+    _image("middleware"): Status("refused", "code in vLLM's own server is not run"),
+    "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }
 VARIABLES: Final = {name: status for names, status in _VARIABLES.items() for name in names.split()}

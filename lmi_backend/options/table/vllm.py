@@ -15,7 +15,11 @@ from lmi_backend.options.kinds import (
     ITEMS,
     JSON,
     LIMITS,
+    MOST_DEVICES,
     TEXT,
+    WHOLE_ITEMS,
+    but,
+    choice,
     float_type,
     number,
     text_but,
@@ -40,8 +44,11 @@ def _finish(
 ) -> None:
     if options[common.TASK] in ("generate", "text-generation"):
         arguments["runner"] = "generate"
+    if options[common.TASK] == "classify" and "convert" not in options.passthrough:
+        arguments["convert"] = "classify"
     if options[lora.ENABLE_LORA]:
         arguments.setdefault("max_loras", lora.MAX_LORAS.default)
+    _choose_structure_backend(options, arguments, reasons)
     draft = arguments.get("speculative_config")
     if not draft:
         if arguments.pop(_ACCEPTANCE, None) is not None:
@@ -55,6 +62,25 @@ def _finish(
         reasons.append(f"{_DRAFTED_TOKENS} drafted tokens: the default of LMI's guide")
 
 
+def _choose_structure_backend(
+    options: LmiOptions, arguments: dict[str, Any], reasons: list[str]
+) -> None:
+    """Name a library that has what is asked: with the choice left open vLLM refuses both."""
+    structures = arguments.get("structured_outputs_config", {})
+    for option, library, others in (
+        (GUIDED_PROPERTIES, "guidance", ()),
+        (GUIDED_WHITESPACE, "xgrammar", ("guidance",)),
+    ):
+        if not options[option]:
+            continue
+        if structures.get("backend", "auto") == "auto":
+            structures["backend"] = library
+            reasons.append(f"structured outputs by {library}: {option.name} needs it")
+        elif structures["backend"] not in (library, *others):
+            needed = " or ".join((library, *others))
+            raise options.error(option, f"needs {GUIDED_BACKEND.name}={needed}")
+
+
 SPEC: Final = EngineSpec(
     name="vllm",
     title="vLLM",
@@ -65,8 +91,16 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.vllm.engine:VllmEngine",
         follower="lmi_backend.engines.vllm.follower:VllmFollower",
         library="vllm",
-        source=ArgumentSource("vllm", "engine/arg_utils.py", ("AsyncEngineArgs",), "_version.py"),
+        source=ArgumentSource(
+            "vllm",
+            "engine/arg_utils.py",
+            ("AsyncEngineArgs",),
+            "_version.py",
+            aliases="config/*.py",
+            has_flags=True,
+        ),
         sizes=Sizes("max_num_seqs"),
+        counts_memory_as_vllm=True,
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",
@@ -76,7 +110,9 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        oldest=("0.11", "it has its engine and its server elsewhere"),
         pools=True,
+        reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
         refused_architectures=frozenset(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
@@ -107,7 +143,7 @@ QUANTIZE: Final = _argument(
 )
 DTYPE: Final = _argument(
     "dtype",
-    float_type(),
+    but(float_type(), int8="vLLM takes none; use option.quantize=fp8, or a model in int8"),
     "Type of weights and activations; vLLM takes no int8.",
     default="auto",
     aliases=("option.data_type",),
@@ -148,7 +184,7 @@ LOAD_FORMAT: Final = _argument(
 )
 DATA_PARALLEL_SIZE: Final = _argument(
     "data_parallel_size",
-    whole(1),
+    whole(1, MOST_DEVICES),
     "Copies of the model inside one worker, each on devices of its own.",
     default=1,
 )
@@ -166,7 +202,11 @@ ENFORCE_EAGER: Final = _argument(
     inverse_env=("ENABLE_CUDA_GRAPHS",),
 )
 SERVED_MODEL_NAME: Final = _argument(
-    "served_model_name", ITEMS, "Names of the model in OpenAI bodies.", default=[DEFAULT_MODEL_NAME]
+    "served_model_name",
+    ITEMS,
+    "Names of the model in OpenAI bodies.",
+    default=[DEFAULT_MODEL_NAME],
+    convert=lambda names: [str(name) for name in names],
 )
 LIMIT_MM_PER_PROMPT: Final = _argument(
     "limit_mm_per_prompt", LIMITS, "Images, videos or sounds one prompt may hold.", default={}
@@ -198,7 +238,7 @@ DISTRIBUTED_EXECUTOR: Final = _argument(
 )
 CUDA_GRAPH_SIZES: Final = _argument(
     "cuda_graph_sizes",
-    ITEMS,
+    WHOLE_ITEMS,
     "Older name of option.cudagraph_capture_sizes.",
     default=[],
     to="cudagraph_capture_sizes",
@@ -212,7 +252,7 @@ POOLER_CONFIG: Final = _argument(
 )
 GUIDED_BACKEND: Final = _argument(
     "guided_decoding_backend",
-    TEXT,
+    choice("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer"),
     "Library that enforces a structure of the answer.",
     default="",
     to="structured_outputs_config.backend",

@@ -21,8 +21,8 @@ _COMPLETION_TOKENS: Final = 16
 _OURS: Final = frozenset(
     {
         "messages", "prompt", "model", "stream", "stream_options", "logprobs", "top_logprobs",
-        "echo", "max_completion_tokens", "chat_template_kwargs", "add_generation_prompt",
-        "continue_final_message", "tools", "tool_choice", "functions", "suffix",
+        "echo", "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "tools",
+        "tool_choice", "functions", "suffix",
     }
 )  # fmt: skip
 """Fields read here; the others are parameters as every client may give them."""
@@ -67,10 +67,8 @@ def read_chat(body: dict[str, Any]) -> Body:
     options["add_generation_prompt"] = _flag("add_generation_prompt", body, not continues)
     wanted = _flag("logprobs", body)
     top = _optional(values.integer(0, 20), "top_logprobs", body) or 0
-    limit = _optional(values.integer(1), "max_completion_tokens", body)
-    parameters = dict(body) | ({"max_tokens": limit} if limit else {})
     return _read(
-        parameters,
+        body,
         messages=[_message(each) for each in messages],
         template_options=options,
         logprobs=top if wanted else None,

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from lmi_backend.errors import ConfigurationError
 
 Function = Callable[..., Any]
 
+_MARKS: Final = (
+    "is_input_formatter",
+    "is_output_formatter",
+    "is_prediction_handler",
+    "is_init_handler",
+)
 _SAGEMAKER: Final = ("input_fn", "predict_fn", "output_fn")
 
 
@@ -42,9 +48,14 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
         mark: function
         for function in vars(module).values()
         if callable(function)
-        for mark in ("is_input_formatter", "is_output_formatter", "is_prediction_handler")
+        for mark in _MARKS
         if getattr(function, mark, False)
     }
+    if "is_init_handler" in marked:
+        if "is_prediction_handler" in marked:
+            return CustomCode(handler=_model_handler(_decorated(marked), file.parent))
+        message = f"{file}: has an init_handler, whose model only a predict_handler beside it gets"
+        raise ConfigurationError(message)
     code = CustomCode(
         handler=marked.get("is_prediction_handler") or getattr(module, handler, None),
         input_formatter=marked.get("is_input_formatter"),
@@ -52,7 +63,7 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
     )
     if code or not hasattr(module, "model_fn"):
         return code
-    return CustomCode(handler=_sagemaker(module, file.parent))
+    return CustomCode(handler=_model_handler(_sagemaker(module), file.parent))
 
 
 def load_adapter_code(folder: str) -> CustomCode:
@@ -92,10 +103,53 @@ def _import(file: Path) -> ModuleType:
     return module
 
 
-def _sagemaker(module: ModuleType, folder: Path) -> Function:
-    """Return a handler made of SageMaker's four functions; only `model_fn` must be there."""
-    load: Function = module.model_fn
+class _Functions(NamedTuple):
+    """What a handler is made of."""
+
+    load: Function
+    """Gets the model's folder, and returns the model."""
+    read: Function | None
+    """Gets the Input, and returns the data; LMI's reading of the body where there is none."""
+    predict: Function | None
+    """Gets the data and the model; the model itself is called where there is none."""
+    write: Function | None
+    """Gets what came of it, and the type that the client accepts; returns the body."""
+
+
+def _sagemaker(module: ModuleType) -> _Functions:
+    """Return SageMaker's four functions; only `model_fn` must be there."""
     read, predict, write = (getattr(module, name, None) for name in _SAGEMAKER)
+
+    def read_body(inputs: Any) -> Any:
+        content_type = inputs.get_property("Content-Type") or "application/json"
+        return read(inputs.get_as_bytes(), content_type) if read else None
+
+    return _Functions(module.model_fn, read_body if read else None, predict, write)
+
+
+def _decorated(marked: Mapping[str, Function]) -> _Functions:
+    """Return the functions that LMI's decorators mark."""
+    read, write = marked.get("is_input_formatter"), marked.get("is_output_formatter")
+
+    def read_body(inputs: Any) -> Any:
+        from djl_python.encode_decode import decode  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+        return read(decode(inputs)) if read else None
+
+    def write_body(prediction: Any, _accept: str) -> Any:
+        return write(prediction) if write else None
+
+    return _Functions(
+        marked["is_init_handler"],
+        read_body if read else None,
+        marked["is_prediction_handler"],
+        write_body if write else None,
+    )
+
+
+def _model_handler(functions: _Functions, folder: Path) -> Function:
+    """Return a handler that loads a model with its first call."""
+    load, read, predict, write = functions
     state: dict[str, Any] = {}
 
     def handle(inputs: Any) -> Any:
@@ -105,9 +159,8 @@ def _sagemaker(module: ModuleType, folder: Path) -> Function:
         if inputs.is_empty():
             state["model"] = load(inputs.get_property("model_dir") or str(folder))
             return None
-        content_type = inputs.get_property("Content-Type") or "application/json"
         accept = inputs.get_property("Accept") or "application/json"
-        body = read(inputs.get_as_bytes(), content_type) if read else decode(inputs)
+        body = read(inputs) if read else decode(inputs)
         model = state["model"]
         prediction = predict(body, model) if predict else model(body)
         if write:

@@ -63,9 +63,10 @@ class CustomEngine(Engine):
 
     async def start(self) -> Capabilities:
         # The user's code comes first: its mistakes show at once.
-        file = Path(self._config.custom_file)
-        _install(file.parent / "requirements.txt")
-        self._code = load_custom_code(file, self._config.custom_handler)
+        if self._config.custom_file:
+            file = Path(self._config.custom_file)
+            _install(file.parent / "requirements.txt")
+            self._code = load_custom_code(file, self._config.custom_handler)
         for name, folder in self._config.adapters.items():
             self._adapter_code[name] = load_adapter_code(folder)
         capabilities = Capabilities(CUSTOM, __version__, 0)
@@ -131,7 +132,7 @@ class CustomEngine(Engine):
             is_json = request.body.lstrip().startswith((b"{", b"["))
             body = decode(inputs, "application/json" if is_json else None)
         except (ValueError, KeyError) as error:
-            raise formatters.failed("Input parsing", error) from error
+            raise formatters.unreadable(error) from error
         name = body.get("adapters") if isinstance(body, dict) else None
         own = self._adapter_code.get(name) if isinstance(name, str) else None
         read = (own and own.input_formatter) or self._code.input_formatter

@@ -6,7 +6,7 @@ import inspect
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import HttpError
+from lmi_backend.errors import LMI_ERROR, HttpError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,13 +15,23 @@ if TYPE_CHECKING:
     from lmi_backend.worker.handlers.custom_code import Function
 
 _OLD_NAMES: Final = ("token", "first_token", "last_token", "details", "generated_text")
+_INPUT_WORDS: Final = "Custom formatter failed: Custom input formatter execution failed"
+_OUTPUT_WORDS: Final = "Custom output formatter execution failed"
 _FINISH: Final = {"stop": "eos_token"}
 
 
-def failed(what: str, error: Exception) -> HttpError:
-    """Return LMI's answer to a formatter that raises."""
-    text = f"{what} failed: {type(error).__name__}: {error}"
-    return HttpError(424, json.dumps({"error": text, "code": 424}))
+def unreadable(error: Exception) -> HttpError:
+    """Return LMI's answer to a body that cannot be read, in its words."""
+    return _error(f"Input parsing failed: {error}")
+
+
+def _failed(words: str, error: Exception) -> HttpError:
+    """Return LMI's answer to a formatter that raises: its words, and then what it only logs."""
+    return _error(f"{words}: {type(error).__name__}: {error}")
+
+
+def _error(text: str) -> HttpError:
+    return HttpError(LMI_ERROR, json.dumps({"error": text, "code": LMI_ERROR}))
 
 
 def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[str, Any]:
@@ -39,7 +49,7 @@ def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[s
     try:
         read = formatter(call if is_older else body, **_named(formatter, known))
     except Exception as error:
-        raise failed("Input parsing", error) from error
+        raise _failed(_INPUT_WORDS, error) from error
     if isinstance(read, dict):
         return read
     members = {"inputs": getattr(read, "input_text", None)}
@@ -64,7 +74,7 @@ def write_answer(formatter: Function, response: Any) -> str:
         written = formatter(response)
         return written if isinstance(written, str) else json.dumps(plain(written)) + "\n"
     except Exception as error:
-        raise failed("Custom formatter", error) from error
+        raise _failed(_OUTPUT_WORDS, error) from error
 
 
 def plain(value: Any) -> Any:
@@ -104,7 +114,7 @@ class OlderFormatter:
                 return "".join(self._call_old(delta))
             return str(self._formatter(self._output) or "")
         except Exception as error:
-            raise failed("Custom formatter", error) from error
+            raise _failed(_OUTPUT_WORDS, error) from error
 
     def _add(self, delta: Delta) -> None:
         texts = [token.text for token in delta.tokens]

@@ -7,9 +7,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-URL = os.environ["TEST_URL"]
-KEY = os.environ["TEST_KEY"]
-MODEL = os.environ["TEST_MODEL"]
+# Of the front end.
+URL = os.environ.get("TEST_URL", "")
+KEY = os.environ.get("TEST_KEY", "")
+MODEL = os.environ.get("TEST_MODEL", "")
+# Of Triton.
+HTTP = os.environ.get("TEST_HTTP", "")
+GRPC = os.environ.get("TEST_GRPC", "")
 
 
 def run(names: dict[str, Any]) -> None:

@@ -61,7 +61,7 @@ def test_two_models_have_two_names(models: list[str], text: str, said: str) -> N
 def test_the_log_says_which_flag_opens_what() -> None:
     lines = describe_aliases("m", clients("trtllm=ensemble,infer"))
     assert lines[0] == f"ensemble: for {TRTLLM.help}"
-    assert lines[-1].endswith("--clients trtllm_infer,raw")
+    assert lines[-1].endswith("--clients trtllm_infer,raw,preprocessing,postprocessing")
     assert len(describe_aliases("m", clients(",".join(VARIANTS)))) == len(VARIANTS) - 1
 
 

@@ -1,10 +1,13 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
+from lmi_backend.options import load_options
+from lmi_backend.repository.record import Record, option_changes
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -103,10 +106,32 @@ def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixtu
     assert "did you mean option.max_model_len?" in said
 
 
+def test_a_model_in_mistrals_own_form_is_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "params.json").write_text("{}", encoding="utf-8")
+    assert main(["plan", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert f"model       {tmp_path}\n" in said
+    assert "the size of the model is not known" in said
+
+
 def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", str(echo), "--name", "mine"]) == 0
     assert 'name: "mine"' in capsys.readouterr().out
     assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
+
+
+@pytest.mark.parametrize(
+    "text", ["option.rolling_batch=vllm", "option.model_id=org/m\noption.tensor_paralel_degree=1"]
+)
+def test_render_prints_nothing_of_what_cannot_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    assert main(["render", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert (said.out, bool(said.err)) == ("", True)
 
 
 def test_a_store_is_converted_whole_or_not_at_all(
@@ -316,3 +341,158 @@ def test_a_folder_without_properties_is_refused(
 ) -> None:
     assert main(["check", str(tmp_path)]) == 2
     assert "has neither serving.properties nor config.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (["MAX_NUM_SEQS"], "option.max_rolling_batch_size"),
+        (["hf_model_id"], "option.model_id"),
+        (["Tensor_Parallel_Size"], "option.tensor_parallel_degree"),
+        (["speculative_config.prompt_lookup_max"], "option.ngram_prompt_lookup_max"),
+        (["sagemaker_num"], "minWorkers"),
+        (["lmi-dist"], "option.record_acceptance_rate"),
+        (["TensorRT-LLM"], "option.tokens_per_block"),
+        (["tnx"], "option.n_positions"),
+    ],
+)
+def test_an_option_is_found_by_any_of_its_names(
+    words: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["options", *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.split(" ")[0] == name for line in lines)
+    assert len([line for line in lines if not line.startswith(" ")]) < 300
+
+
+def test_it_is_said_where_a_word_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "tokens_per_block"]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("option.tokens_per_block\n")
+    assert "under trtllm, with --engine trtllm" in said.err
+    assert main(["options", "no_such\x1bword"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert r"no option or variable under vllm has no_such\x1bword in a name" in said.err
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_without_a_folder_the_environment_is_looked_at(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SERVING_MODEL_STORE", str(tmp_path / "none"))
+    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
+    assert main([command]) == 2
+    assert "no PATH, and no model in SERVING_LOAD_MODELS" in capsys.readouterr().err
+    monkeypatch.setenv("HF_MODEL_ID", "org/m")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("OPTION_TENSOR_PARALLEL_DEGREE", "2")
+    assert main([command, "--gpus", "2"]) == 0
+    said = capsys.readouterr().out
+    if command == "check":
+        expected = "org_m: engine vllm, python mode, 1 worker(s), each tensor parallel 2, pipeline"
+        assert said.startswith(expected)
+    else:
+        assert "model       org/m\n" in said
+        assert "parallel    tensor 2, pipeline 1" in said
+
+
+def test_each_model_of_a_store_is_looked_at(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (echo.parent / "other").mkdir()
+    (echo.parent / "other" / "serving.properties").write_text("engine=MPI\noption.dtype=fp99\n")
+    assert main(["check", str(echo.parent)]) == 2
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("echo: engine echo, python mode, 1 worker(s), each tensor parallel 1")
+    assert "other: engine vllm, mpi mode; it cannot be planned" in said
+    assert main(["check", str(echo.parent), "--json"]) == 2
+    assert [row["model"] for row in json.loads(capsys.readouterr().out)] == ["echo", "other"]
+
+
+def test_a_plan_says_what_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
+    said = {}
+    for name, more in (("gpus", ["--gpus", "8"]), ("both", ["--gpus", "8", "--gpu-memory", "9G"])):
+        assert main(["plan", str(tmp_path), *more]) == 0
+        said[name] = capsys.readouterr().out
+    assert "note        the memory of a GPU is not known, so it is not said whether" in said["gpus"]
+    assert "the memory of a GPU is not known" not in said["both"]
+
+
+def test_a_fleets_server_needs_no_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = tmp_path / "models"
+    monkeypatch.delenv("PYTHON_EXECUTABLE", raising=False)
+    variables = {
+        "SERVING_MODEL_STORE": str(tmp_path / "none"),
+        "HF_MODEL_ID": "org/m",
+        "OPTION_ENV": r"A=b c\d",
+        "OPTION_SEED": "16",
+        "ENABLE_CUDA_GRAPHS": "false",
+        "SERVING_JOB_QUEUE_SIZE": "7",
+        "TENSOR_PARALLEL_DEGREE": "2",
+        "HF_TOKEN": "hf_very_secret",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["convert", "--repository", str(models)]) == 0
+    said = capsys.readouterr().err
+    assert "org_m: not written, set where the server runs: HF_TOKEN" in said
+    folder = models / "org_m"
+    written = folder / "serving.properties"
+    assert written.stat().st_mode & 0o777 == 0o600
+    assert "hf_very_secret" not in written.read_text()
+    there = load_options(folder, os.environ)
+    # Another number, and the folder is converted again: nothing that is written stands against it.
+    monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "1")
+    assert main(["convert", "--repository", str(models)]) == 0
+    assert "option.tensor_parallel_degree=1" in capsys.readouterr().out
+    monkeypatch.setenv("TENSOR_PARALLEL_DEGREE", "2")
+    assert main(["convert", "--repository", str(models)]) == 0
+    for name in variables:
+        monkeypatch.delenv(name)
+    here = load_options(folder, {})
+    assert here.values == there.values
+    assert here.values["option.env"] == {"A": r"b c\d"}
+    assert here.values["option.enforce_eager"] is True
+    assert here.passthrough["seed"].value == "16"
+    record = Record.read(folder)
+    assert list(option_changes({}, record, here)) == []
+    # As a folder of its own it is kept, and what somebody edits is his.
+    assert main(["convert", str(folder), "--repository", str(models)]) == 0
+    assert load_options(folder, {}).values == here.values
+
+
+def test_what_the_environment_says_of_a_folder_follows_its_own_properties(
+    echo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_LOAD_MODELS", f"test::Python={echo}")
+    monkeypatch.setenv("OPTION_MAX_ROLLING_BATCH_SIZE", "3")
+    (echo / "serving.properties").chmod(0o644)
+    before = (echo / "serving.properties").read_text()
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    folder = tmp_path / "models" / "test"
+    assert (folder / "serving.properties").read_text().startswith(before)
+    assert (echo / "serving.properties").read_text() == before
+    assert (folder / "serving.properties").stat().st_mode & 0o777 == 0o644
+    made = load_options(folder, {})
+    assert made.values["option.max_rolling_batch_size"] == 3
+    assert made.values["engine"] == "Python"
+    assert list(option_changes({}, Record.read(folder), made)) == []
+    monkeypatch.setenv("OPTION_ENV", "HF_TOKEN=hf_very_secret")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    assert (folder / "serving.properties").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_engine_of_an_image_is_written_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVING_MODEL_STORE", str(tmp_path / "none"))
+    monkeypatch.setenv("HF_MODEL_ID", "org/m")
+    monkeypatch.setenv("SERVING_FEATURES", "trtllm")
+    assert main(["convert", "--repository", str(tmp_path / "models")]) == 0
+    made = load_options(tmp_path / "models" / "org_m", {})
+    assert (made.choice.engine, made.choice.mode) == ("trtllm", "python")

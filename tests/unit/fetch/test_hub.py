@@ -13,7 +13,7 @@ NO_PYTHON = "/no/such/python"
 
 def refusal(python: str | Path, model: str, revision: str, environment: dict[str, str]) -> str:
     with pytest.raises(ConfigurationError) as error:
-        hub_file(str(python), model, revision, "config.json", environment)
+        hub_file(str(python), model, revision, ["config.json"], environment)
     assert "hf_very_secret" not in str(error.value)
     assert "\n" not in str(error.value)
     return str(error.value)
@@ -29,7 +29,27 @@ def test_the_local_cache_is_enough(revision: str, reference: str, tmp_path: Path
     file.parent.mkdir(parents=True)
     file.write_text("{}")
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    assert hub_file(NO_PYTHON, "org/m", revision, "config.json", environment) == file
+    assert hub_file(NO_PYTHON, "org/m", revision, ["config.json"], environment) == file
+
+
+@pytest.mark.parametrize(
+    ("variables", "cache"),
+    [
+        ({"HF_HUB_CACHE": "{}/a", "HF_HOME": "{}/b"}, "a"),
+        ({"HUGGINGFACE_HUB_CACHE": "{}/a", "HF_HOME": "{}/b"}, "a"),
+        ({"HF_HUB_CACHE": "{}/a", "HUGGINGFACE_HUB_CACHE": "{}/b"}, "a"),
+        ({"HF_HOME": "{}/b", "XDG_CACHE_HOME": "{}/c"}, "b/hub"),
+        ({"XDG_CACHE_HOME": "{}/c"}, "c/huggingface/hub"),
+    ],
+)
+def test_the_cache_is_where_the_library_has_it(
+    variables: dict[str, str], cache: str, tmp_path: Path
+) -> None:
+    file = tmp_path / cache / "models--org--m" / "snapshots" / COMMIT / "config.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    environment = {name: value.format(tmp_path) for name, value in variables.items()}
+    assert hub_file(NO_PYTHON, "org/m", COMMIT, ["config.json"], environment) == file
 
 
 def test_offline_means_offline(tmp_path: Path) -> None:

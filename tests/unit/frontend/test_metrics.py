@@ -125,6 +125,7 @@ async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
 async def test_what_is_not_known_has_no_series(
     models: tuple[tuple[EngineStats, ...], ...], folder: Path
 ) -> None:
-    names = [line.partition(" ")[0] for line in await lines(folder, *models)]
+    names = [line.rpartition(" ")[0] for line in await lines(folder, *models)]
     known = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
-    assert names == [f"vllm:{name}" for name in known]
+    one = '{model_name="model 0"}' if len(models) == 1 else ""
+    assert names == [f"vllm:{name}{one}" for name in known]

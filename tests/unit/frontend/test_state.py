@@ -1,6 +1,7 @@
 """What the page asks of the models, with an endpoint that is real and a model that is not."""
 
 import asyncio
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,15 @@ def log(number: int) -> list[LogLine]:
 
 
 @pytest.fixture
-def endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
-    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets, wherever pytest has its own."""
+    with tempfile.TemporaryDirectory(prefix="run-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
     service = Service(Workers(), Limits(running=8, waiting=8, seconds=60))
     lora = LoraManager({"fine": "/adapters/fine"}, (), is_enabled=True)
     model = ModelInfo(name="some model", engine="echo", version="1", max_model_len=100)
@@ -86,8 +94,8 @@ async def ask(folder: Path, query: str) -> dict[str, Any]:
     return found
 
 
-async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, tmp_path: Path) -> None:
-    state = await ask(tmp_path, "")
+async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folder: Path) -> None:
+    state = await ask(folder, "")
     assert (state["model"], state["engine"], state["health"]["is_ready"]) == (
         "some model",
         "echo",
@@ -104,14 +112,14 @@ async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, tmp_p
     assert "log" not in state
 
 
-async def test_the_log_goes_on_where_it_was_read(endpoint: Endpoint, tmp_path: Path) -> None:
-    state = await ask(tmp_path, "log_after.some+model=2")
+async def test_the_log_goes_on_where_it_was_read(endpoint: Endpoint, folder: Path) -> None:
+    state = await ask(folder, "log_after.some+model=2")
     assert state["log"] == [[3, 1.5, "INFO", "line 3"]]
 
 
 async def test_a_model_that_does_not_answer_is_named(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lmi_backend.frontend.state._ASK_SECONDS", 0.1)
     monkeypatch.setattr(StateView, "values", lambda *_, **__: (_ for _ in ()).throw(OSError))
-    assert (await ask(tmp_path, ""))["error"]
+    assert (await ask(folder, ""))["error"]

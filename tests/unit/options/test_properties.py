@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.options.properties import Property, parse_properties, read_properties
+from lmi_backend.options.properties import Property, as_property, parse_properties, read_properties
 
 
 @pytest.mark.parametrize(
@@ -131,3 +131,12 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         parse_properties(text)
     except ConfigurationError as error:
         assert "malformed escape" in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["a", " a ", "a\\", "\\", "a\nb", "\ta", "é😀", "# a", "=a", ": a", "a\\\\nb", "\r\f", ""],
+)
+def test_what_is_written_is_read(value: str) -> None:
+    (entry,) = parse_properties(as_property("option.a", value))
+    assert (entry.key, entry.value) == ("option.a", value)

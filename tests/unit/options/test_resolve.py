@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.errors import OptionError
-from lmi_backend.options import LmiOptions, load_options, resolve_options
+from lmi_backend.options import LmiOptions, examine_options, load_options, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.table import common, server, vllm
 
@@ -186,6 +186,53 @@ def test_secrets_in_pairs_are_not_shown_either() -> None:
 
 
 def test_a_type_that_the_engine_does_not_take_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"option.dtype=int8 is unknown"):
+    with pytest.raises(OptionError, match=r"option.dtype=int8 is not supported: vLLM takes none"):
         resolve("option.dtype=int8")
     assert resolve("option.rolling_batch=disable\noption.dtype=int8")[common.DTYPE] == "int8"
+
+
+def test_vllms_name_for_the_model_is_the_models() -> None:
+    notebook = {"OPTION_MODEL": "org/a", "HF_MODEL_ID": "org/b"}
+    assert resolve("", notebook)[common.MODEL_ID] == "org/a"
+    assert resolve("option.model=org/c", notebook)[common.MODEL_ID] == "org/c"
+    with pytest.raises(OptionError, match=r"contradicts option.model_id=org/a"):
+        resolve("option.model_id=org/a\noption.model=org/b")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("PyTorch", "Triton's own pytorch backend"),
+        ("Rust", "LLMs run on engine=Python"),
+        ("FasterTransformer", "LMI has retired it"),
+    ],
+)
+def test_an_engine_that_is_not_served_is_one_refusal(
+    tmp_path: Path, word: str, reason: str
+) -> None:
+    text = f"engine={word}\noption.mapLocation=true\noption.modelName=x\ntranslator=y\n"
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    options, errors = examine_options(tmp_path, {})
+    (only,) = map(str, errors)
+    words = [found.status.word for found in options.classifications]
+    assert words == ["refused", "ignored", "ignored", "ignored"]
+    assert only.startswith(f"serving.properties:1: engine={word} is an engine that is not served")
+    assert reason in only
+
+
+@pytest.mark.parametrize("environment", [{"HF_TASK": "image-text-to-text"}, {"OPTION_TASK": "x"}])
+def test_a_task_that_lmi_does_not_know_is_left_to_the_model(
+    environment: Mapping[str, str],
+) -> None:
+    options = resolve("", environment)
+    assert options[common.TASK] == "auto"
+    (found,) = options.classifications
+    assert (found.status.word, "LMI knows no such task" in found.status.detail) == ("ignored", True)
+
+
+@pytest.mark.parametrize(("value", "said"), [("2", "says the same"), ("4", "wins")])
+def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, said: str) -> None:
+    properties = parse_properties("option.tensor_parallel_degree=2")
+    options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
+    expected = f"option.tensor_parallel_degree (serving.properties:1) {said}"
+    assert options.classifications[-1].status.detail == expected

@@ -1,11 +1,21 @@
+import argparse
+import ast
 import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+import lmi_backend
+from lmi_backend.cli import serve
 from lmi_backend.options import OPTIONS
+from lmi_backend.options.classification import status_of
+from lmi_backend.options.engine_spec import implementation_of
+from lmi_backend.options.hints import closest
 from lmi_backend.options.option import Option
-from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
+from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option, live_keys
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -20,7 +30,7 @@ def test_a_key_has_one_row_under_an_engine(engine: str) -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_variable_means_two_options_under_an_engine(engine: str) -> None:
     live = [row for row in OPTIONS if row is find_option(row.name, engine)]
-    names = Counter(name for row in live for name in (row.variable, *row.env, *row.inverse_env))
+    names = Counter(name for row in live for name in {*row.variables} - {*row.overriding_env})
     assert [name for name, count in names.items() if count > 1] == []
     assert not set(names) & set(VARIABLES) - {"SERVING_LOAD_MODELS"}
 
@@ -54,3 +64,106 @@ def test_what_an_ended_option_points_to_is_not_ended_too() -> None:
         for key in re.findall(r"option\.\w+", option.reason):
             row = find_option(key, option.engines[0])
             assert row is None or row.status == "mapped", option.name
+
+
+PACKAGE = Path(lmi_backend.__file__).parent
+NAMED = re.compile(r"\boption\.(\w+)(?:=([\w.{\"-]+))?")
+
+
+def _texts() -> Iterator[tuple[str, str]]:
+    """Yield file and text of each literal of the package, and of each row of the table."""
+    for file in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield str(file.relative_to(PACKAGE)), node.value
+    for engine in ENGINES:
+        signature = recorded_signature(implementation_of(engine))
+        for key in KEYS:
+            yield f"{key} under {engine}", status_of(key, engine, signature).detail
+
+
+def test_what_a_text_tells_people_to_write_exists() -> None:
+    """A hint to an option that is none, or to a value that it refuses, is worse than none."""
+    arguments = {
+        name
+        for engine in ENGINES
+        if (record := recorded_signature(implementation_of(engine)))
+        for name in record.arguments
+    }
+    wrong = [
+        (place, found[0])
+        for place, text in _texts()
+        for found in NAMED.finditer(text)
+        if not _is_there(found[1], found[2], arguments) and not found[1].endswith("_")
+    ]
+    assert wrong == []
+
+
+def _is_there(name: str, value: str | None, arguments: set[str]) -> bool:
+    rows = KEYS.get(f"option.{name}", [])
+    if value is None or not rows:
+        return bool(rows) or name in arguments
+    return any(row.status == "mapped" and _reads(row, value) for row in rows)
+
+
+def _reads(row: Option[object], value: str) -> bool:
+    try:
+        row.kind.parse(value.rstrip("."))
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:
+    reasons = [row.reason for row in OPTIONS] + [status.detail for status in VARIABLES.values()]
+    flags = {flag for reason in reasons for flag in re.findall(r"--[a-z-]+", reason)}
+    commands = argparse.ArgumentParser().add_subparsers()
+    serve.add_commands(commands)
+    known = commands.choices["serve"].format_help()
+    # Triton's own flags, and what any command has.
+    others = {"--exit-on-error", "--strict-readiness", "--help"}
+    assert len(flags) > 5
+    assert not [flag for flag in flags - others if f" {flag} " not in known]
+
+
+@pytest.mark.parametrize(
+    ("key", "engine", "said"),
+    [
+        ("option.enable_streaming", "vllm", "the request says whether to stream"),
+        ("option.paged_attention", "vllm", "vLLM's KV cache is always paged"),
+        ("option.save_mp_checkpoint_path", "deepspeed", "only LMI's partition command reads it"),
+        ("option.gpu_memory_utilization", "trtllm", "it is an option of vllm"),
+        ("option.checkpoint", "vllm", "there it is refused: DeepSpeed's own checkpoints are not"),
+        ("option.is_peft_model", "vllm", "there too it is ignored: adapter_config.json says it"),
+        ("option.device_map", "vllm", "(option.rolling_batch=disable chooses transformers)"),
+        ("normalize", "vllm", "vLLM's embeddings have option.normalize"),
+        ("certificate_file", "vllm", "serve --tls-certificate and --tls-key say it"),
+        ("nc.minWorkers", "vllm", "only the neuronx engine runs on Neuron cores"),
+    ],
+)
+def test_a_reason_is_true_for_the_engine_it_is_said_of(key: str, engine: str, said: str) -> None:
+    signature = recorded_signature(implementation_of(engine))
+    assert said in status_of(key, engine, signature).detail
+
+
+def test_what_is_said_to_be_gone_from_vllm_is_gone() -> None:
+    record = recorded_signature("vllm")
+    assert record is not None
+    gone = [row.name for row in OPTIONS if row.reason == "vLLM no longer has it"]
+    assert len(gone) > 15
+    assert not [name for name in gone if name.removeprefix("option.") in record.arguments]
+
+
+def test_each_variable_is_one_that_a_shell_can_set() -> None:
+    names = [name for row in OPTIONS for name in row.variables]
+    assert not [name for name in names if not re.fullmatch(r"[A-Za-z_]\w*", name)]
+
+
+def test_a_hint_names_what_does_something_under_the_engine() -> None:
+    for engine, key, said in (
+        ("vllm", "option.max_modle_len", "; did you mean option.max_model_len?"),
+        ("vllm", "option.swap_spaec", ""),
+        ("trtllm", "option.max_modle_len", "; did you mean option.max_seq_len?"),
+        ("vllm", "option.enfroce_eager", "; did you mean option.enforce_eager?"),
+    ):
+        assert closest(key, live_keys(engine)) == said

@@ -74,8 +74,8 @@ def test_acceptance_is_measured_only_where_something_is_drafted() -> None:
             "contradicts option.speculative_draft_model: both set speculative_config.model",
         ),
         (
-            'structured_outputs_config={"backend": "a"}\noption.guided_decoding_backend=b',
-            "option.guided_decoding_backend=b belongs into option.structured_outputs_config",
+            'structured_outputs_config={"backend": "a"}\noption.guided_decoding_backend=guidance',
+            "option.guided_decoding_backend=guidance belongs into option.structured_outputs_config",
         ),
     ],
 )
@@ -92,3 +92,23 @@ def test_smoothquants_switches_do_not_change_another_method() -> None:
     smooth = arguments(f"{text}option.quantize=smoothquant")["quant_config"]
     assert smooth == {"quant_algo": "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN"}
     assert arguments(f"{text}option.quantize=awq")["quant_config"] == {"quant_algo": "W4A16_AWQ"}
+
+
+@pytest.mark.parametrize(
+    ("text", "backend"),
+    [
+        ("disable_any_whitespace=true", "xgrammar"),
+        ("disable_additional_properties=true", "guidance"),
+        ("disable_any_whitespace=true\noption.guided_decoding_backend=guidance", "guidance"),
+        ("disable_any_whitespace=false\noption.guided_decoding_backend=outlines", "outlines"),
+    ],
+)
+def test_a_library_is_named_that_has_what_is_asked(text: str, backend: str) -> None:
+    made = arguments(f"option.guided_decoding_{text}")["structured_outputs_config"]
+    assert made["backend"] == backend
+
+
+def test_a_library_that_has_not_what_is_asked_is_refused() -> None:
+    text = "option.guided_decoding_backend=outlines\noption.guided_decoding_"
+    with pytest.raises(OptionError, match=r"backend=xgrammar or guidance"):
+        arguments(f"{text}disable_any_whitespace=true")

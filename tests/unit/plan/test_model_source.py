@@ -68,3 +68,15 @@ def test_adapters_are_the_subfolders_with_a_configuration(tmp_path: Path) -> Non
         ("french", str(tmp_path / "lora" / "french")),
     ]
     assert find_adapters(options(tmp_path, "option.enable_lora=true")) == {}
+
+
+@pytest.mark.parametrize("text", ["", "option.model_id=mistral"])
+def test_a_model_in_mistrals_own_form_is_vllms(text: str, tmp_path: Path) -> None:
+    model = tmp_path / "mistral" if text else tmp_path
+    model.mkdir(exist_ok=True)
+    (model / "params.json").write_text("{}")
+    assert find_model(options(tmp_path, text)) == str(model)
+    with pytest.raises(PlanError, match=r"params\.json.*Transformers does not read; vLLM"):
+        find_model(options(tmp_path, f"option.rolling_batch=disable\n{text}"))
+    (model / "config.json").write_text("{}")
+    assert find_model(options(tmp_path, f"option.rolling_batch=disable\n{text}")) == str(model)

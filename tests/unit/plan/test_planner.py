@@ -84,13 +84,33 @@ def test_lora_is_served_by_one_worker() -> None:
 def test_devices_can_be_chosen() -> None:
     text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
     assert plan(text, FOUR).parallel.device_groups == (("2",), ("7",))
-    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5",),)
+    assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5", "7"),)
     assert plan("load_on_devices=-1", FOUR).parallel.device_groups == ((),)
+
+
+def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
+    eight = Hardware(devices=tuple("abcdefgh"))
+    for text, groups in {
+        "load_on_devices=0\noption.tensor_parallel_degree=4": ["abcd"],
+        "load_on_devices=0;4\noption.tensor_parallel_degree=2": ["ab", "ef"],
+        "load_on_devices=6;0": ["gh", "ab"],
+        "load_on_devices=0;4\noption.tensor_parallel_degree=max": ["abcd", "efgh"],
+        "load_on_devices=2\noption.tensor_parallel_degree=2\noption.pipeline_parallel_degree=2": [
+            "cdef"
+        ],
+        "load_on_devices=0;2;4\nmaxWorkers=2\noption.tensor_parallel_degree=1": ["a", "c"],
+    }.items():
+        assert plan(text, eight).parallel.device_groups == tuple(tuple(each) for each in groups)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "load_on_devices=0;1\noption.tensor_parallel_degree=2",
+            "names the first device of each worker, and leaves one only 1 of the 4 visible; 2 are",
+        ),
+        ("load_on_devices=1;2\nminWorkers=3", "are more than load_on_devices names: 2"),
         ("option.tensor_parallel_degree=8", "needs 8 devices (8 x 1); 4 usable"),
         ("load_on_devices=9", "not visible"),
         ("minWorkers=5\noption.tensor_parallel_degree=1", "do not fit on 4 devices"),
@@ -187,3 +207,52 @@ def test_a_plan_is_frozen_and_plain() -> None:
     assert made.as_dict()["device_groups"] == made.parallel.device_groups
     with pytest.raises(dataclasses.FrozenInstanceError):
         made.engine = "echo"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("seed=abc", "seed=abc is not what the engine takes; accepted: a whole number"),
+        ("enable_prefix_caching=maybe", "accepted: true or false"),
+        ("scheduling_policy=foo", "accepted: fcfs, priority"),
+        ("tokens_only=true", "tokens_only=true is set by vllm 0.32.0 itself, which has no flag"),
+        ("kv_cache_dtype=foo", "accepted: auto, float16"),
+        ('compilation_config={"level": 3}', 'does not know, "level"'),
+        ('override_pooler_config={"level": 3}', 'does not know, "level"'),
+        ("max_lora_rank=10", "accepted: 1, 8, 16"),
+    ],
+)
+def test_what_the_engine_would_not_take_is_refused_before_the_load(text: str, problem: str) -> None:
+    with pytest.raises(OptionError) as refusal:
+        plan(f"option.enable_lora=true\noption.{text}")
+    assert problem in str(refusal.value)
+    assert str(refusal.value).startswith("serving.properties:3: ")
+
+
+def test_a_classifier_is_no_embedder() -> None:
+    made = plan("option.task=classify").config
+    assert (made.arguments["runner"], made.arguments["convert"]) == ("pooling", "classify")
+    assert not made.clients.is_embedding
+    assert plan("option.task=embed").config.clients.is_embedding
+    assert "convert" not in plan("option.task=text-embedding").config.arguments
+
+
+def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
+    made = plan("option.rolling_batch=disable\noption.task=classify", folder=tmp_path)
+    assert made.engine == "custom"
+
+
+@pytest.mark.parametrize(("word", "is_said"), [("auto", True), ("vllm", False)])
+def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool) -> None:
+    made = plan(f"option.rolling_batch={word}")
+    said = [why for why in made.reasons if why.startswith("256 requests at once: nothing was")]
+    assert (made.limits.max_running, bool(said)) == (256, is_said)
+
+
+def test_workers_are_not_scaled_by_load_and_the_plan_says_so() -> None:
+    assert "1 worker(s), not maxWorkers=4: on a CPU minWorkers is" in plan("maxWorkers=4").notes[-1]
+    bounds = "minWorkers=1\nmaxWorkers=3\noption.tensor_parallel_degree=1"
+    made = plan(bounds, FOUR)
+    assert made.parallel.workers == 3
+    assert "3 workers run all the time: LMI begins with minWorkers=1 and adds" in str(made.reasons)

@@ -97,3 +97,17 @@ def test_a_plan_of_an_s3_model_needs_only_its_config(
     files.clear()
     assert "has no readable config.json" in plan(text, tmp_path, {}, "config").notes[-1]
     assert "fetched when it is loaded" in plan(text, tmp_path, {}).notes[-1]
+
+
+def test_a_hub_model_without_a_config_is_left_to_vllm(tmp_path: Path) -> None:
+    """It may be in Mistral's own form."""
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho EntryNotFoundError >&2\nexit 1\n", encoding="utf-8")
+    python.chmod(0o755)
+    text = f"option.model_id=org/m\noption.pythonExecutable={python}"
+    environment = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+    made = plan(text, tmp_path, environment, "model")
+    assert made.config.model == "org/m"
+    assert "the size of the model is not known: org/m: has no such file" in made.notes[-1]
+    with pytest.raises(ConfigurationError, match="has no such file"):
+        plan(f"option.rolling_batch=disable\n{text}", tmp_path, environment, "model")

@@ -1,11 +1,18 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, PlanError
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.table.common import ROLLING_BATCH
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
-from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan.refusals import refuse_old_engine, refuse_unserved, refuse_unsupported
+from lmi_backend.sizing.model_facts import read_model_facts
+from tests.support.places import TESTS
 
 CONFIG = EngineConfig(model="m")
 LAUNCH = Launch(python="/p")
@@ -25,3 +32,86 @@ def test_several_nodes_need_mpi_or_vllm() -> None:
     with pytest.raises(ConfigurationError, match="engine=MPI"):
         refuse_unserved(plan)
     refuse_unserved(replace(plan, engine="vllm"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "package", "version", "problem"),
+    [
+        ("vllm", "vllm", "0.6.3.post1", "vLLM 0.6.3.post1 of .* is too old: .*; accepted: 0.11 or"),
+        ("trtllm", "tensorrt_llm", "0.9.0", "TensorRT-LLM 0.9.0 of .* is too old"),
+        ("vllm", "vllm", "0.11.0", ""),
+        ("vllm", "vllm", "1.0", ""),
+        ("vllm", "vllm", "0.1.dev1+g12ab", ""),
+    ],
+)
+def test_a_library_that_is_too_old_is_refused_by_its_version(
+    tmp_path: Path, engine: str, package: str, version: str, problem: str
+) -> None:
+    """Whatever else of it can be read."""
+    folder = tmp_path / package
+    folder.mkdir()
+    for name in ("_version.py", "version.py"):
+        (folder / name).write_text(f'__version__ = version = "{version}"\n', encoding="utf-8")
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\necho '{json.dumps([str(folder)])}'\n", encoding="utf-8")
+    python.chmod(0o755)
+    lines = parse_properties(f"option.rolling_batch={engine}")
+    options = resolve_options(lines, {}, folder=tmp_path)
+    if not problem:
+        refuse_old_engine(options, str(python))
+        return
+    with pytest.raises(PlanError, match=problem):
+        refuse_old_engine(options, str(python))
+
+
+def doubts(properties: str, architecture: str, **changes: bool) -> list[str]:
+    facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
+    assert facts
+    options = resolve_options(parse_properties(properties), {}, folder=TESTS)
+    changed = replace(facts, architecture=architecture, **changes)
+    return refuse_unsupported(options, changed, "/no/python")
+
+
+@pytest.mark.parametrize(
+    ("engine", "architecture", "is_encoder_decoder", "problem"),
+    [
+        ("vllm", "QWenLMHeadModel", False, "no longer served by vLLM 0.32.0: the last .* 0.23.0"),
+        ("lmi-dist", "BaichuanForCausalLM", False, "no longer served by vLLM"),
+        ("trtllm", "T5ForConditionalGeneration", True, "is not served by TensorRT-LLM; option"),
+        ("disable", "BertForSequenceClassification", False, "makes classes.*option.task=classify"),
+    ],
+)
+def test_a_model_that_the_engine_does_not_serve_is_refused(
+    engine: str, architecture: str, is_encoder_decoder: bool, problem: str
+) -> None:
+    properties = f"option.rolling_batch={engine}"
+    with pytest.raises(PlanError, match=problem):
+        doubts(properties, architecture, is_encoder_decoder=is_encoder_decoder)
+
+
+@pytest.mark.parametrize(
+    ("properties", "architecture", "said"),
+    [
+        ("", "LlamaForCausalLM", ""),
+        ("", "MllamaForConditionalGeneration", "no code of its own for Mllama"),
+        ("", "BertForSequenceClassification", "answers at /classify"),
+        ("option.task=classify", "BertForSequenceClassification", ""),
+        ("option.rolling_batch=disable", "QWenLMHeadModel", ""),
+    ],
+)
+def test_what_is_doubtful_about_a_model_is_said(
+    properties: str, architecture: str, said: str
+) -> None:
+    found = doubts(properties, architecture)
+    assert bool(found) == bool(said)
+    assert said in " ".join(found)
+
+
+def test_a_plan_of_an_engine_that_is_not_here_names_those_that_can_be_chosen() -> None:
+    plan = EnginePlan(engine="gone", config=CONFIG, launch=LAUNCH)
+    with pytest.raises(
+        ConfigurationError, match=r"engine gone: .* vllm, lmi-dist, trtllm"
+    ) as error:
+        refuse_unserved(plan)
+    words = str(error.value).rpartition(": ")[2].split(", ")
+    assert [ROLLING_BATCH.kind.parse(word) for word in words] == words

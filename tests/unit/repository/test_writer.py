@@ -27,6 +27,7 @@ from lmi_backend.repository.writer import (
 
 ROOT = Path(__file__).resolve().parents[3]
 ECHO = "option.rolling_batch=echo\n"
+LENGTH = "request_output_len"
 CONFIG = ROOT / "tests" / "data" / "config.pbtxt"
 EXAMPLES = sorted(path.name for path in (ROOT / "model_repository").iterdir())
 
@@ -263,6 +264,18 @@ def test_a_door_is_what_triton_reads(source: Path, tmp_path: Path, entry: Varian
         file.write("# mine\nversion_policy: { latest: { num_versions: 1 } }\n")
     with pytest.raises(ConfigurationError, match="edited by hand"):
         write_alias_model(tmp_path, "m", Alias(entry), load_options(source, {}))
+
+
+def test_a_model_called_ensemble_has_the_length_with_which_its_clients_stop_requests(
+    source: Path, tmp_path: Path
+) -> None:
+    types = []
+    for name in ("ensemble", "tensorrt_llm"):
+        alias = Alias(VARIANTS["trtllm"], name)
+        write_alias_model(tmp_path, "m", alias, load_options(source, {}))
+        config = parse((tmp_path / name / "config.pbtxt").read_text(encoding="utf-8"))
+        types += [tensor.data_type for tensor in config.input if tensor.name == LENGTH]
+    assert types == [model_config_pb2.TYPE_UINT32, model_config_pb2.TYPE_INT32]
 
 
 def test_adapters_are_written_for_tritons_openai_front_end(source: Path, tmp_path: Path) -> None:

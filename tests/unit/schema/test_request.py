@@ -148,12 +148,24 @@ def test_sampling_parameters_may_have_what_nobody_knows() -> None:
     assert parsed.dropped == ("nonsense", "use_beam")
 
 
-@pytest.mark.parametrize("named", ["temprature", "max_toknes"])
-def test_a_name_of_no_client_of_the_tensorrtllm_backend_is_refused_with_the_nearest(
-    named: str,
-) -> None:
-    with pytest.raises(RequestError, match=f"^{named} is not a parameter of this server; did you"):
-        read({"text_input": ["p"]}, beam_width=1, max_tokens=3, **{named: 1})
+@pytest.mark.parametrize("is_trtllm", [False, True])
+def test_a_client_of_the_tensorrtllm_backend_may_send_what_nobody_knows(is_trtllm: bool) -> None:
+    row = {"text_input": ["p"], "beam_width": [1]}
+    named = {"nonsense": 1, "max_tokens": 3}
+    parsed = read_request([row, row], named, Context(), is_trtllm=is_trtllm)
+    assert parsed.dropped == ("nonsense",)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"inputs": ["p"]}, {"text_input": ["p"]}, {"text_input": ["p"], "bad_words": [""]}],
+)
+def test_openais_limit_counts_beside_another(inputs: dict[str, list[Any]]) -> None:
+    """LiteLLM's `triton/` sends its own max_tokens with each request."""
+    sampling = read(inputs, max_tokens=2000, max_completion_tokens=4)[0].sampling
+    assert sampling.max_tokens == 4
+    sampling = read(inputs, max_completion_tokens=None, max_tokens=5)[0].sampling
+    assert sampling.max_tokens == 5
 
 
 @pytest.mark.parametrize("name", sorted({*FIELDS, *NEUTRAL}))

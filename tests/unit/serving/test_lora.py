@@ -81,11 +81,22 @@ def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, 
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src=f"file://{root}/two")
 
 
-def test_a_description_says_whether_there_is_code(lora_manager: LoraManager, root: Path) -> None:
+def test_a_description_says_whether_there_is_code(root: Path) -> None:
+    lora_manager = LoraManager(
+        {"one": str(root / "one")}, (str(root),), is_enabled=True, runs_code=True
+    )
     (root / "two" / "model.py").write_text("")
     ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
     listed = ask(lora_manager, "LIST_ADAPTERS")["adapters"]
     assert [info["has_custom_code"] for info in listed] == [False, True]
+
+
+def test_no_client_begins_to_run_code(lora_manager: LoraManager, root: Path) -> None:
+    (root / "two" / "model.py").write_text("")
+    with pytest.raises(HttpError, match=r"adapter b: its model.py would not be run") as raised:
+        ask(lora_manager, "REGISTER_ADAPTER", name="b", src="two")
+    assert raised.value.status == 424
+    assert list(lora_manager.folders) == ["one"]
 
 
 def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:

@@ -1,14 +1,17 @@
 """What is counted, as series of Prometheus."""
 
+from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import (
     FAMILIES,
     HISTOGRAM,
+    as_vllm,
     gauges_and_counters,
     histograms,
     series_names,
+    vllm_series_names,
 )
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
@@ -77,4 +80,29 @@ def test_a_histogram_is_buckets_sum_and_count() -> None:
     assert series["lmi_inter_token_seconds_count", own] == 2
     assert series["lmi_request_prompt_tokens_sum", own] == 3
     assert series["lmi_request_generation_tokens_sum", own] == 3
+    assert series["lmi_request_answers_sum", own] == 1
     assert series_names("lmi_requests_open") == ["lmi_requests_open"]
+
+
+def test_what_vllm_has_too_has_its_names_and_labels() -> None:
+    now = snapshot()
+    ours = gauges_and_counters("m", now) | histograms("m", now)
+    series = as_vllm(ours, "1")
+    own = (("model", "m"), ("version", "1"), ("model_name", "m"))
+    assert series["vllm:prompt_tokens_total", own] == 3
+    assert series["vllm:generation_tokens_total", own] == 3
+    assert series["vllm:request_success_total", (*own, ("finished_reason", "stop"))] == 1
+    assert series["vllm:num_requests_running", (*own, ("engine", "0"))] == 2
+    everything = (*own, ("le", "+Inf"))
+    for name in ("inter_token_latency_seconds", "time_per_output_token_seconds"):
+        assert series[f"vllm:{name}_bucket", everything] == series[f"vllm:{name}_count", own] == 2
+    assert {name for name, _ in series} == {
+        theirs for name in FAMILIES for theirs in vllm_series_names(name)
+    }
+
+
+def test_an_outcome_that_vllm_does_not_know_is_no_success() -> None:
+    stats = RequestStats()
+    stats.refused(LmiError("no"))
+    series = as_vllm(gauges_and_counters("m", stats.snapshot(0, [])), "1")
+    assert not [name for name, _ in series if name == "vllm:request_success_total"]

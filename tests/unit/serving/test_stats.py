@@ -42,6 +42,17 @@ def test_tokens_of_one_response_share_its_time() -> None:
     assert now.first_seconds.total == pytest.approx(4, abs=0.5)
 
 
+def test_a_whole_answer_has_a_first_token_where_the_engine_tells() -> None:
+    stats, state = RequestStats(), _session()
+    state.began -= 4
+    stats.sent(state, [Delta("abcde", 5, "length", decode_seconds=3.0)])
+    stats.ended(state, "length")
+    now = stats.snapshot(0, [])
+    assert now.first_seconds.total == pytest.approx(1, abs=0.5)
+    assert (now.token_seconds.count, now.token_seconds.total) == (4, 3.0)
+    assert now.request_seconds.total == pytest.approx(4, abs=0.5)
+
+
 def test_an_error_has_no_first_token() -> None:
     stats, state = RequestStats(), _session()
     stats.sent(state, [])

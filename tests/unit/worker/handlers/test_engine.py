@@ -60,7 +60,22 @@ async def test_an_input_formatter_reads_the_body(tmp_path: Path) -> None:
 async def test_an_input_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
     (chunk,) = await ask(tmp_path, READ, {})
     assert chunk.status == 424
-    assert json.loads(chunk.data)["error"] == "Input parsing failed: KeyError: 'question'"
+    assert json.loads(chunk.data) == {
+        "error": "Custom formatter failed: Custom input formatter execution failed: "
+        "KeyError: 'question'",
+        "code": 424,
+    }
+
+
+async def test_a_body_that_is_no_json_is_lmis_error(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(dedent(FORMATTERS) + dedent(WRITE), encoding="utf-8")
+    config = EngineConfig(model="", custom_file=str(tmp_path / "model.py"))
+    engine = CustomEngine(config, EchoEngine(config))
+    await engine.start()
+    request = HttpRequest("/invocations", b"{no")
+    (chunk,) = [chunk async for chunk in respond_stream(engine, request)]
+    error = json.loads(chunk.data)["error"]
+    assert error.startswith("Input parsing failed: Expecting property name enclosed")
 
 
 async def test_an_output_formatter_writes_the_response(tmp_path: Path) -> None:
@@ -98,7 +113,9 @@ async def test_a_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
     text = "\n@output_formatter\ndef write(response):\n    raise ValueError('no')\n"
     (chunk,) = await ask(tmp_path, text, {"inputs": "a"})
     assert chunk.status == 424
-    assert json.loads(chunk.data)["error"] == "Custom formatter failed: ValueError: no"
+    assert json.loads(chunk.data)["error"] == (
+        "Custom output formatter execution failed: ValueError: no"
+    )
 
 
 async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
@@ -109,6 +126,16 @@ async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
     body = {"question": "a b c", "adapters": "x"}
     answer = said(await ask(tmp_path, READ, body, adapters={"x": str(adapter)}))
     assert json.loads(answer) == {"generated_text": "of the"}
+
+
+async def test_an_adapters_formatter_needs_none_of_the_models(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(dedent(FORMATTERS) + dedent(READ), encoding="utf-8")
+    config = EngineConfig(model="", runs_code=True, adapters={"x": str(tmp_path)})
+    engine = CustomEngine(config, EchoEngine(config))
+    await engine.start()
+    body = json.dumps({"question": "a b c", "adapters": "x"}).encode()
+    answer = [chunk async for chunk in respond_stream(engine, HttpRequest("/invocations", body))]
+    assert json.loads(said(answer)) == {"generated_text": "a b"}
 
 
 async def test_an_adapter_whose_code_is_broken_is_refused_whole(tmp_path: Path) -> None:

@@ -187,6 +187,44 @@ async def test_sagemakers_functions_are_a_handler(tmp_path: Path) -> None:
     assert json.loads(said) == "HI TEXT/PLAIN"
 
 
+INIT = """
+    from djl_python.input_parser import init_handler, input_formatter, predict_handler
+    from djl_python.output_formatter import output_formatter
+    @init_handler
+    def load(model_dir):
+        return lambda word: word.upper() + str(model_dir)[:1]
+"""
+PREDICT = """
+    @predict_handler
+    def predict(data, model):
+        return model(data["inputs"])
+"""
+FORMAT = """
+    @input_formatter
+    def read(data, **kwargs):
+        return {"inputs": data["question"]}
+    @output_formatter
+    def write(prediction):
+        return f"<{prediction}>"
+"""
+
+
+@pytest.mark.parametrize(
+    ("further", "body", "answer"),
+    [("", b'{"inputs": "hi"}', '"HI/"'), (FORMAT, b'{"question": "hi"}', "<HI/>")],
+)
+async def test_a_predict_handler_gets_what_the_init_handler_loaded(
+    tmp_path: Path, further: str, body: bytes, answer: str
+) -> None:
+    headers = {"Content-Type": "application/json"}
+    assert text_of(await run(tmp_path, INIT + PREDICT + further, body, headers)) == answer
+
+
+async def test_an_init_handler_alone_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"init_handler.*predict_handler beside it"):
+        await run(tmp_path, INIT)
+
+
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
     file = write(tmp_path, "import json\nimport no_such_module\n")
     with pytest.raises(ConfigurationError, match=rf"{file}:2: cannot be imported: ModuleNotFound"):

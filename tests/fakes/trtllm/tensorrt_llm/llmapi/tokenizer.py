@@ -12,12 +12,15 @@ class WordTokenizer:
     def __init__(self) -> None:
         self._words: dict[str, int] = {}
 
-    def encode(self, text: str) -> list[int]:
+    def __len__(self) -> int:
+        return 32_000
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         return [self._words.setdefault(w, len(self._words) + 100) for w in _WORD.findall(text)]
 
     def apply_chat_template(self, conversation: list[dict[str, str]], **_: object) -> list[int]:
         return self.encode("".join(f"<{each['role']}> {each['content']} " for each in conversation))
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         names = {number: word for word, number in self._words.items()}
         return "".join(names.get(number, f"<{number}>") for number in ids)

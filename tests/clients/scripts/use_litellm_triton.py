@@ -1,0 +1,61 @@
+"""`litellm`'s provider triton, for `/generate` and for `/infer`."""
+
+from typing import Any
+
+import litellm
+from results import HTTP, run
+
+ASKED: Any = {"model": "triton/echo", "messages": [{"role": "user", "content": "a b"}]}
+GENERATE = f"http://{HTTP}/v2/models/echo/generate"
+INFER = f"http://{HTTP}/v2/models/echo_infer/infer"
+
+
+def _ask(url: str, **more: Any) -> str:
+    answer: Any = litellm.completion(api_base=url, **ASKED, **more)
+    return str(answer.choices[0].message.content)
+
+
+def _stream(**more: Any) -> list[str]:
+    stream = litellm.completion(api_base=GENERATE, stream=True, **ASKED, **more)
+    return [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
+
+
+def generate() -> Any:
+    return [_ask(GENERATE, **{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+
+
+def generate_streamed() -> Any:
+    return [_stream(**{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+
+
+def infer() -> Any:
+    return [_ask(INFER, **{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+
+
+def infer_without_a_limit() -> Any:
+    """LiteLLM asks for 20 tokens then."""
+    return _ask(INFER)
+
+
+def more_parameters() -> Any:
+    """What it does not know goes on to the server."""
+    more = {"max_tokens": 3, "top_k": 1, "min_p": 0.1}
+    alone = {"exclude_input_in_output": True}
+    words = {"bad_words": "", "stop_words": ""}
+    return [_ask(GENERATE, **more, **alone), _ask(GENERATE, **more, **words), _ask(INFER, **more)]
+
+
+def embedding() -> Any:
+    return litellm.embedding(model="triton/echo", input=["a b"], api_base=INFER)
+
+
+def wrong_value() -> Any:
+    return _ask(GENERATE, max_tokens=-1)
+
+
+def wrong_model() -> Any:
+    return _ask(GENERATE.replace("/echo/", "/none/"))
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,94 @@
+"""Libraries that reach Triton's own ports: tritonclient, LiteLLM's `triton/`, LlamaIndex."""
+
+from typing import Any
+
+import pytest
+
+from tests.clients.conftest import Said
+from tests.support.serving import Served
+from tests.support.waiting import wait_for
+
+RUNNING = "lmi_engine_requests_running"
+
+
+@pytest.fixture
+def tritonclient(said_to_triton: Said) -> Any:
+    return said_to_triton("use_tritonclient")
+
+
+@pytest.fixture
+def litellm(said_to_triton: Said) -> Any:
+    return said_to_triton("use_litellm_triton")
+
+
+@pytest.fixture
+def llama_index(said_to_triton: Said) -> Any:
+    return said_to_triton("use_llama_index")
+
+
+@pytest.mark.parametrize("library", ["http", "grpc", "http_aio", "grpc_aio", "front_end"])
+def test_tritonclient_infers(tritonclient: Any, library: str) -> None:
+    assert tritonclient[library] == [True, ["a ba b"], ["a ba b", "ccc"]]
+
+
+def test_tritonclient_infers_asynchronously(tritonclient: Any) -> None:
+    assert tritonclient["async_infer_over_http"] == [["a ba b", "ccc"]] * 4
+    assert tritonclient["async_infer_over_grpc"] == ["a ba b", "ccc"]
+
+
+def test_tritonclient_streams(tritonclient: Any) -> None:
+    assert tritonclient["grpc_stream"] == [["a ba b", True, True]] * 2
+    assert tritonclient["grpc_aio_stream"] == "a ba b"
+
+
+def test_tritonclient_is_told_what_was_wrong(tritonclient: Any) -> None:
+    message = "max_tokens -1 is too small; accepted: a whole number, 1 or more"
+    assert tritonclient["errors"] == [message] * 2
+
+
+def test_tritonclient_leaves_a_stream(tritonclient: Any, ensemble_server: Served) -> None:
+    assert tritonclient["cancelled"] == ["a"]
+    # It would run for half a minute.
+    wait_for(lambda: ensemble_server.metric(RUNNING, "echo") == 0, seconds=10)
+
+
+def test_litellm_generates(litellm: Any) -> None:
+    """Either limit counts; the prompt comes back in front, as from the peers."""
+    assert litellm["generate"] == ["a ba ba"] * 2
+    assert litellm["generate_streamed"] == [["a", " b", "a", ""]] * 2
+
+
+def test_litellm_infers(litellm: Any) -> None:
+    assert litellm["infer"] == ["a ba ba"] * 2
+    assert litellm["infer_without_a_limit"] == "a b" + "a b" * 10
+
+
+def test_litellm_sends_on_what_it_does_not_know(litellm: Any) -> None:
+    assert litellm["more_parameters"] == ["a ba", "a ba ba", "a ba ba"]
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("wrong_value", "BadRequestError"),
+        ("wrong_model", "NotFoundError"),
+        ("embedding", "BadRequestError"),
+    ],
+)
+def test_litellm_tells_errors_of_triton_apart(litellm: Any, name: str, error: str) -> None:
+    assert litellm[name]["raised"] == error
+
+
+def test_llama_index(llama_index: Any) -> None:
+    """It leaves out the last token that it asked for."""
+    assert llama_index["complete"] == "a b ca b"
+    assert llama_index["stream_complete"] == ["a", " b", " c", "a", " b"]
+    # Its own way to make a prompt of a chat.
+    assert llama_index["chat"] == llama_index["stream_chat"] == "user: a b c\nassistant:"
+
+
+def test_llama_index_stops_a_request(llama_index: Any) -> None:
+    first, more = llama_index["stopped"]
+    assert first == "a"
+    # Of 3000.
+    assert more < 1000

@@ -1,0 +1,115 @@
+"""What is said to be mapped to an engine is read by it.
+
+vLLM takes all its arguments as they are, which test_vllm_arguments.py asks it about; so does
+TensorRT-LLM. Of the others each argument is looked up by name: here by their real code, on the CPU.
+"""
+
+import json
+import os
+import subprocess
+
+import msgspec
+import pytest
+
+from lmi_backend.options import resolve_options
+from lmi_backend.options.properties import Property
+from lmi_backend.options.table import OPTIONS, find_option
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.planner import make_plan
+from tests.support.places import ENGINE_PYTHON, ROOT
+
+CHOOSES = {"transformers": "disable", "deepspeed": "deepspeed", "neuronx": "tnx"}
+GPUS = Hardware(devices=("0", "1"), device_memory=80 << 30, host_memory=1 << 30)
+# Each with the values that name an argument; what cannot be together is in a case of its own.
+TRANSFORMERS = {
+    "option.dtype": "fp32",
+    "option.revision": "main",
+    "option.trust_remote_code": "false",
+    "option.low_cpu_mem_usage": "true",
+}
+CASES: list[tuple[str, dict[str, str]]] = [
+    (
+        "transformers",
+        {
+            **TRANSFORMERS,
+            "option.device_map": "cpu",
+            "option.decoding_strategy": "sample",
+            "option.stop_sequence": "x",
+            "option.kwargs": "{}",
+        },
+    ),
+    ("transformers", {"option.quantize": "bitsandbytes8", "option.pipeline_parallel_degree": "2"}),
+    ("transformers", {"option.load_in_8bit": "true", "option.tensor_parallel_degree": "2"}),
+    ("transformers", {"option.load_in_4bit": "true"}),
+    ("transformers", {"option.disable_flash_attn": "false"}),
+    ("deepspeed", {**TRANSFORMERS, "option.max_tokens": "64", "option.mpi_mode": "false"}),
+    (
+        "neuronx",
+        {
+            "option.dtype": "fp32",
+            "option.trust_remote_code": "false",
+            "option.n_positions": "64",
+            "option.neuron_optimize_level": "1",
+            "option.enable_mixed_precision_accumulation": "true",
+            "option.enable_saturate_infinity": "true",
+            "option.compiled_graph_path": "/nowhere",
+        },
+    ),
+    ("neuronx", {"option.amp": "fp32"}),
+    # optimum-neuron's double has none of them; one it has not ends the load.
+    ("neuronx", {"option.draft_model_compiled_path": "/nowhere"}),
+    ("neuronx", {"option.speculative_draft_model": "m"}),
+    ("neuronx", {"option.speculative_length": "2"}),
+    ("neuronx", {"option.draft_model_tp_size": "2"}),
+    ("neuronx", {"option.fuse_qkv": "true"}),
+    ("neuronx", {"option.context_length_estimate": "64"}),
+    ("neuronx", {"option.on_device_embedding": "true"}),
+    ("neuronx", {"option.on_device_generation": "{}"}),
+    ("neuronx", {"option.sequence_parallel": "true"}),
+    ("neuronx", {"option.quantize": "static_int8"}),
+    ("neuronx", {"option.load_in_8bit": "true"}),
+]
+
+
+def plan_of(engine: str, settings: dict[str, str]) -> EnginePlan:
+    given = {
+        "option.rolling_batch": CHOOSES[engine],
+        "option.model_id": str(ROOT / ".cache" / "tiny" / "llama"),
+    }
+    lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
+    options = resolve_options(lines, {}, folder=ROOT)
+    machine = GPUS if engine == "transformers" else Hardware(host_memory=1 << 30)
+    return make_plan(options, {"PATH": "/bin"}, machine, None)
+
+
+@pytest.mark.parametrize("engine", CHOOSES)
+def test_every_mapped_argument_has_a_case(engine: str) -> None:
+    named = {name for each, settings in CASES if each == engine for name in settings}
+    mapped = {
+        option.name
+        for option in OPTIONS
+        if option is find_option(option.name, engine)
+        and option.status_under(engine).detail.startswith(f"{plan_of(engine, {}).engine} ")
+        and option.status_under(engine).word == "mapped"
+    }
+    assert mapped <= named
+
+
+def test_what_is_mapped_is_read() -> None:
+    plans = [plan_of(engine, settings) for engine, settings in CASES]
+    fakes = ROOT / "tests" / "fakes" / "neuronx"
+    done = subprocess.run(
+        (str(ENGINE_PYTHON), str(ROOT / "tests" / "support" / "unread_arguments.py")),
+        input=msgspec.json.encode([(plan.engine, plan.config) for plan in plans]),
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{fakes}", "HF_HUB_OFFLINE": "1"},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    given: dict[str, set[str]] = {}
+    read: dict[str, set[str]] = {}
+    for (engine, _), plan, unread in zip(CASES, plans, json.loads(done.stdout), strict=True):
+        names = set(plan.config.arguments)
+        given.setdefault(engine, set()).update(names)
+        read.setdefault(engine, set()).update(names - set(unread))
+    assert given == read

@@ -1,0 +1,66 @@
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.errors import OptionError
+from lmi_backend.options import LmiOptions, examine_options, resolve_options
+from lmi_backend.options.properties import parse_properties
+from lmi_backend.options.table import chat, common, vllm
+from lmi_backend.options.vllm_image import flags
+
+
+def resolve(environment: Mapping[str, str], text: str = "") -> LmiOptions:
+    return resolve_options(parse_properties(text), environment, folder=Path("/models/m"))
+
+
+def test_each_variable_is_a_flag_of_vllm() -> None:
+    options = resolve(
+        {
+            "SM_VLLM_MODEL": "org/m",
+            "SM_VLLM_TENSOR_PARALLEL_SIZE": "2",
+            "SM_VLLM_MAX_MODEL_LEN": "32K",
+            "SM_VLLM_DTYPE": "half",
+            "SM_VLLM_ENABLE_AUTO_TOOL_CHOICE": "",
+            "SM_VLLM_SEED": "3",
+            "SM_VLLM_NO_ENABLE_PREFIX_CACHING": "",
+        }
+    )
+    assert options[common.MODEL_ID] == "org/m"
+    assert options[common.TENSOR_PARALLEL_DEGREE] == 2
+    assert options[vllm.MAX_MODEL_LEN] == 32 << 10
+    assert options[vllm.DTYPE] == "float16"
+    assert options[chat.ENABLE_AUTO_TOOL_CHOICE]
+    assert options.passthrough["seed"].name == "SM_VLLM_SEED"
+    assert options.passthrough["enable_prefix_caching"].value == "false"
+
+
+def test_they_are_weaker_than_lmis_and_stronger_than_bare_ones() -> None:
+    both = {"SM_VLLM_MODEL": "org/image", "HF_MODEL_ID": "org/bare"}
+    assert resolve(both)[common.MODEL_ID] == "org/image"
+    assert resolve({**both, "OPTION_MODEL_ID": "org/lmi"})[common.MODEL_ID] == "org/lmi"
+    assert resolve(both, "option.model_id=org/file")[common.MODEL_ID] == "org/file"
+
+
+def test_what_is_no_option_of_the_image_is_left() -> None:
+    assert not list(flags({"SM_VLLM_": "1", "SM_NUM_GPUS": "2", "SM_VLLM_PORT": "8080"}))
+
+
+@pytest.mark.parametrize(
+    ("variable", "problem"),
+    [
+        ("SM_VLLM_API_KEY", "use --api-keys"),
+        ("SM_VLLM_SSL_KEYFILE", "use --tls-certificate"),
+        ("SM_SGLANG_MODEL_PATH", "SGLang is not served here"),
+        ("SM_VLLM_MAX_MODEL_LEN", "is not a number of tokens"),
+    ],
+)
+def test_what_cannot_be_had_is_refused_by_its_name(variable: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=f"environment: {variable}=.*{problem}"):
+        resolve({variable: "some-value"})
+
+
+def test_where_vllms_server_would_listen_is_ignored(tmp_path: Path) -> None:
+    options, errors = examine_options(tmp_path, {"SM_VLLM_PORT": "8080"})
+    assert not errors
+    assert [found.status.word for found in options.classifications] == ["ignored"]
