@@ -1,4 +1,4 @@
-"""Classes with the methods of vLLM 0.11 to 0.16 and of 0.17 and later, as their sources have them."""
+"""Classes with the methods of vLLM 0.11 to 0.16 and of 0.17, as their sources have them."""
 
 from lmi_backend.engines.vllm.shared_memory import rename
 
@@ -13,7 +13,7 @@ def test_until_0_16_the_name_is_changed_before_it_is_used() -> None:
             return self.group_name
 
     rename(Shared, "group7-host")
-    assert Shared().handle == "group7-host---tp:0-[0-1]-cpushm"
+    assert Shared().handle == "group7-host--tp:0-[0-1]-cpushm"
 
 
 def test_since_0_17_it_is_made_so() -> None:
@@ -26,5 +26,5 @@ def test_since_0_17_it_is_made_so() -> None:
             return f"//-{communicator}-cpushm"
 
     rename(Shared, "group7-host")
-    assert Shared().group_name == "group7-host---tp:0-cpushm"
-    assert Shared.make_group_name("pp:0") == "group7-host---pp:0-cpushm"
+    assert Shared().group_name == "group7-host--tp:0-cpushm"
+    assert Shared.make_group_name("pp:0") == "group7-host--pp:0-cpushm"
