@@ -10,9 +10,10 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from tests.contract.conftest import TRTLLM
 from tests.support.harness import RecordingSink
 
-MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model"}
+MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRTLLM}
 TWO = {"option.tensor_parallel_degree": 2}
 
 

@@ -1,7 +1,7 @@
 """The double of TensorRT-LLM has the recorded signatures of the real one.
 
 On a machine that has the real library, tools/verify_trtllm.sh runs this same file against it:
-LMI_BACKEND_REAL_TRTLLM=1 leaves the double out.
+LMI_BACKEND_REAL_TRTLLM, set to its interpreter, leaves the double out.
 """
 
 import importlib
@@ -110,5 +110,6 @@ def test_the_adapter_uses_no_name_that_is_not_recorded() -> None:
 def test_importing_the_engine_is_enough_to_notice_a_name_that_moved() -> None:
     code = "import lmi_backend.engines.trtllm.engine"
     path = [] if os.environ.get("LMI_BACKEND_REAL_TRTLLM") else [str(DOUBLE)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*path, str(TESTS.parent)])}
+    path += [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
