@@ -179,7 +179,6 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
         raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
     if reason := options.choice.spec.implementation.one_request:
         why.reasons.append(f"one request at a time: {reason}")
-        why.notes.extend(f"{option.name}={n} is ignored: {reason}" for option, n in asked if n > 1)
         return 1
     if asked:
         return asked[0][1]

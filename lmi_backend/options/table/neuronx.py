@@ -53,6 +53,7 @@ SPEC: Final = EngineSpec(
     rolling_batch="tnx",
     entry_points=("djl_python.transformers_neuronx",),
     unused={
+        **dict.fromkeys(("option.max_rolling_batch_size", "batch_size"), _ONE_REQUEST),
         **dict.fromkeys(
             ("engine", "option.mpi_mode", "option.mpi_hostfile", "option.mpi_options"), _ONE_PROCESS
         ),
