@@ -110,7 +110,10 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
-        oldest=("0.11", "it has its engine and its server elsewhere"),
+        oldest=(
+            "0.11",
+            "it has no allowed_media_domains, by which it is kept to the hosts it may fetch from",
+        ),
         pools=True,
         reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
