@@ -10,8 +10,8 @@ CLIENTS ?=
 PYTEST ?=
 BENCH ?=
 MINUTES ?= 30
-# Most tests wait for a server or an engine; what shares one stays in one of the two processes.
-SIDE_BY_SIDE := -n 2 --dist loadgroup --no-loadscope-reorder
+# Most tests wait for a server or an engine; what shares one stays in one of the processes.
+SIDE_BY_SIDE := -n 3 --dist loadgroup --no-loadscope-reorder
 
 BIN := .venv/bin
 

@@ -39,7 +39,11 @@ _HOWS = """\
   refused under MPI. DeepSpeed's models run so too: see
   [migrating-from-lmi.md](migrating-from-lmi.md#deepspeed).
 - **TensorRT-LLM**: rank 0 makes the LLM over the group's MPI session; the others serve it through
-  `MPICommExecutor`, as the library's own launcher has it.
+  `MPICommExecutor`, as the library's own launcher has it. One rank is a plain process, without
+  `mpirun`. 1.0, 1.1 and 1.2 are each given what their `generate_async` takes, as doubles show.
+- **NeuronX**: one process and one request at a time, sampled on the host. With
+  `option.on_device_generation`, or in a folder compiled so, what needs logits (penalties, seeds,
+  `min_p`, log probabilities, minimum lengths, words to avoid) is refused, request by request.
 - **A handler of your own** (`model.py`): every rank gets every request, in the same order; the
   answers of rank 0 count.
 

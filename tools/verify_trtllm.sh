@@ -16,8 +16,9 @@ gpus=$(nvidia-smi -L | wc -l)
 "$python" -c 'import tensorrt_llm' || fail "$python cannot import tensorrt_llm"
 
 make install-server model
-tools=.cache/verify-trtllm
-"$python" -m pip install --quiet --target "$tools" pytest msgspec
+# Kept out of the interpreter: pytest for the first step, and for both msgspec, which it may lack.
+tools=$PWD/.cache/verify-trtllm
+"$python" -m pip install --quiet --upgrade --target "$tools" pytest msgspec
 echo "== signatures"
 LMI_BACKEND_REAL_TRTLLM=$python PYTHONPATH=$tools:. "$python" -m pytest -q -c /dev/null \
   -p no:cacheprovider --noconftest tests/contract/test_trtllm_signatures.py
@@ -25,4 +26,4 @@ LMI_BACKEND_REAL_TRTLLM=$python PYTHONPATH=$tools:. "$python" -m pytest -q -c /d
 modes="trtllm and not mpi"
 if [ "$gpus" -gt 1 ]; then modes=trtllm; else echo "verify_trtllm: one GPU, so no ranks" >&2; fi
 echo "== contract: $modes"
-LMI_BACKEND_REAL_TRTLLM=$python make test PYTEST="tests/contract/test_engine.py -k '$modes'"
+LMI_BACKEND_REAL_TRTLLM=$python LMI_BACKEND_REAL_TRTLLM_TOOLS=$tools make test PYTEST="tests/contract/test_engine.py -k '$modes'"

@@ -23,7 +23,7 @@ from lmi_backend.plan.hardware import MASK, detect_hardware
 from lmi_backend.plan.ranks import find_mpirun
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
-from lmi_backend.supervisor.triton_release import describe, installed_version
+from lmi_backend.supervisor.triton_release import describe, installed_version, numpy_problem
 from lmi_backend.units import GIB
 
 if TYPE_CHECKING:
@@ -103,10 +103,22 @@ def _numpy() -> CheckResult:
     found = f"{version}, in the stub's Python"
     if version.startswith("1."):
         return CheckResult("numpy", "ok", found)
+    if server := _server_version():
+        problem = numpy_problem(server, version)
+        return CheckResult("numpy", "error" if problem else "ok", found, problem)
     advice = (
-        "a tritonserver before 25.01 needs `pip install 'numpy<2'`, or each response is an error"
+        "a tritonserver before 25.01 needs `pip install 'numpy<2'`, or its first request kills it"
     )
     return CheckResult("numpy", "warning", found, advice)
+
+
+def _server_version() -> str:
+    """Return the version of the server that would run; empty if there is none, or nothing tells."""
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            return installed_version(find_server(Path(folder)).binary)
+        except ConfigurationError:
+            return ""
 
 
 def _mpirun() -> CheckResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from lmi_backend.cli.frontend import (
 )
 from lmi_backend.cli.generate import print_stream
 from lmi_backend.cli.planning import served_plan
-from lmi_backend.errors import LmiError
+from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.extras import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import (
@@ -43,7 +44,7 @@ from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.supervisor.triton_release import describe
+from lmi_backend.supervisor.triton_release import describe, installed_version, numpy_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -138,8 +139,12 @@ def _serve(arguments: argparse.Namespace) -> int:
         names = model_names([model.name for model in models], arguments.clients)
         for model in models:
             _write(model, repository, arguments.clients)
+        server = find_server(run)
+        numpy = importlib.metadata.version("numpy")
+        if problem := numpy_problem(installed_version(server.binary), numpy):
+            raise ConfigurationError(problem)
         setup = ServerSetup(
-            find_server(run), repository, names, ports, traces, restriction, arguments.log_file
+            server, repository, names, ports, traces, restriction, arguments.log_file
         )
         supervisor = Supervisor(
             setup,

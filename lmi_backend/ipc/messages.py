@@ -54,6 +54,8 @@ class Start(_Message, frozen=True):
     """Without a step of an engine that has requests, after which it is dead; 0: never."""
     largest_frame: int = LARGEST_FRAME
     """Bytes of the largest frame that the stub takes."""
+    load_seconds: float = 0.0
+    """The same as `hang_seconds` for the first steps, in which kernels are compiled."""
 
 
 class Submit(_Message, frozen=True):

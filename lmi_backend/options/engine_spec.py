@@ -97,6 +97,10 @@ class Implementation:
     device: Device = "gpu"
     one_process: str = ""
     """Why a worker is always one process; empty where MPI ranks may share a model."""
+    lone_rank: str = ""
+    """Why a group of one rank is started as a plain process, without mpirun; empty if it is not."""
+    one_request: str = ""
+    """Why a worker generates for one request at a time; empty where it batches."""
     pipeline_modes: frozenset[Mode] = frozenset({"python", "mpi"})
     """Modes in which the layers may be split into stages."""
     oldest: tuple[str, str] = ("", "")
@@ -111,7 +115,7 @@ class Implementation:
     ray_argument: str = ""
     """The argument that lets one process span machines over Ray; empty where only MPI does."""
     cpu_pipeline: str = ""
-    """What goes wrong with pipeline parallelism on the CPU."""
+    """What goes wrong with pipeline parallelism on the CPU, which is why it is refused there."""
     cache: Cache | None = None
     core_variables: Callable[[int, int], dict[str, str]] | None = None
     """Gives a worker's variables by its index and tensor parallel degree."""
@@ -156,6 +160,8 @@ class EngineSpec:
     """The option that bounds prompt and answer together, in tokens."""
     block_option: str = "option.block_size"
     """The option for the tokens of a KV-cache block."""
+    block_size: int = 16
+    """The tokens of a KV-cache block on a GPU where nobody says."""
     why_all_devices: str = ""
     """Why a model takes all devices, not the fewest it fits on; empty if it does not."""
     max_running: int = 0

@@ -28,7 +28,7 @@ _LARGER_SHARE, _OLDER_SHARE = (0, 20), 0.9
 """The release of vLLM that raised its default for `gpu_memory_utilization`, and what it was."""
 _LARGE_DEVICE = 70 * GIB
 """A device with more memory is taken for a Hopper where nobody says what it is."""
-_GPU_BLOCK, _CPU_BLOCK = 16, 128
+_CPU_BLOCK = 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
 _GIBS = re.compile(r"[0-9]{1,9}")
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -77,7 +77,7 @@ class Capacity:
             self.facts,
             degrees=(tensor, pipeline),
             budget=self.budget + offloaded,
-            cache=self._cache(_GPU_BLOCK),
+            cache=self._cache(self.options.choice.spec.block_size),
             step=self.step,
             weight_scale=self._weight_scale(),
         )

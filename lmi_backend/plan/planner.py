@@ -177,6 +177,9 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
     ]
     if len({value for _, value in asked}) > 1:
         raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
+    if reason := options.choice.spec.implementation.one_request:
+        why.reasons.append(f"one request at a time: {reason}")
+        return 1
     if asked:
         return asked[0][1]
     if options[srv.BATCH_SIZE] > 1:

@@ -76,13 +76,17 @@ def make_parallel(
         ConfigurationError: the ranks cannot be spread over the machines.
     """
     nodes = hardware.nodes_for(size)
+    mode = options.choice.mode
+    if mode == "mpi" and size == 1 and (reason := options.choice.spec.implementation.lone_rank):
+        why.reasons.append(f"no mpirun: {reason}")
+        mode = "python"
     parallel = Parallel(
-        mode=options.choice.mode,
+        mode=mode,
         tensor_parallel_degree=degrees.tensor,
         pipeline_parallel_degree=degrees.pipeline,
         nodes=nodes,
     )
-    if options.choice.mode != "mpi":
+    if mode != "mpi":
         for option in (opt.MPI_HOSTFILE, opt.MPI_OPTIONS):
             if options.is_set(option):
                 why.notes.append(f"{option.name} is ignored: Python mode starts no ranks")

@@ -106,9 +106,9 @@ class Strategy:
         )
         self._check_heads(tensor)
         if self._pipeline > 1 and (problem := self._spec.implementation.cpu_pipeline):
-            self.why.notes.append(
-                f"pipeline parallel degree {self._pipeline} on the CPU: {problem}; use "
-                "option.tensor_parallel_degree"
+            raise self.options.error(
+                opt.PIPELINE_PARALLEL_DEGREE,
+                f"cannot be served on the CPU: {problem}; use {opt.TENSOR_PARALLEL_DEGREE.name}",
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):

@@ -70,11 +70,7 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            config = replace(plan.config, name=name.rpartition("/")[0])
-            flush_policy, size = _flush_policy(plan), plan.limits.max_message_size
-            frame = encode(
-                [msg.Start(plan.engine, config, flush_policy, plan.launch.hang_timeout, size)]
-            )
+            frame = encode([_start_message(plan, name.rpartition("/")[0])])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -195,6 +191,17 @@ def _free_port() -> int:
 def _advice(words: str, status: int | None = None) -> str:
     cause = likely_cause(words, status)
     return f"; likely cause: {cause}" if cause else ""
+
+
+def _start_message(plan: EnginePlan, model: str) -> msg.Start:
+    return msg.Start(
+        plan.engine,
+        replace(plan.config, name=model),
+        _flush_policy(plan),
+        hang_seconds=plan.launch.hang_timeout,
+        largest_frame=plan.limits.max_message_size,
+        load_seconds=plan.launch.load_timeout,
+    )
 
 
 def _flush_policy(plan: EnginePlan) -> FlushPolicy:

@@ -49,6 +49,10 @@ class Hole:
         return f"{_TABLE['bulletins']}{self.bulletin}"
 
 
+_NUMPY_2: Final = (2, 54, 0)
+"""The version of 25.01, the first whose stub takes numpy 2."""
+_NUMPY_TWO: Final = 2
+
 RELEASES: Final[Mapping[str, str]] = MappingProxyType(_TABLE["releases"])
 """Release by the version a server reports; in the order of their making."""
 IN_WHEELS: Final[Mapping[str, str]] = MappingProxyType(_TABLE["in_wheels"])
@@ -103,6 +107,23 @@ def installed_version(binary: Path) -> str:
     except (OSError, UnicodeDecodeError):
         wheels = IN_WHEELS if "pytriton" in binary.parts else ()
         return next((IN_WHEELS[wheel] for wheel in wheels if _is_installed(wheel)), "")
+
+
+def numpy_problem(version: str, numpy: str) -> str:
+    """Return why a server cannot serve with a release of numpy; empty if it can, or nobody knows.
+
+    Args:
+        version: of the server, as `installed_version` finds it.
+        numpy: of the Python that its stubs run on.
+    """
+    numbers = _numbers(version)
+    if not numbers or numbers >= _NUMPY_2 or int(numpy.partition(".")[0]) < _NUMPY_TWO:
+        return ""
+    name = release_name(version) or _unlisted(numbers)
+    return (
+        f"numpy {numpy} with Triton {name} ({version}): the first request would kill the model's "
+        "process; a Triton before 25.01 needs `pip install 'numpy<2'`"
+    )
 
 
 def _is_installed(wheel: str) -> bool:

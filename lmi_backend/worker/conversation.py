@@ -126,7 +126,8 @@ class Conversation:
         else:
             spare_collections()
             self._coalescer.send(msg.Ready(capabilities))
-            await self._send_heartbeats(self._local, HangDetector(start.hang_seconds))
+            hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
+            await self._send_heartbeats(self._local, hang_detector)
 
     def _refuse(self, message: str, option: str = "") -> None:
         self._coalescer.send(msg.StartFailed(message, option))

@@ -8,6 +8,8 @@ from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import EngineStats
 
 _LONGEST_GAP: Final = 5.0
+_FIRST_STEPS: Final = 8
+"""Among which an engine compiles kernels for the shapes it meets, which may take minutes each."""
 
 
 class HangDetector:
@@ -15,10 +17,12 @@ class HangDetector:
 
     Args:
         seconds: without a step, after which the engine counts as hanging; 0: it never does.
+        first_seconds: the same for its first steps, if that is more.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, first_seconds: float = 0.0) -> None:
         self._seconds = seconds
+        self._first_seconds = max(seconds, first_seconds)
         self._steps: int | None = None
         self._checked_at = self._stalled = 0.0
 
@@ -36,7 +40,9 @@ class HangDetector:
             # the engine may have, too.
             self._stalled += min(now - self._checked_at, _LONGEST_GAP)
         self._checked_at = now
-        if self._stalled > self._seconds:
-            waited = f"{self._stalled:.0f} s (option.hang_timeout)"
+        is_new = (stats.steps or 0) <= _FIRST_STEPS and self._first_seconds > self._seconds
+        if self._stalled > (self._first_seconds if is_new else self._seconds):
+            option = "model_loading_timeout" if is_new else "hang_timeout"
+            waited = f"{self._stalled:.0f} s (option.{option})"
             message = f"the engine has {stats.running} requests and made no step for {waited}"
             raise EngineDeadError(message)

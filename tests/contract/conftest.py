@@ -47,6 +47,7 @@ _OF_NEURONX = ("option.model_id", "option.pythonExecutable", "option.dtype")
 FAKES = TESTS / "fakes"
 REAL_TRTLLM = os.environ.get("LMI_BACKEND_REAL_TRTLLM")
 """Interpreter that has the real TensorRT-LLM."""
+TRTLLM = {"option.pythonExecutable": REAL_TRTLLM} if REAL_TRTLLM else {}
 
 
 class Kept:
@@ -99,6 +100,7 @@ def engine(
     if name in ("trtllm", "neuronx"):
         names = _OF_TRTLLM if name == "trtllm" else _OF_NEURONX
         base = {key: tiny_properties[key] for key in names}
+        base |= TRTLLM if name == "trtllm" else {}
     elif name != "echo":
         base = {k: v for k, v in tiny_properties.items() if name == "vllm" or k not in _OF_VLLM}
     own = {k: v for k, v in ENGINES[name].items() if not mode or k != "option.mpi_mode"}
@@ -112,7 +114,8 @@ def doubles() -> Iterator[None]:
     """Workers find the doubles of what cannot be had here."""
     with pytest.MonkeyPatch.context() as patch:
         if REAL_TRTLLM:
-            patch.setenv("PYTHON_EXECUTABLE", REAL_TRTLLM)
+            # That interpreter may lack msgspec, which workers need.
+            patch.setenv("PYTHONPATH", os.environ.get("LMI_BACKEND_REAL_TRTLLM_TOOLS", ""))
         else:
             patch.setenv("PYTHONPATH", f"{FAKES / 'trtllm'}{os.pathsep}{FAKES / 'neuronx'}")
         yield

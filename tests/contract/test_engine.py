@@ -486,7 +486,9 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:
     [
         ("option.no_such_option", "1", "nor an argument of vllm 0."),
         ("option.max_modl_len", "128", "did you mean option.max_model_len"),
-        ("option.seed", "many", "is refused by vLLM"),
+        ("option.seed", "many", "is not what the engine takes; accepted: a whole number"),
+        ("option.kv_events_config", '{"publisher": 5}', "is refused by vLLM"),
+        ("option.compilation_config", '{"cudagraph_mode": "none such"}', "is refused by vLLM"),
         ("option.enable_prefix_caching", "perhaps", "true or false"),
     ],
 )

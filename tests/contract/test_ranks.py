@@ -145,10 +145,10 @@ def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict
     properties = tiny_properties | {"engine": "MPI", "option.tensor_parallel_degree": 2}
     with (
         pytest.raises(OptionError, match="is refused by vLLM") as refusal,
-        start(properties | {"option.seed": "many"}),
+        start(properties | {"option.kv_events_config": '{"publisher": 5}'}),
     ):
         pass
-    assert refusal.value.option == "option.seed"
+    assert refusal.value.option == "option.kv_events_config"
 
 
 _HANDLER = """

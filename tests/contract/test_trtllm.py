@@ -10,9 +10,10 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from tests.contract.conftest import TRTLLM
 from tests.support.harness import RecordingSink
 
-MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model"}
+MODEL = {"option.rolling_batch": "trtllm", "option.model_id": "org/model", **TRTLLM}
 TWO = {"option.tensor_parallel_degree": 2}
 
 
@@ -49,6 +50,16 @@ def test_a_value_the_library_refuses_is_the_clients(engine: Any) -> None:
 def test_two_guides_are_refused(engine: Any) -> None:
     both = {"structured_outputs": {"regex": "a", "json_object": True}}
     assert isinstance(engine.ask("a", extra=both).error, RequestError)
+
+
+@pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "1.2.1"])
+def test_each_release_is_given_what_it_takes(start: Any, doubles: None, release: str) -> None:
+    """1.0 and 1.1 take no headers of a trace. One rank needs no mpirun in any."""
+    with start(MODEL | {"option.env": f"DOUBLE_OF_TRTLLM={release}"}) as harness:
+        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("python", 1)
+        assert harness.workers[0].name() != "mpirun"
+        traced = GenerateRequest("a b", Sampling(3), trace_headers={"traceparent": "00-1-2-01"})
+        assert harness.submit([traced]).wait().text == "a ba"
 
 
 def test_closing_is_quick_and_leaves_nothing(start: Any, doubles: None) -> None:

@@ -1,7 +1,7 @@
 """The double of TensorRT-LLM has the recorded signatures of the real one.
 
 On a machine that has the real library, tools/verify_trtllm.sh runs this same file against it:
-LMI_BACKEND_REAL_TRTLLM=1 leaves the double out.
+LMI_BACKEND_REAL_TRTLLM, set to its interpreter, leaves the double out.
 """
 
 import importlib
@@ -18,6 +18,7 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 RECORD = json.loads((TESTS / "data" / "signatures" / "trtllm.json").read_text("utf-8"))
 SHARED = "OMPI_MCA_btl_sm_backing_directory"
+DOUBLE = TESTS / "fakes" / "trtllm"
 REQUIRED, ANY = "required", "any"
 
 
@@ -28,10 +29,10 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return
     # The double starts MPI in this process, which would leave its segment in /dev/shm.
     os.environ[SHARED] = str(tmp_path_factory.mktemp("mpi"))
-    sys.path.insert(0, str(TESTS / "fakes" / "trtllm"))
+    sys.path.insert(0, str(DOUBLE))
     yield
     del os.environ[SHARED]
-    sys.path.remove(str(TESTS / "fakes" / "trtllm"))
+    sys.path.remove(str(DOUBLE))
     for name in [name for name in sys.modules if name.split(".")[0] == "tensorrt_llm"]:
         del sys.modules[name]
 
@@ -51,7 +52,30 @@ def test_the_name_is_there(path: str) -> None:
 
 @pytest.mark.parametrize("path", RECORD["calls"])
 def test_the_call_takes_what_was_recorded(path: str) -> None:
-    parameters = dict(inspect.signature(_find(path)).parameters)
+    version = _find("tensorrt_llm:__version__")
+    older = RECORD["older calls"].get(version, {})
+    assert _taken(_find(path)) == older.get(path, RECORD["calls"][path])
+
+
+@pytest.mark.skipif(
+    bool(os.environ.get("LMI_BACKEND_REAL_TRTLLM")), reason="the real one is of one release"
+)
+@pytest.mark.parametrize("version", RECORD["older calls"])
+def test_the_double_of_an_older_release_takes_what_that_took(version: str) -> None:
+    code = (
+        "import inspect, json, sys; from tensorrt_llm import LLM, __version__ as version;"
+        "print(json.dumps([version, [*inspect.signature(LLM.generate_async).parameters]]))"
+    )
+    environment = os.environ | {"DOUBLE_OF_TRTLLM": version, "PYTHONPATH": str(DOUBLE)}
+    said = subprocess.run(
+        [sys.executable, "-c", code], check=True, env=environment, capture_output=True
+    )
+    recorded = RECORD["older calls"][version]["tensorrt_llm:LLM.generate_async"]
+    assert json.loads(said.stdout) == [version, ["self", *recorded]]
+
+
+def _taken(call: Any) -> dict[str, Any]:
+    parameters = dict(inspect.signature(call).parameters)
     parameters.pop("self", None)
     taken: dict[str, Any] = {}
     for name, parameter in parameters.items():
@@ -60,7 +84,7 @@ def test_the_call_takes_what_was_recorded(path: str) -> None:
         else:
             is_required = parameter.default is inspect.Parameter.empty
             taken[name] = REQUIRED if is_required else parameter.default
-    assert taken == RECORD["calls"][path]
+    return taken
 
 
 @pytest.mark.parametrize("path", RECORD["attributes"])
@@ -85,6 +109,7 @@ def test_the_adapter_uses_no_name_that_is_not_recorded() -> None:
 
 def test_importing_the_engine_is_enough_to_notice_a_name_that_moved() -> None:
     code = "import lmi_backend.engines.trtllm.engine"
-    path = [] if os.environ.get("LMI_BACKEND_REAL_TRTLLM") else [str(TESTS / "fakes" / "trtllm")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([*path, str(TESTS.parent)])}
+    path = [] if os.environ.get("LMI_BACKEND_REAL_TRTLLM") else [str(DOUBLE)]
+    path += [str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path)}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

@@ -31,10 +31,6 @@ def test_a_wrong_parameter_is_named(
         ({"inputs": ""}, ("inputs is empty",)),
         ({"text_input": ""}, ("text_input is empty",)),
         ({"stream": True}, ("prompt is missing", "inputs", "text_input")),
-        (
-            {"text_input": "a", "beam_width": 1, "max_new_token": 3},
-            ("max_new_token", "max_new_tokens"),
-        ),
         ({"text_input": "a", "beam_width": 2}, ("beam_width 2", "not served")),
         ({"inputs": "a", "text_input": "b"}, ("inputs and text_input", "both given")),
         (b'{"inputs": "\xff\xfe"}', ("inputs", "not UTF-8")),

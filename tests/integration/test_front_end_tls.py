@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import socket
@@ -177,7 +178,8 @@ def test_older_tls_is_refused(served: Served, secret: Secret) -> None:
 
 def test_who_leaves_frees_the_engine(served: Served) -> None:
     def running(count: int) -> bool:
-        return f"num_requests_running {count}\n".encode() in served.ask("/metrics")[2]
+        metrics = served.ask("/metrics")[2].decode()
+        return bool(re.search(rf"^vllm:num_requests_running{{.*}} {count}$", metrics, re.MULTILINE))
 
     with streaming(served):
         wait_for(lambda: running(1))

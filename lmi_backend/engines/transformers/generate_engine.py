@@ -155,7 +155,11 @@ class GenerateEngine(TemplateEngine):
             config.max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len)
         else:
             config.max_new_tokens = room
+        self.fit_config(config)
         return self._solo.submit(ids, request, config, put, asyncio.get_running_loop())
+
+    def fit_config(self, config: Any) -> None:
+        """Change a GenerationConfig where the library wants it written differently."""
 
     def refuse_solo(self, request: GenerateRequest) -> None:
         """Raise RequestError for a request that `generate` cannot serve."""

@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import torch
+
 from lmi_backend.engines.transformers.generate_engine import GenerateEngine
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.engines.transformers.neuronx_compiler import compiler_environment
@@ -24,10 +26,18 @@ _KNOWN: Final = {
     "compile_cache_url",
     "compiler",
     "dtype",
+    "on_device_sampling",
     "sequence_length",
     "tensor_parallel_size",
     "trust_remote_code",
 }
+_OFF: Final = {
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "min_p": 0.0,
+}
+"""What is turned off by a value."""
 
 
 class NeuronxEngine(GenerateEngine):
@@ -65,6 +75,28 @@ class NeuronxEngine(GenerateEngine):
         # A compiled model gives the logits of the last position only.
         if request.prompt_logprobs is not None:
             raise RequestError("are not served by this engine", field="prompt_logprobs")
+        if self._samples_on_device and (field := _on_the_host(request)):
+            problem = "needs logits on the host, but this model samples on the device"
+            accepted = "a model loaded without option.on_device_generation"
+            raise RequestError(problem, field=field, accepted=accepted)
+
+    def fit_config(self, config: Any) -> None:
+        """Say all of temperature, top_k and top_p in numbers, which its sampling reads as such."""
+        if not config.do_sample:
+            config.temperature, config.top_k, config.top_p = 1.0, 1, 1.0
+            return
+        config.temperature = 1.0 if config.temperature is None else config.temperature
+        config.top_p = 1.0 if config.top_p is None else config.top_p
+        if self._samples_on_device:
+            most = self._loaded.model.neuron_config.max_topk
+            config.top_k = min(config.top_k or most, most)
+        elif not config.top_k and config.top_p == 1.0:
+            # On the host it cannot draw from all tokens: from all but the least likely.
+            config.top_k = self._defaults.vocabulary - 1
+
+    @property
+    def _samples_on_device(self) -> bool:
+        return bool(getattr(self._loaded.model.neuron_config, "on_device_sampling", False))
 
     def _neuron_config(self, cls: Any) -> Any:
         arguments = self._config.arguments
@@ -82,5 +114,21 @@ class NeuronxEngine(GenerateEngine):
                 raise ConfigurationError(message)
             setattr(config, name, value)
         if (dtype := arguments.get("dtype", "auto")) != "auto":
-            config.torch_dtype = dtype
+            config.torch_dtype = getattr(torch, dtype)
+        # Its own default for most models is the device, which knows temperature, top_k and top_p.
+        config.on_device_sampling = "on_device_sampling" in arguments
         return config
+
+
+def _on_the_host(request: GenerateRequest) -> str:
+    """Return the name of something in a request that changes or shows logits; else empty."""
+    sampling = request.sampling
+    wanted = {
+        "logprobs": request.logprobs is not None,
+        **{name: getattr(sampling, name) not in (None, off) for name, off in _OFF.items()},
+        "seed": sampling.seed is not None and sampling.temperature != 0,
+        "min_tokens": sampling.min_tokens > 0,
+        "bad_words": bool(sampling.bad_words),
+        **dict.fromkeys(sampling.extra, True),
+    }
+    return next((name for name, is_wanted in wanted.items() if is_wanted), "")

@@ -1,10 +1,12 @@
 """Every TensorRT-LLM name this project uses, in one place.
 
-Source: the pages of TensorRT-LLM 1.2.1's API; tests/data/signatures/trtllm.json records them.
+Source: the module pages of TensorRT-LLM 1.0.0, 1.1.0 and 1.2.1; tests/data/signatures/trtllm.json
+records them.
 """
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from tensorrt_llm import LLM, SamplingParams
@@ -22,6 +24,7 @@ __all__ = [
     "follow",
     "llm_class",
     "mpi_session",
+    "trace_arguments",
     "trtllm_version",
     "update_llm_args_with_extra_dict",
 ]
@@ -34,6 +37,12 @@ def llm_class(backend: str) -> Any:
     from tensorrt_llm._tensorrt_engine import LLM as EngineLLM  # noqa: PLC0415
 
     return EngineLLM
+
+
+def trace_arguments(llm: Any, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the argument of `generate_async` for the headers of a trace; 1.0 and 1.1 have none."""
+    has_it = "trace_headers" in inspect.signature(llm.generate_async).parameters
+    return {"trace_headers": headers} if headers and has_it else {}
 
 
 def mpi_session(num_ranks: int) -> Any:

@@ -31,6 +31,8 @@ from lmi_backend.structures import check_structures
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.
 _STALL_SECONDS: Final = 300.0
+# Its first request may compile kernels for longer.
+_FIRST_STALL_SECONDS: Final = 1800.0
 # `shutdown` waits for ranks that may be dead.
 _SHUTDOWN_SECONDS: Final = 5.0
 
@@ -45,6 +47,7 @@ class TrtllmEngine(TemplateEngine):
         self._max_model_len = 0
         self._open = 0
         self._last_output = time.monotonic()
+        self._has_answered = False
         self._lora_ids = itertools.count(1)
         self._adapters: dict[str, Any] = {}
 
@@ -91,7 +94,7 @@ class TrtllmEngine(TemplateEngine):
         """Yield what the library yields, with its errors as ours."""
         try:
             async for output in result:
-                self._last_output = time.monotonic()
+                self._last_output, self._has_answered = time.monotonic(), True
                 yield output
         except Exception as error:
             raise self._failure(error) from error
@@ -110,7 +113,7 @@ class TrtllmEngine(TemplateEngine):
                 sampling_params=sampling_params(request),
                 lora_request=self._adapter(request.adapter),
                 streaming=request.stream,
-                trace_headers=request.trace_headers or None,
+                **compat.trace_arguments(self._llm, request.trace_headers),
             )
         except (ValueError, TypeError) as error:
             raise RequestError(f"is refused by TensorRT-LLM: {error}", field="request") from error
@@ -175,8 +178,9 @@ class TrtllmEngine(TemplateEngine):
     async def check_health(self) -> None:
         if self._death is not None:
             raise self._death
-        if self._open and time.monotonic() - self._last_output > _STALL_SECONDS:
-            raise EngineDeadError(f"TensorRT-LLM answered nothing for {_STALL_SECONDS:.0f} s")
+        limit = _STALL_SECONDS if self._has_answered else _FIRST_STALL_SECONDS
+        if self._open and time.monotonic() - self._last_output > limit:
+            raise EngineDeadError(f"TensorRT-LLM answered nothing for {limit:.0f} s")
 
     async def close(self) -> None:
         llm, self._llm = self._llm, None

@@ -83,7 +83,8 @@ def _refuse(message: str) -> NoReturn:
 def _read(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
     try:
         namespace = parser.parse_args(_argv(action, text))
-    except (argparse.ArgumentError, ValueError) as error:
+    # Some of its types look a word up.
+    except (argparse.ArgumentError, LookupError, TypeError, ValueError) as error:
         raise _error(action.dest, text, f"is refused by vLLM: {error}") from error
     return getattr(namespace, action.dest)
 

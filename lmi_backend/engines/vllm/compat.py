@@ -1,4 +1,4 @@
-"""Every vLLM name this project uses, in one place.
+"""Every vLLM name this project uses, in one place but for shared_memory.py.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.
@@ -90,7 +90,6 @@ __all__ = [
     "http_request",
     "http_server",
     "import_reasoning_parser",
-    "name_shared_memory",
     "request_state",
     "running_state",
     "stream_calls",
@@ -208,7 +207,10 @@ def http_server() -> SimpleNamespace:
             init_app_state,
         )
         from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: PLC0415
-    from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+    try:  # 0.13: moved
+        from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+    except ImportError:
+        from vllm.entrypoints.openai.tool_parsers import ToolParserManager  # noqa: PLC0415
 
     return SimpleNamespace(
         build_app=build_app,
@@ -277,20 +279,6 @@ def guard_media(check: Callable[[str, Any], None], connection: Any) -> None:
 
     MediaConnector.__init__ = make
     MediaConnector.load_from_url, MediaConnector.load_from_url_async = guarded, guarded_async
-
-
-def name_shared_memory(name: str) -> None:
-    """Let ranks on a CPU share memory by this name, which vLLM makes of an address they lack."""
-    from vllm.distributed.device_communicators import cpu_communicator  # noqa: PLC0415
-
-    cls = cpu_communicator._CPUSHMDistributed
-    made = cls.make_group_name
-
-    def make(communicator: Any) -> str:
-        # The address has slashes, which a name of shared memory must not.
-        return f"{name}-{made(communicator)}".replace("/", "")
-
-    cls.make_group_name = staticmethod(make)
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.broadcast import Broadcast
+from lmi_backend.engines.vllm.shared_memory import name_shared_memory
 from lmi_backend.ipc.environment import GROUP_VARIABLE
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class Core:
 
     def __init__(self, vllm_config: Any, executor_class: Any, *, log_stats: bool) -> None:
         # Two groups on one machine must not meet; two machines share no memory.
-        compat.name_shared_memory(f"{os.environ[GROUP_VARIABLE]}-{socket.gethostname()}")
+        name_shared_memory(f"{os.environ[GROUP_VARIABLE]}-{socket.gethostname()}")
         self._core = compat.InprocClient(vllm_config, executor_class, log_stats=log_stats)
         self.broadcast = Broadcast()
 

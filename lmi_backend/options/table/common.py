@@ -255,7 +255,7 @@ HANG_TIMEOUT: Final = Option(
     default=120,
     plan_field="hang_timeout",
     help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
-    "never. Only vLLM's are counted.",
+    "never. Only vLLM's are counted; its first 8 may take option.model_loading_timeout each.",
 )
 LOG_REQUESTS: Final = Option(
     name="option.log_requests",

@@ -22,6 +22,7 @@ def _visible_cores(index: int, degree: int) -> dict[str, str]:
 
 
 _ONE_PROCESS: Final = "one process drives all Neuron cores"
+_ONE_REQUEST: Final = "optimum-neuron's generate has no continuous batch"
 _OTHER_DEVICES: Final = "it runs on Neuron cores; use the nc. form"
 
 SPEC: Final = EngineSpec(
@@ -40,6 +41,7 @@ SPEC: Final = EngineSpec(
         },
         device="nc",
         one_process=_ONE_PROCESS,
+        one_request=_ONE_REQUEST,
         pipeline_modes=frozenset(),
         cache=Cache(
             "Neuron's compiler",
@@ -51,6 +53,7 @@ SPEC: Final = EngineSpec(
     rolling_batch="tnx",
     entry_points=("djl_python.transformers_neuronx",),
     unused={
+        **dict.fromkeys(("option.max_rolling_batch_size", "batch_size"), _ONE_REQUEST),
         **dict.fromkeys(
             ("engine", "option.mpi_mode", "option.mpi_hostfile", "option.mpi_options"), _ONE_PROCESS
         ),
@@ -109,7 +112,7 @@ ROWS: Final[tuple[AnyOption, ...]] = (
     _argument(
         "on_device_generation",
         JSON,
-        "Sample on the device.",
+        "Sample on the device, as each request says; penalties and seeds are refused then.",
         to="on_device_sampling",
         env=("NEURON_ON_DEV_GENERATION",),
     ),

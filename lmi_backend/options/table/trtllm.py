@@ -70,6 +70,7 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        lone_rank="TensorRT-LLM starts one rank by itself",
         takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
     ),
@@ -81,6 +82,7 @@ SPEC: Final = EngineSpec(
     utilization_option="option.kv_cache_free_gpu_mem_fraction",
     length_option="option.max_seq_len",
     block_option="option.tokens_per_block",
+    block_size=32,
     why_all_devices="max is the default of LMI's guide for TensorRT-LLM",
 )
 
@@ -106,10 +108,9 @@ ROWS: Final[tuple[AnyOption, ...]] = (
         "Share of the memory left after loading that the KV cache takes.",
         to="free_gpu_memory_fraction",
         aliases=("option.free_gpu_memory_fraction",),
-        lmi_default=0.95,
         env=("CUDA_MEMORY_FRACTION",),
     ),
-    _cache("tokens_per_block", whole(1), "Tokens of one KV-cache block.", lmi_default=128),
+    _cache("tokens_per_block", whole(1), "Tokens of one KV-cache block."),
     _cache(
         "enable_block_reuse",
         BOOL,

@@ -110,7 +110,10 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
-        oldest=("0.11", "it has its engine and its server elsewhere"),
+        oldest=(
+            "0.11",
+            "it has no allowed_media_domains, by which it is kept to the hosts it may fetch from",
+        ),
         pools=True,
         reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
@@ -118,7 +121,7 @@ SPEC: Final = EngineSpec(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
         ),
         ray_argument="distributed_executor_backend",
-        cpu_pipeline="vLLM 0.32 dies with the first request",
+        cpu_pipeline="vLLM starts and then dies with the first request",
     ),
     rolling_batch="vllm",
     entry_points=("djl_python.lmi_vllm.vllm_async_service",),

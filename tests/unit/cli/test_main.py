@@ -368,7 +368,7 @@ def test_an_option_is_found_by_any_of_its_names(
 def test_it_is_said_where_a_word_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "tokens_per_block"]) == 0
     said = capsys.readouterr()
-    assert said.out.startswith("option.tokens_per_block (128)")
+    assert said.out.startswith("option.tokens_per_block\n")
     assert "under trtllm, with --engine trtllm" in said.err
     assert main(["options", "no_such\x1bword"]) == 1
     said = capsys.readouterr()

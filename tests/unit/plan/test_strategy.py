@@ -183,3 +183,9 @@ def test_data_parallel_copies_have_devices_of_their_own() -> None:
     assert whole.config.arguments["data_parallel_size"] == 2
     with pytest.raises(OptionError, match="needs as many devices; 8 usable"):
         plan("option.data_parallel_size=9")
+
+
+def test_stages_of_vllm_on_a_cpu_are_refused() -> None:
+    """It would start, and die with each request."""
+    with pytest.raises(OptionError, match=r"pipeline_parallel_degree=2.*on the CPU.*tensor_par"):
+        plan("option.pipeline_parallel_degree=2", TWELVE_HEADS, gpus=0)

@@ -16,6 +16,7 @@ from lmi_backend.supervisor.triton_release import (
     describe,
     installed_version,
     known_holes,
+    numpy_problem,
     release_name,
 )
 
@@ -124,3 +125,21 @@ def test_an_image_says_its_version_beside_the_programs(tmp_path: Path) -> None:
     assert installed_version(binary) == ""
     (tmp_path / "TRITON_VERSION").write_text("2.71.0\n")
     assert installed_version(binary) == "2.71.0"
+
+
+@pytest.mark.parametrize(
+    ("version", "numpy", "is_problem"),
+    [
+        ("2.51.0", "2.2.6", True),
+        ("2.53.0", "2.0.0", True),
+        ("2.51.0", "1.26.4", False),
+        ("2.54.0", "2.2.6", False),
+        ("", "2.2.6", False),
+    ],
+)
+def test_a_server_before_25_01_cannot_serve_with_numpy_2(
+    version: str, numpy: str, *, is_problem: bool
+) -> None:
+    problem = numpy_problem(version, numpy)
+    assert bool(problem) == is_problem
+    assert not is_problem or "pip install 'numpy<2'" in problem

@@ -44,3 +44,18 @@ def test_a_machine_that_stood_still_is_no_hang() -> None:
     watch = HangDetector(10)
     watch.check(EngineStats(running=1, steps=1), 0)
     watch.check(EngineStats(running=1, steps=1), 3600)
+
+
+def test_the_first_steps_may_take_as_long_as_a_load() -> None:
+    """They compile kernels, each for minutes: the first prompt, then the first token after it."""
+    watch = HangDetector(10, first_seconds=100)
+    _look(watch, EngineStats(running=1, steps=1), range(100))
+    _look(watch, EngineStats(running=1, steps=2), range(100, 200))
+    with pytest.raises(EngineDeadError, match=r"made no step for 101 s .option.model_loading"):
+        _look(watch, EngineStats(running=1, steps=2), range(200, 202))
+
+
+def test_later_steps_may_not() -> None:
+    watch = HangDetector(10, first_seconds=100)
+    with pytest.raises(EngineDeadError, match=r"made no step for 11 s .option.hang_timeout"):
+        _look(watch, EngineStats(running=1, steps=9), range(12))

@@ -1,10 +1,11 @@
 """A double of optimum-neuron 0.4.5's NeuronModelForCausalLM: its calls and limits, on the CPU.
 
-The signatures are those of its source, models/inference/modeling_utils.py, and so are the limits
-of `generate`, backend/modules/generation/generation_utils.py.
+The signatures are those of its source, models/inference/modeling_utils.py, the values those of
+backend/config.py and of Llama's model, and so are the limits of `generate`,
+backend/modules/generation/generation_utils.py, and of generation/logits_process.py.
 """
 
-import os
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,15 +26,31 @@ class NeuronModelForCausalLM:
         sequence_length: int | None = None,
         tensor_parallel_size: int | None = None,
     ) -> Any:
+        sequence_length = sequence_length or 1024
+        degree = tensor_parallel_size or 2
         return SimpleNamespace(
+            checkpoint_id=model_name_or_path,
+            checkpoint_revision=None,
             batch_size=batch_size or 1,
-            sequence_length=sequence_length or 1024,
-            tp_degree=tensor_parallel_size or 2,
-            torch_dtype="bfloat16",
-            fused_qkv=False,
-            on_device_sampling=False,
-            sequence_parallel_enabled=False,
-            flags=os.environ.get("NEURON_CC_FLAGS", ""),
+            max_batch_size=batch_size or 1,
+            continuous_batching=False,
+            speculation_length=0,
+            sequence_length=sequence_length,
+            tp_degree=degree,
+            ep_degree=1,
+            pp_degree=1,
+            torch_dtype=torch.bfloat16,
+            n_active_tokens=sequence_length,
+            max_context_length=sequence_length,
+            output_logits=False,
+            fused_qkv=True,
+            target="trn1",
+            on_device_sampling=True,
+            max_topk=256,
+            start_rank_id=0,
+            local_ranks_size=degree,
+            capacity_factor=None,
+            glu_mlp=True,
         )
 
     @classmethod
@@ -49,6 +66,8 @@ class NeuronModelForCausalLM:
     ) -> "NeuronModelForCausalLM":
         if not load_weights:
             raise ValueError("a model without weights cannot generate")
+        # Its KV cache asks the type for this.
+        neuron_config.torch_dtype.itemsize  # noqa: B018
         model = cls()
         model._model = AutoModelForCausalLM.from_pretrained(model_id, dtype=torch.float32)
         model.config, model.neuron_config = model._model.config, neuron_config
@@ -70,6 +89,13 @@ class NeuronModelForCausalLM:
             raise ValueError("exceeds the model static batch size")
         if generation_config.num_beams not in (None, 1):
             raise ValueError("beam search is not supported for neuron models")
+        if self.neuron_config.on_device_sampling:
+            self._check_on_device(generation_config)
+            # No processor is called where the device chooses.
+            generation_config = _without_processors(generation_config)
+            kwargs.pop("logits_processor", None)
+        else:
+            self._check_on_host(generation_config)
         return self._model.generate(
             input_ids,
             attention_mask=attention_mask,
@@ -77,3 +103,38 @@ class NeuronModelForCausalLM:
             stopping_criteria=stopping_criteria,
             **kwargs,
         )
+
+    def _check_on_device(self, config: Any) -> None:
+        top_k, top_p, temperature = _sampling_params(config)
+        if top_k != -1 and not 0 < top_k <= self.neuron_config.max_topk:
+            raise ValueError("Invalid top-k values found.")
+        if not 0 < top_p <= 1:
+            raise ValueError("Invalid top-p values found.")
+        if not temperature > 0:
+            raise ValueError("Invalid temperature values found.")
+
+    def _check_on_host(self, config: Any) -> None:
+        _sampling_params(config)
+        if config.do_sample and config.top_k == 0 and config.top_p == 1.0:
+            raise ValueError("Multinomial sampling requires at least top-k or top-p")
+        if config.temperature != 1.0:
+            _ = torch.zeros(1) / config.temperature
+        is_sorted = 0 < config.top_k < self.config.vocab_size or 0 < config.top_p < 1
+        if not is_sorted:
+            raise TypeError("gather(): argument 'index' must be Tensor, not NoneType")
+
+
+def _sampling_params(config: Any) -> tuple[float, float, float]:
+    """As it makes tensors of them, before each answer."""
+    if not config.do_sample:
+        return 1.0, 1.0, 1.0
+    values = [torch.tensor([each]) for each in (config.top_k, config.top_p, config.temperature)]
+    top_k, top_p, temperature = (float(each) for each in values)
+    return top_k, top_p, temperature
+
+
+def _without_processors(config: Any) -> Any:
+    plain = copy.deepcopy(config)
+    for name in ("repetition_penalty", "min_p", "min_new_tokens", "bad_words_ids", "sequence_bias"):
+        setattr(plain, name, None)
+    return plain

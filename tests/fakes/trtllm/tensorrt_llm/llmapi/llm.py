@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import queue
 import threading
 import time
@@ -17,9 +18,10 @@ from .worker import end, through, work
 _RECORD = Path(__file__).parents[4] / "data" / "signatures" / "trtllm.json"
 _FIELDS = frozenset(json.loads(_RECORD.read_text("utf-8"))["LLM arguments"])
 _STEP_SECONDS = 0.002
+VERSION = os.environ.get("DOUBLE_OF_TRTLLM", "1.2.1")
 
 
-class LLM:
+class _Newest:
     def __init__(
         self,
         model: Any,
@@ -62,6 +64,11 @@ class LLM:
         scheduling_params: Any = None,
         cache_salt: str | None = None,
     ) -> RequestOutput:
+        return self._generate(inputs, sampling_params, streaming, lora_request)
+
+    def _generate(
+        self, inputs: Any, sampling_params: Any, streaming: bool, lora_request: Any
+    ) -> RequestOutput:
         if self._is_down:
             raise RuntimeError("LLM is shutting down")
         ids = inputs if isinstance(inputs, list) else self.tokenizer.encode(inputs)
@@ -100,8 +107,46 @@ class LLM:
             time.sleep(_STEP_SECONDS)
 
 
+class _Of11(_Newest):
+    def generate_async(  # type: ignore[override]
+        self,
+        inputs: Any,
+        sampling_params: Any = None,
+        lora_request: Any = None,
+        prompt_adapter_request: Any = None,
+        streaming: bool = False,
+        kv_cache_retention_config: Any = None,
+        disaggregated_params: Any = None,
+        _postproc_params: Any = None,
+        scheduling_params: Any = None,
+        cache_salt: str | None = None,
+    ) -> RequestOutput:
+        return self._generate(inputs, sampling_params, streaming, lora_request)
+
+
+class _Of10(_Newest):
+    def generate_async(  # type: ignore[override]
+        self,
+        inputs: Any,
+        sampling_params: Any = None,
+        lora_request: Any = None,
+        prompt_adapter_request: Any = None,
+        streaming: bool = False,
+        kv_cache_retention_config: Any = None,
+        disaggregated_params: Any = None,
+        _postproc_params: Any = None,
+        scheduling_params: Any = None,
+    ) -> RequestOutput:
+        return self._generate(inputs, sampling_params, streaming, lora_request)
+
+
+LLM = {"1.2.1": _Newest, "1.1.0": _Of11, "1.0.0": _Of10}[VERSION]
+
+
 class _Request:
-    def __init__(self, llm: LLM, ids: Any, params: Any, result: Any, streaming: bool, lora: Any):
+    def __init__(
+        self, llm: _Newest, ids: Any, params: Any, result: Any, streaming: bool, lora: Any
+    ):
         self._llm, self._ids, self._params = llm, ids, params
         self._result, self._streaming = result, streaming
         words = [llm.tokenizer.decode([number]) for number in ids]
