@@ -119,6 +119,24 @@ option.mpi_options=--mca btl_tcp_port_min_v4 20000 --mca btl_tcp_port_range_v4 1
 Open MPI's `oob_tcp_dynamic_ipv4_ports` is not what you want: 5.0.11 then listens on every port of
 the range at once, and on another one of IPv6.
 
+## Which GPUs a worker gets
+
+Those that CUDA counts, from 0: a container that was given GPUs 4 and 5 of its node has 0 and 1,
+whatever its device nodes are called (`tests/integration/test_devices.py`). `plan`, `doctor` and a
+load ask `nvidia-smi`, also where Windows' Linux keeps it, else NVIDIA's management library, and
+take number, name, memory and compute capability from there. Where neither answers, device nodes are
+counted, and their memory is not known.
+
+- `CUDA_VISIBLE_DEVICES` decides if it is set, by index or by UUID, as CUDA reads it. What names no
+  GPU is said by `plan` and the load, and is an error of `doctor`. Without it, workers also get
+  `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so that CUDA counts as the driver does.
+- **Parts of divided GPUs (MIG)** are named by their UUIDs; each is a device of its own, and a model
+  over several is refused. Their memory is known where the management library is.
+- **A GPU without memory of its own** (`[N/A]` in `nvidia-smi`, as of GB10) is planned with the
+  host's.
+
+All of this has been tested with made-up tools and libraries; none of it was seen on a GPU.
+
 ## On a machine with GPUs
 
 `make test-gpu` runs the contract tests of vLLM and Transformers on the GPUs that are there, with

@@ -19,7 +19,8 @@ from lmi_backend import __version__
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
-from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.plan.hardware import MASK, detect_hardware
+from lmi_backend.plan.ranks import find_mpirun
 from lmi_backend.supervisor.installation import STUB, find_server
 from lmi_backend.supervisor.send_buffers import ADVICE, ENOUGH
 from lmi_backend.supervisor.triton_release import describe, installed_version, numpy_problem
@@ -121,10 +122,11 @@ def _server_version() -> str:
 
 
 def _mpirun() -> CheckResult:
-    path = shutil.which("mpirun")
-    if path is None:
+    path = find_mpirun(os.environ)
+    if not path:
         advice = "install Open MPI if a model says engine=MPI or option.rolling_batch=lmi-dist"
-        return CheckResult("mpirun", "warning", "none on PATH", advice)
+        found = "none on PATH, none beside Python"
+        return CheckResult("mpirun", "warning", found, advice)
     said = _first_line([path, "--version"])
     if "Open MPI" in said or "OpenRTE" in said:
         return CheckResult("mpirun", "ok", f"{path}, {said}")
@@ -135,17 +137,23 @@ def _mpirun() -> CheckResult:
 
 def _gpus() -> CheckResult:
     hardware = detect_hardware(os.environ)
+    if hardware.doubt:
+        return CheckResult("GPUs", "error", hardware.doubt, f"unset {MASK}, or correct it")
     if not hardware.devices:
         memory = hardware.host_memory / GIB
         found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"
         return CheckResult("GPUs", "ok", found)
     found = f"{len(hardware.devices)} ({', '.join(hardware.devices)})"
     if not hardware.device_memory:
-        advice = "nvidia-smi does not answer: install the driver, or give the container its GPUs"
+        advice = (
+            "neither nvidia-smi nor libnvidia-ml.so.1 tells their memory: install the driver, or "
+            "give the container its GPUs with NVIDIA_DRIVER_CAPABILITIES=compute,utility"
+        )
         return CheckResult("GPUs", "error", found, advice)
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    each = hardware.device_memory / GIB
-    return CheckResult("GPUs", "ok", f"{found} of at least {each:.0f} GiB; {_first_line(query)}")
+    first = hardware.gpus[0]
+    whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
+    found += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
+    return CheckResult("GPUs", "ok", f"{found}, driver {first.driver or 'unknown'}")
 
 
 def _shared_memory() -> CheckResult:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from lmi_backend.units import MIB
+from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
-_NUMBER = re.compile(r"\d+(\.\d)?")
-_SECONDS = 10.0
+MASK = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +28,10 @@ class Hardware:
     """Bytes of host memory that are available; 0 if unknown."""
     nodes: int = 1
     """Machines like this one that may share a model."""
+    gpus: tuple[Gpu, ...] = ()
+    """What is known of each device; none on a supposed machine."""
+    doubt: str = ""
+    """What is wrong with CUDA_VISIBLE_DEVICES; empty if nothing."""
 
     @property
     def kind(self) -> Literal["gpu", "cpu"]:
@@ -47,65 +48,80 @@ class Hardware:
 
 
 def detect_hardware(environment: Mapping[str, str], *, nodes: Path = Path("/dev")) -> Hardware:
-    """Return what this machine has. No driver library is loaded."""
-    devices = tuple(visible_devices(environment, nodes=nodes))
+    """Return what this machine has. No driver library is loaded into this process."""
+    mask = environment.get(MASK)
+    gpus = find_gpus() if mask != "" else []
+    visible = visible_gpus(mask, gpus, nodes=nodes)
+    whole = _host_memory("MemTotal")
     return Hardware(
-        devices=devices,
-        device_memory=_device_memory() if devices else 0,
-        capability=_capability() if devices else 0,
-        host_memory=_available_memory(),
+        devices=tuple(gpu.name for gpu in visible),
+        device_memory=min((whole if gpu.is_unified else gpu.memory for gpu in visible), default=0),
+        capability=visible[0].capability if visible else 0,
+        host_memory=_host_memory("MemAvailable"),
+        gpus=tuple(visible),
+        doubt=_doubt(mask, gpus, len(visible)),
     )
 
 
-def visible_devices(environment: Mapping[str, str], *, nodes: Path = Path("/dev")) -> list[str]:
-    """Return the names of the CUDA devices that may be used, as CUDA_VISIBLE_DEVICES spells them.
+def visible_gpus(mask: str | None, gpus: Sequence[Gpu], *, nodes: Path = Path("/dev")) -> list[Gpu]:
+    """Return the GPUs that CUDA sees: those that CUDA_VISIBLE_DEVICES names, where it is set.
 
-    CUDA_VISIBLE_DEVICES decides if it is set; else the device nodes of the container.
+    What follows the first entry that names none is ignored, as CUDA does. Where the driver tells of
+    no GPUs the mask is believed, and without one they are counted by their device nodes.
     """
-    mask = environment.get("CUDA_VISIBLE_DEVICES")
-    if mask is not None:
-        names = [name.strip() for name in mask.split(",")]
-        # CUDA ignores what follows the first invalid entry; -1 is the usual way to hide all.
-        return names[: names.index("-1")] if "-1" in names else [name for name in names if name]
-    found = (_DEVICE_NODE.fullmatch(node.name) for node in nodes.glob("nvidia*"))
-    return [str(index) for index in sorted(int(match[1]) for match in found if match)]
+    if mask is None:
+        return list(gpus) or _counted(nodes)
+    found: list[Gpu] = []
+    for name in _entries(mask):
+        gpu = _named(name, gpus) if gpus else Gpu(name=name)
+        if gpu is None:
+            break
+        found.append(gpu)
+    return found
 
 
-def _device_memory() -> int:
-    """Return the bytes that CUDA has of the smallest GPU, 0 if the driver's tool does not say.
+def _entries(mask: str) -> list[str]:
+    """Return the entries of a mask up to one that is empty or -1, the usual way to hide all."""
+    names = [name.strip() for name in mask.split(",")]
+    return names[: next((at for at, name in enumerate(names) if name in ("-1", "")), len(names))]
 
-    The driver keeps some for itself, which older ones do not tell.
+
+def _named(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
+    """Return the GPU of an entry: an index, or the beginning of the UUID of just one."""
+    if name.startswith(f"{PARTITION}GPU-"):
+        # Of old drivers: the GPU's UUID and two numbers, which nobody tells.
+        return Gpu(name=name, uuid=name)
+    matching = [
+        gpu
+        for index, gpu in enumerate(gpus)
+        if (str(index) == name if name.isdecimal() else gpu.uuid.startswith(name))
+    ]
+    return replace(matching[0], name=name) if len(matching) == 1 else None
+
+
+def _doubt(mask: str | None, gpus: Sequence[Gpu], count: int) -> str:
+    names = _entries(mask or "")
+    if not gpus or count == len(names) or mask is None:
+        return ""
+    return (
+        f"{MASK}={mask}: {names[count]} is none of the {len(gpus)} GPUs that CUDA has, and what "
+        f"follows it is ignored; accepted: 0 to {len(gpus) - 1}, or the beginning of a UUID"
+    )
+
+
+def _counted(nodes: Path) -> list[Gpu]:
+    """Return as many GPUs as there are device nodes; their numbers are not CUDA's.
+
+    A container may have CUDA and neither the driver's tool nor its management library.
     """
-    totals = [int(line) for line in _query("memory.total")]
-    kept = [int(line) for line in _query("memory.reserved")] or [0] * len(totals)
-    return min((whole - part for whole, part in zip(totals, kept, strict=False)), default=0) * MIB
+    found = [node for node in nodes.glob("nvidia*") if _DEVICE_NODE.fullmatch(node.name)]
+    return [Gpu(name=str(index)) for index in range(len(found))]
 
 
-def _capability() -> int:
-    """Return the compute capability of the first GPU, times ten; 0 if the tool does not say."""
-    return next((int(line.replace(".", "")) for line in _query("compute_cap")), 0)
-
-
-def _query(field: str) -> list[str]:
-    """Return what the driver's tool says of each GPU: numbers, none if it does not say."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    command = (tool, f"--query-gpu={field}", "--format=csv,noheader,nounits")
-    try:
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=_SECONDS, check=True
-        )
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return []
-    said = done.stdout.split()
-    return said if all(_NUMBER.fullmatch(line) for line in said) else []
-
-
-def _available_memory() -> int:
+def _host_memory(field: str) -> int:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii")
     except OSError:
         return 0
-    match = re.search(r"^MemAvailable:\s+(\d+) kB", lines, re.MULTILINE)
+    match = re.search(rf"^{field}:\s+(\d+) kB", lines, re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

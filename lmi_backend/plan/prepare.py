@@ -53,6 +53,8 @@ def plan_model(
     facts, doubt = _facts(options, sources, environment, reach, say)
     hardware = hardware or detect_hardware(environment)
     plan = make_plan(options, environment, hardware, facts, sources)
+    if hardware.doubt:
+        plan = replace(plan, notes=(*plan.notes, hardware.doubt))
     if doubt:
         plan = replace(plan, notes=(*plan.notes, f"the size of the model is not known: {doubt}"))
     return _fetch_draft(plan, environment, say) if reach == "model" else plan

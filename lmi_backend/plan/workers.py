@@ -8,6 +8,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.gpus import PARTITION
 from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ def cut_devices(
 
     Raises:
         OptionError: the bounds of the number of workers cannot be kept.
+        PlanError: a worker would span partitions of GPUs.
     """
     least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
     if 0 < options[most] < options[least]:
@@ -85,6 +87,7 @@ def cut_devices(
     devices = hardware.devices
     if not devices:
         return _on_cpu(options, least, most, why)
+    _refuse_partitions(devices, size)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
@@ -110,6 +113,14 @@ def cut_devices(
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
+
+
+def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
+    if size > 1 and any(name.startswith(PARTITION) for name in devices):
+        raise PlanError(
+            f"a worker of {size} devices, and the devices are partitions of divided GPUs (MIG): a "
+            "process of CUDA's sees one of these; accepted: tensor and pipeline parallel degree 1"
+        )
 
 
 def _on_cpu(

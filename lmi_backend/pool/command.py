@@ -111,6 +111,9 @@ def _own_environment(
         # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
         "TORCHINDUCTOR_CACHE_DIR": str(kernel_cache()),
     }
+    if any(plan.parallel.device_groups) and "CUDA_VISIBLE_DEVICES" not in inherited:
+        # The plan counts as the driver does; CUDA alone would count the fastest first.
+        defaults["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return (
         {name: inherited.get(name, value) for name, value in defaults.items()}
         | _cores(plan.parallel, context.index, inherited)

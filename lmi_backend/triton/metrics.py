@@ -91,10 +91,19 @@ class MetricsPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the thread.
+
+        The metrics are left to the interpreter's end. Given back here, 24.10 hangs in models that
+        are loaded and unloaded under load; left, a stub of 26.01 crashes as it ends
+        (triton-inference-server/server#8662), which python_backend#429 has repaired.
+        """
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(1.0)
+
+    def give_up(self) -> None:
+        """Publish nothing more, to a server that is no longer there."""
+        self._stopped.set()
 
     def _run(self) -> None:
         rounds = 0
@@ -116,6 +125,8 @@ class MetricsPublisher:
 
     def _publish(self, series: Series) -> None:
         for (name, labels), value in series.items():
+            if self._stopped.is_set():
+                return
             published = self._published.get((name, labels))
             if published is None:
                 family, is_gauge = self._families[name]

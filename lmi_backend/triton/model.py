@@ -22,7 +22,12 @@ from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
 from lmi_backend.triton.load import load_model, reports_vllm_metrics
 from lmi_backend.triton.metrics import MetricsPublisher
-from lmi_backend.triton.server_process import OrphanGuard, close_shared_memory, warn_of_exposures
+from lmi_backend.triton.orphan_guard import OrphanGuard, start_outside_guard
+from lmi_backend.triton.server_process import (
+    close_shared_memory,
+    shared_memory,
+    warn_of_exposures,
+)
 from lmi_backend.triton.sink import TritonSink
 
 _log = logging.getLogger(__name__)
@@ -42,6 +47,7 @@ class TritonPythonModel:
         """Start the workers. Raising fails the load with the error's text."""
         logs.attach()
         close_shared_memory()
+        start_outside_guard(args["model_name"], shared_memory())
         self._variant = variant_of(json.loads(args["model_config"]))
         self._codec = Codec(self._variant)
         self._dropped = DroppedParameters()
@@ -61,7 +67,7 @@ class TritonPythonModel:
             is_vllm_too=reports_vllm_metrics(args),
         )
         self._metrics.start()
-        OrphanGuard(self._loaded.service.kill).start()
+        OrphanGuard(self._kill).start()
 
     def execute(self, requests: list[Any]) -> None:
         """Take requests; answers follow from other threads."""
@@ -128,6 +134,12 @@ class TritonPythonModel:
         logs.detach()
         self._metrics.stop()
         self._loaded.close()
+
+    def _kill(self) -> None:
+        """End the workers of a server that has died."""
+        # A metric that it can no longer take would keep the interpreter for ever.
+        self._metrics.give_up()
+        self._loaded.service.kill()
 
 
 def _own_trace(request: Any) -> dict[str, str]:

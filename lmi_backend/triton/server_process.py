@@ -1,17 +1,9 @@
-"""Close or report what tritonserver, the parent process, leaves open, and end with it.
-
-A stub that loses its server calls C's exit(). With Python threads waiting inside a send that exit
-never ends (seen on 24.10 after the server died of a signal), and workers live as long as their
-stub's sockets. So the orphan guard, a thread, waits for the server's death and then ends all.
-"""
+"""Close or report what tritonserver, the parent process, leaves open."""
 
 from __future__ import annotations
 
 import logging
 import os
-import select
-import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +13,6 @@ from lmi_backend.repository.restricted_apis import exposures
 _log = logging.getLogger(__name__)
 
 _ADVICE: Final = "deploy/README.md of lmi-backend has the arguments; `lmi-backend serve` sets them"
-# Time for the stub's own exit, which is the orderly way.
-_GRACE_SECONDS: Final = 1.0
 
 
 def close_shared_memory() -> None:
@@ -30,10 +20,14 @@ def close_shared_memory() -> None:
 
     Triton makes it readable for all. Its name is an argument of the stub's command line.
     """
+    for region in shared_memory():
+        region.chmod(0o600)
+
+
+def shared_memory() -> list[Path]:
+    """Return the files of the memory that this stub shares with its server."""
     names = (name for name in _argv(Path("/proc/self")) if name and "/" not in name)
-    for region in (SHARED_MEMORY / name for name in names):
-        if region.is_file():
-            region.chmod(0o600)
+    return [region for name in names if (region := SHARED_MEMORY / name).is_file()]
 
 
 def warn_of_exposures(model: str) -> None:
@@ -50,21 +44,3 @@ def warn_of_exposures(model: str) -> None:
 
 def _argv(process: Path) -> list[str]:
     return (process / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")
-
-
-class OrphanGuard(threading.Thread):
-    """Waits for the death of the server; then calls `kill_workers`, and ends the stub."""
-
-    def __init__(self, kill_workers: Callable[[], None]) -> None:
-        super().__init__(name="lmi-guard", daemon=True)
-        self._kill_workers = kill_workers
-        self._server = os.pidfd_open(os.getppid())
-
-    def run(self) -> None:
-        """Wait, which costs nothing, then end the process."""
-        select.select([self._server], [], [])
-        try:
-            self._kill_workers()
-            threading.Event().wait(_GRACE_SECONDS)
-        finally:
-            os._exit(1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import tritonclient.http
 
@@ -15,6 +16,7 @@ from lmi_backend.options import load_options
 from lmi_backend.repository.variants import VARIANTS, Alias
 from lmi_backend.repository.writer import MODEL_PY, write_alias_model
 from tests.support.serving import Served, tritonserver, write_properties
+from tests.support.waiting import wait_for
 
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,6 +76,29 @@ def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:
 def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
     assert not fleet.is_ready("bad")
     assert "serving.properties:3: option.x=1 is refused by the echo engine" in _log(fleet)
+
+
+def test_a_server_that_gives_up_waiting_for_a_client_leaves_nothing(fleet: Served) -> None:
+    """An idle connection is enough for it to end without ending its stubs. The last test here."""
+    with contextlib.closing(http.client.HTTPConnection(fleet.http, timeout=30)) as client:
+        client.request("GET", "/v2/health/ready")
+        client.getresponse().read()
+        family = psutil.Process(fleet.process.pid).children(recursive=True)
+        stubs = [each for each in family if "stub" in each.name()]
+        words = [word for each in stubs for word in each.cmdline()]
+        regions = {Path("/dev/shm", word) for word in words if "shm_region" in word}
+        assert len(stubs) == len(regions) >= 4
+        fleet.process.terminate()
+        assert fleet.process.wait(30) == 1
+        wait_for(lambda: not [each for each in family if _lives(each)], 30)
+    assert not [region for region in regions if region.exists()]
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _config(served: Served, model: str) -> Any:

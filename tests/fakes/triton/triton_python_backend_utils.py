@@ -1,4 +1,4 @@
-"""What the stub gives a model of Triton's Python backend, as far as responses go.
+"""What the stub gives a model of Triton's Python backend, as far as responses and metrics go.
 
 Names and arguments are those of python_backend r24.10, src/pb_stub.cc.
 """
@@ -31,3 +31,41 @@ class InferenceResponse:
 
     output_tensors: list[Tensor] = field(default_factory=list)
     error: TritonError | None = None
+
+
+class TritonModelException(Exception):
+    """What a model may raise."""
+
+
+class Metric:
+    """One series of a family."""
+
+    def __init__(self) -> None:
+        self.number = 0.0
+
+    def set(self, value: float) -> None:
+        """Replace its value."""
+        self.number = value
+
+    def increment(self, value: float) -> None:
+        """Add to its value."""
+        self.number += value
+
+    def value(self) -> float:
+        """Return its value."""
+        return self.number
+
+
+class MetricFamily:
+    """Series of one name."""
+
+    COUNTER, GAUGE = 1, 2
+
+    def __init__(self, name: str, description: str, kind: int) -> None:
+        del description, kind
+        self.name = name
+
+    def Metric(self, labels: dict[str, str]) -> Metric:
+        """Return one series."""
+        del labels
+        return Metric()

@@ -2,7 +2,10 @@
 
 import importlib.metadata
 import json
+import os
+import shutil
 import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 
 from lmi_backend.cli import doctor_machine
 from lmi_backend.cli.main import main
+from lmi_backend.plan.ranks import find_mpirun
 
 
 def _ports(count: int = 3) -> list[int]:
@@ -108,12 +112,28 @@ def test_a_model_that_cannot_be_planned_is_an_error(
     assert words in found["bad"]["found"]
 
 
+def test_mpirun_is_found_where_a_plan_finds_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mpirun = find_mpirun(os.environ)
+    assert mpirun
+    (tmp_path / "mpirun").write_text(f'#!/bin/sh\nexec "{mpirun}" "$@"\n')
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    if shutil.which("mpirun") is not None:
+        pytest.skip("mpirun is in /usr/bin")
+    result = doctor_machine._mpirun()
+    assert (result.status, result.found.partition(",")[0]) == ("ok", str(tmp_path / "mpirun"))
+
+
 def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor_machine, "SHARED_MEMORY", tmp_path / "none")
     (tmp_path / "wmem_default").write_text("212992\n")
     monkeypatch.setattr(doctor_machine, "_SOCKET_BUFFER", tmp_path / "wmem_default")
     monkeypatch.setenv("LMI_BACKEND_RUN_DIR", f"{tmp_path}/{'long' * 20}")
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     for check, word in (
         (doctor_machine._shared_memory, "tmpfs"),

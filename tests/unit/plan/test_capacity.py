@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ def capacity(
     folder: Path, properties: str = "", release: Release = NEWEST, **hardware: int
 ) -> Capacity:
     (folder / "serving.properties").write_text(f"option.model_id=org/model\n{properties}")
-    machine = {"device_memory": 80 * GIB} | hardware
+    machine: dict[str, Any] = {"device_memory": 80 * GIB} | hardware
     options = load_options(folder, {})
     return Capacity(options, Hardware(devices=("0",), **machine), LLAMA_3_8B, {}, 256, release)
 
@@ -55,7 +56,7 @@ def test_a_step_has_as_many_tokens_as_vllm_takes_by_itself(tmp_path: Path) -> No
     ],
 )
 def test_a_large_device_is_taken_for_a_hopper_unless_it_says(
-    hardware: dict[str, int], capability: int, tmp_path: Path
+    hardware: dict[str, Any], capability: int, tmp_path: Path
 ) -> None:
     assert capacity(tmp_path, **hardware).step.capability == capability
 

@@ -39,6 +39,17 @@ def test_a_local_model_is_measured(tmp_path: Path) -> None:
     assert made.memory.num_tokens > 128
 
 
+def test_a_mask_that_names_no_gpu_is_a_note(
+    tmp_path: Path, nvidia_smi: Callable[..., None]
+) -> None:
+    nvidia_smi([f"{i}, GPU-{i}, A, 8192, 0, 8.0, 550.1, Disabled" for i in range(2)])
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    options = resolve_options(parse_properties(""), {}, folder=tmp_path)
+    made = plan_model(options, {"CUDA_VISIBLE_DEVICES": "1,4"})
+    assert made.parallel.device_groups == (("1",),)
+    assert any("4 is none of the 2 GPUs that CUDA has" in note for note in made.notes)
+
+
 def test_what_a_config_does_not_say_is_said_and_no_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"architectures": ["NewForCausalLM"]}')
     made = plan("", tmp_path, {})

@@ -63,6 +63,16 @@ def test_each_worker_sees_its_own_devices() -> None:
     assert environment(inherited)["CUDA_VISIBLE_DEVICES"] == ""
 
 
+def test_devices_are_counted_as_the_plan_counts_unless_a_mask_counts_otherwise() -> None:
+    groups = (("0",), ("1",))
+    assert environment(device_groups=groups)["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    asked = {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}
+    assert environment(asked, device_groups=groups)["CUDA_DEVICE_ORDER"] == "FASTEST_FIRST"
+    masked = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert "CUDA_DEVICE_ORDER" not in environment(masked, device_groups=groups)
+    assert "CUDA_DEVICE_ORDER" not in environment()
+
+
 def test_the_package_and_the_interpreter_come_first() -> None:
     made = environment({"PYTHONPATH": "/mine", "PATH": "/bin"})
     assert made["PYTHONPATH"] == "/run/x:/mine"

@@ -1,0 +1,120 @@
+"""The GPUs of this machine, counted as CUDA counts them, with what the driver says of each.
+
+Not by their device nodes: a container that was given GPUs 4 and 5 of its node has /dev/nvidia4 and
+/dev/nvidia5, Windows' Linux has none at all, and CUDA counts from 0 in both.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from lmi_backend.plan import nvml
+from lmi_backend.units import MIB
+
+PARTITION: Final = "MIG-"
+"""How the UUID of a part of a divided GPU begins."""
+_TOOL: Final = "nvidia-smi"
+# Windows' Linux has it, outside of PATH.
+_FOLDERS: Final = ("/usr/lib/wsl/lib", "/usr/bin")
+_BASIC: Final = ("index", "uuid", "name", "memory.total")
+_LATER: Final = ("memory.reserved", "compute_cap", "driver_version", "mig.mode.current")
+"""What older drivers refuse to tell, and then the rest with it."""
+_PARTITION: Final = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
+_NUMBER: Final = re.compile(r"\d{1,9}")
+_CAPABILITY: Final = re.compile(r"(\d{1,2})\.(\d)")
+_NONE: Final = ("[N/A]", "N/A", "[Not Supported]")
+_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One device of CUDA's: a GPU, or a partition of one."""
+
+    name: str
+    """As CUDA_VISIBLE_DEVICES spells it."""
+    uuid: str = ""
+    product: str = ""
+    memory: int = 0
+    """Bytes that CUDA has of it; 0 if unknown."""
+    capability: int = 0
+    """Compute capability, times ten; 0 if unknown."""
+    driver: str = ""
+    is_unified: bool = False
+    """Whether it has no memory but the host's."""
+
+
+def find_gpus() -> list[Gpu]:
+    """Return all GPUs that the driver tells of, whatever CUDA_VISIBLE_DEVICES says.
+
+    Indices are in the order of the bus (CUDA_DEVICE_ORDER=PCI_BUS_ID).
+    """
+    tool = shutil.which(_TOOL) or shutil.which(_TOOL, path=":".join(_FOLDERS))
+    rows = (_from_tool(tool) if tool else []) or _from_library()
+    # CUDA counts no partitions by itself, and only one is seen by index.
+    by_uuid = any(row[1].startswith(PARTITION) for row in rows)
+    return [_gpu(row[1] if by_uuid else str(index), row) for index, row in enumerate(rows)]
+
+
+def _gpu(name: str, row: list[str]) -> Gpu:
+    _, uuid, product, total, kept, capability, driver, *_ = row
+    version = _CAPABILITY.fullmatch(capability)
+    kept_mib = int(kept) if _NUMBER.fullmatch(kept) else 0
+    return Gpu(
+        name=name,
+        uuid=uuid,
+        product=product,
+        # The driver keeps some for itself, which older ones do not tell.
+        memory=(int(total) - kept_mib) * MIB if _NUMBER.fullmatch(total) else 0,
+        capability=int(version[1] + version[2]) if version else 0,
+        driver=driver if driver not in _NONE else "",
+        is_unified=total in _NONE and not uuid.startswith(PARTITION),
+    )
+
+
+def _from_tool(tool: str) -> list[list[str]]:
+    rows = _ask(tool, (*_BASIC, *_LATER))
+    if not rows:
+        rows = _ask(tool, _BASIC)
+        for field in _LATER if rows else ():
+            said = _ask(tool, (field,))
+            texts = [each for (each,) in said] or [nvml.UNKNOWN] * len(rows)
+            rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
+    if any(row[-1] == "Enabled" for row in rows):
+        return _from_library() or _partitions(tool, rows)
+    return rows
+
+
+def _partitions(tool: str, rows: list[list[str]]) -> list[list[str]]:
+    """Return the partitions where only the tool tells of them; what they have is not known."""
+    found = _PARTITION.findall(_said((tool, "-L")))
+    return [["", uuid, rows[0][2], "", "", *rows[0][5:]] for uuid in found]
+
+
+def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
+    """Return what the tool says of each GPU; nothing if it knows one of the fields not."""
+    said = _said((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
+    rows = [[text.strip() for text in line.split(",")] for line in said.splitlines()]
+    return rows if all(len(row) == len(names) for row in rows) else []
+
+
+def _from_library() -> list[list[str]]:
+    # The stub's interpreter is embedded: it may know of no program.
+    python = sys.executable or shutil.which("python3")
+    said = _said((python, "-I", "-S", str(Path(nvml.__file__)))) if python else ""
+    return [[text.strip() for text in line.split(",")] for line in said.splitlines()]
+
+
+def _said(command: tuple[str, ...]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip("\n")

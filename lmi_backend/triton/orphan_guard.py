@@ -1,0 +1,85 @@
+"""End the stub and its workers when tritonserver, the parent process, has died.
+
+A stub that loses its server calls C's exit(). With Python threads waiting inside a send that exit
+never ends (seen on 24.10 after the server died of a signal, and after it gave up waiting for open
+connections), and workers live as long as their stub's sockets. So a thread waits for the server's
+death and ends all; and where that thread cannot run, because another waits for the dead server
+and holds the interpreter, a process outside of the stub does.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.triton import outside_guard
+
+_log = logging.getLogger(__name__)
+
+# Time for the stub's own exit, which is the orderly way.
+_GRACE_SECONDS: Final = 1.0
+
+
+class OrphanGuard(threading.Thread):
+    """Waits for the death of the server; then calls `kill_workers`, and ends the stub."""
+
+    def __init__(self, kill_workers: Callable[[], None]) -> None:
+        super().__init__(name="lmi-guard", daemon=True)
+        self._kill_workers = kill_workers
+        self._server = os.pidfd_open(os.getppid())
+
+    def run(self) -> None:
+        """Wait, which costs nothing, then end the process."""
+        select.select([self._server], [], [])
+        try:
+            self._kill_workers()
+            threading.Event().wait(_GRACE_SECONDS)
+        finally:
+            os._exit(1)
+
+
+def start_outside_guard(model: str, files: Iterable[Path]) -> None:
+    """Start the process that ends this stub if the server dies and the stub does not.
+
+    `lmi-backend serve` does that for all stubs of its server, so under it there is none.
+
+    Args:
+        model: what it is called in the log.
+        files: what the server would remove after the stub's end.
+    """
+    if os.environ.get(RUN_DIR_VARIABLE):
+        return
+    # The stub's interpreter is embedded: it may know of no program.
+    python = sys.executable or shutil.which("python3")
+    if not python:
+        _log.warning("%s: no python3 on PATH: if tritonserver dies, its stub may stay", model)
+        return
+    descriptors = os.pidfd_open(os.getppid()), os.pidfd_open(os.getpid())
+    try:
+        subprocess.Popen(  # noqa: S603  our own program
+            [
+                *(python, "-I", "-S", outside_guard.__file__),
+                *map(str, descriptors),
+                model,
+                *map(str, files),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=descriptors,
+            # Out of reach of a signal to the server's process group.
+            start_new_session=True,
+        )
+    except OSError as error:
+        _log.warning("%s: if tritonserver dies, its stub may stay: %s", model, error)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
