@@ -116,7 +116,7 @@ class NeuronxEngine(GenerateEngine):
         if (dtype := arguments.get("dtype", "auto")) != "auto":
             config.torch_dtype = getattr(torch, dtype)
         # Its own default for most models is the device, which knows temperature, top_k and top_p.
-        config.on_device_sampling = "on_device_sampling" in arguments
+        config.on_device_sampling = arguments.get("on_device_sampling") is not None
         return config
 
 
