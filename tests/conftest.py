@@ -10,6 +10,8 @@ import pytest
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
 
+# gRPC's code in a forked child crashes it where threads of a client still run.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.

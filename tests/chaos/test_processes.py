@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
+from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
 from tests.support.processes import shared_memory
@@ -296,6 +297,8 @@ def _wait_until_stopped(served: Served) -> None:
 def _break_an_engine(
     served: Served, report: Report, fault: str, find: Find, number: signal.Signals, words: str
 ) -> Probe:
+    # An engine that has just been started again may take its time for its first steps.
+    served.generate("tiny", {"text_input": "a", "max_tokens": 20, "min_tokens": 20})
     deaths = served.metric("lmi_worker_deaths_total", "tiny")
     counted = served.settled("lmi_requests_total", "tiny")
     streams, probe = _break(served, "tiny", fault, find, number, report)
@@ -314,4 +317,4 @@ def _break_a_server(
     # The front end outlives the server.
     before = served.family(with_front_end=False)
     _break(served, "echo", fault, _named(name), number, report)
-    assert not [each for each in before if each.is_running()], "left over from before"
+    assert not [each for each in before if lives(each)], "left over from before"

@@ -12,6 +12,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM
 
+# The chip would compute. Two threads wait for each other most of the time when others run too.
+torch.set_num_threads(1)
+
 
 class NeuronModelForCausalLM:
     @classmethod
