@@ -1,4 +1,4 @@
-"""Run docs/clients.md: every curl and every Python example as it stands."""
+"""Run docs/clients.md and what README asks: every curl and every Python example as it stands."""
 
 import json
 import subprocess
@@ -10,7 +10,9 @@ import pytest
 from tests.support.pages import examples
 from tests.support.serving import Served
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "clients.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "clients.md"
+README = "Ask it"
 ONE_PORT = "One port for all"
 """Its examples are run by tests/clients, where their libraries are."""
 SAID = {
@@ -20,11 +22,15 @@ SAID = {
     "OpenAI": "[DONE]",
     "One response: `/infer`, `ModelInfer`, SageMaker": "[' Rome.', ' Tokyo.']",
     "LoRA adapters": "Adapter third unregistered",
+    README: "ninety nine one hundred.",
 }
 """A part of what the Python example of each section prints."""
 
 
-EXAMPLES = [each for each in examples(PAGE.read_text("utf-8")) if each[0] != ONE_PORT]
+EXAMPLES = [
+    *(each for each in examples(PAGE.read_text("utf-8")) if each[0] != ONE_PORT),
+    *(each for each in examples((ROOT / "README.md").read_text("utf-8")) if each[0] == README),
+]
 
 
 def test_each_client_has_a_curl_and_a_python_example() -> None:
@@ -42,8 +48,12 @@ def test_an_example_does_what_the_page_says(
     served: Served, title: str, language: str, text: str, answer: str
 ) -> None:
     text = text.replace("localhost:8000", served.http).replace("localhost:8001", served.grpc)
+    text = text.replace("localhost:8080", served.front_end)
+    # Several models are served here, and which one is asked must be said.
+    text = text.replace("/invocations ", "/invocations -H 'X-Amzn-SageMaker-Target-Model: tiny' ")
+    text = text.replace("lmi-backend generate", f"lmi-backend generate --url http://{served.http}")
     command = ["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=100, check=False, cwd=ROOT)
     said = done.stdout.decode("utf-8", "replace")
     assert done.returncode == 0, done.stderr.decode()
     assert '"error"' not in said
