@@ -24,7 +24,7 @@ __all__ = [
     "follow",
     "llm_class",
     "mpi_session",
-    "trace_arguments",
+    "takes_trace_headers",
     "trtllm_version",
     "update_llm_args_with_extra_dict",
 ]
@@ -39,10 +39,9 @@ def llm_class(backend: str) -> Any:
     return EngineLLM
 
 
-def trace_arguments(llm: Any, headers: dict[str, str]) -> dict[str, Any]:
-    """Return the argument of `generate_async` for the headers of a trace; 1.0 and 1.1 have none."""
-    has_it = "trace_headers" in inspect.signature(llm.generate_async).parameters
-    return {"trace_headers": headers} if headers and has_it else {}
+def takes_trace_headers(llm: Any) -> bool:
+    """Tell whether `generate_async` has an argument for them; that of 1.0 and 1.1 has not."""
+    return "trace_headers" in inspect.signature(llm.generate_async).parameters
 
 
 def mpi_session(num_ranks: int) -> Any:

@@ -63,6 +63,7 @@ class TrtllmEngine(TemplateEngine):
         # The library wraps Hugging Face's tokenizer.
         self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
         self._longest_token = longest_token(self._tokenizer)
+        self._takes_trace_headers = compat.takes_trace_headers(self._llm)
         return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
     def _create(self, backend: str, arguments: dict[str, Any]) -> Any:
@@ -113,7 +114,7 @@ class TrtllmEngine(TemplateEngine):
                 sampling_params=sampling_params(request),
                 lora_request=self._adapter(request.adapter),
                 streaming=request.stream,
-                **compat.trace_arguments(self._llm, request.trace_headers),
+                **self._trace(request.trace_headers),
             )
         except (ValueError, TypeError) as error:
             raise RequestError(f"is refused by TensorRT-LLM: {error}", field="request") from error
@@ -139,6 +140,9 @@ class TrtllmEngine(TemplateEngine):
             max_model_len=self._max_model_len,
             longest=self._longest_token,
         )
+
+    def _trace(self, headers: dict[str, str]) -> dict[str, Any]:
+        return {"trace_headers": headers} if headers and self._takes_trace_headers else {}
 
     def _adapter(self, name: str) -> Any:
         if not name:
