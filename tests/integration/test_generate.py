@@ -85,6 +85,23 @@ def test_characters_of_several_tokens_arrive_whole(
         assert "\ufffd" not in "".join(chunks)
 
 
+def test_each_token_of_a_whole_answer_says_what_it_says(
+    served: Served, questions: dict[str, str]
+) -> None:
+    """Also beside one that ends the answer, and between halves of a character."""
+    wide = next(prompt for prompt, answer in questions.items() if not answer.isascii())
+    for prompt in ("The capital of Italy is", wide):
+        body = {"inputs": prompt, "parameters": {"max_new_tokens": 20, "details": True}}
+        _, whole = served.generate("tiny", body)
+        tokens = json.loads(whole["details"])["tokens"]
+        assert "".join(token["text"] for token in tokens) == whole["generated_text"]
+        # What is said by bytes comes with their last one.
+        silent = [token for token in tokens if not token["text"]]
+        assert len(silent) < len(tokens) / 2
+        if prompt is not wide:
+            assert [token.get("special_token") for token in silent] == [True]
+
+
 def test_a_seed_makes_sampling_repeatable(served: Served) -> None:
     def sample(seed: int) -> str:
         parameters = {"max_new_tokens": 30, "do_sample": True, "temperature": 1.0, "seed": seed}

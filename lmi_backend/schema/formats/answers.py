@@ -145,10 +145,19 @@ def log(token: Token) -> float | None:
 def token_texts(delta: Delta) -> list[str]:
     """Return the text of each token, which together are exactly the delta's text.
 
-    A token's own text may differ from what it adds: a character may take two tokens, and text may
-    be held back because a stop string could begin with it.
+    A token's own text may differ from what it adds: one that ends the answer adds nothing, a
+    character may take two tokens, and text may be held back because a stop string could begin
+    with it. Text between two tokens that say their own belongs to the last token between them.
     """
-    texts = [token.text for token in delta.tokens]
-    if len(texts) > 1 and "".join(texts) == delta.text:
-        return texts
-    return [""] * (len(texts) - 1) + [delta.text]
+    texts = [""] * max(1, len(delta.tokens))
+    place, silent = 0, -1
+    for index, token in enumerate(delta.tokens):
+        start = delta.text.find(token.text, place) if silent >= 0 else place
+        if not token.text or not delta.text.startswith(token.text, max(start, place)):
+            # Special tokens are left out of the text.
+            silent = silent if token.is_special else index
+            continue
+        texts[silent] += delta.text[place:start]
+        texts[index], place, silent = token.text, start + len(token.text), -1
+    texts[silent] += delta.text[place:]
+    return texts

@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import LMI_ERROR, HttpError
+from lmi_backend.schema.formats.answers import token_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,13 +118,10 @@ class OlderFormatter:
             raise _failed(_OUTPUT_WORDS, error) from error
 
     def _add(self, delta: Delta) -> None:
-        texts = [token.text for token in delta.tokens]
-        if len(texts) == 1 or "".join(texts) != delta.text:
-            texts = [""] * (len(texts) - 1) + [delta.text] if texts else []
         self._texts.append(delta.text)
         self._sequence.tokens += [
             self._token_class(token.id, text, token.logprob, token.is_special or None)
-            for token, text in zip(delta.tokens, texts, strict=True)
+            for token, text in zip(delta.tokens, token_texts(delta), strict=False)
         ]
         if delta.finish_reason:
             reason = _FINISH.get(delta.finish_reason, delta.finish_reason)

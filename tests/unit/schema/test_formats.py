@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, Token
+from lmi_backend.schema.formats.answers import token_texts
 from lmi_backend.schema.formats.forms import NAMES, make_format
 from lmi_backend.schema.formats.requested import RequestedAnswer
 
@@ -90,3 +91,23 @@ def test_the_form_follows_the_request_unless_it_is_named() -> None:
     for requested, content_type in types.items():
         assert make_format("", requested).content_type == content_type
         assert make_format("none", requested).content_type == "text/plain"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "said"),
+    [
+        (" Rome.", [" R", "ome", ".", "</s>"], [" R", "ome", ".", ""]),
+        (" Rome.</s>", [" R", "ome", ".", "</s>"], [" R", "ome", ".", "</s>"]),
+        ("aéb", ["a", "\ufffd", "\ufffd", "b", "</s>"], ["a", "", "é", "b", ""]),
+        ("aé", ["a", "\ufffd", "\ufffd", "</s>"], ["a", "", "é", ""]),
+        ("hel", ["he", "llo", " you"], ["he", "", "l"]),
+        ("held", ["x"], ["held"]),
+        ("held", ["x", "y"], ["", "held"]),
+        ("held", [], ["held"]),
+    ],
+)
+def test_the_texts_of_tokens_are_together_what_was_said(
+    text: str, tokens: list[str], said: list[str]
+) -> None:
+    delta = Delta(text, tokens=tuple(Token(1, each, is_special=each == "</s>") for each in tokens))
+    assert token_texts(delta) == said
