@@ -7,13 +7,13 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.protocol import DIRECT
+from lmi_backend.frontend.protocol import CLIENT
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from lmi_backend.frontend.protocol import DirectWriter
+    from lmi_backend.frontend.protocol import Client
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -66,8 +66,7 @@ class Exchange:
         self._written_at = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
         self._pinging: asyncio.Task[None] | None = None
-        self.direct: DirectWriter | None = None if self._holds else scope.get(DIRECT)
-        """Writes at once what follows the response's beginning, where that can be."""
+        self._client: Client = scope[CLIENT]
 
     @property
     def query(self) -> str:
@@ -98,6 +97,8 @@ class Exchange:
             raise HttpError(_UNSUPPORTED, text)
         if int(self.headers.get("content-length") or 0) > limit:
             raise _too_large(limit)
+        if self._client.has_sent_all:
+            return await self._read(limit)
         try:
             return await asyncio.wait_for(self._read(limit), seconds)
         except asyncio.TimeoutError:
@@ -116,27 +117,31 @@ class Exchange:
             if not message.get("more_body", False):
                 return bytes(data)
 
-    async def until_gone(self) -> None:
-        """Wait until the client has closed its connection; only after the body was read."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    @property
+    def direct(self) -> Client | None:
+        """What writes at once the parts that follow the response's beginning, where that can be."""
+        return None if self._holds else self._client
+
+    def when_gone(self, leave: Callable[[], object]) -> None:
+        """Have something called when the client closes its connection, or has done so."""
+        self._client.on_gone = leave
+        if self._client.is_gone:
+            leave()
 
     async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do some work, and leave it when the client has gone; only after the body was read.
+        """Do some work, and leave it when the client has gone.
 
         Raises:
             ClientGoneError: the client closed its connection.
         """
-        tasks = asyncio.ensure_future(work), asyncio.ensure_future(self.until_gone())
+        task = asyncio.ensure_future(work)
+        self.when_gone(task.cancel)
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if not tasks[0].done():
-                raise ClientGoneError
-            tasks[0].result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await task
+        except asyncio.CancelledError:
+            if self._client.is_gone:
+                raise ClientGoneError from None
+            raise
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin the response."""

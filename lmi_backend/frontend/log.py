@@ -67,6 +67,9 @@ class GatheredHandler(logging.Handler):
 
 def log_to_stderr() -> None:
     """Log to standard error from a thread."""
+    # What no line says is not found out for each: docs.python.org/3/howto/logging.html#optimization
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = GatheredHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 HEAD_BYTES: Final = 1 << 16
 """Of a request line with its headers."""
@@ -20,18 +23,30 @@ _TOO_LONG: Final = (
 )
 
 
-DIRECT: Final = "lmi_backend.direct"
-"""Key of an ASGI scope: its `DirectWriter`."""
+CLIENT: Final = "lmi_backend.client"
+"""Key of an ASGI scope: its `Client`."""
 
 
-class DirectWriter:
-    """Writes parts of a streamed response without a turn of the request's task.
+class Client:
+    """The client of one request, without a task or a turn of one for what ASGI says by messages.
 
-    ASGI's way wakes the task for each part, which costs more than the part.
+    Each of them costs more than a part of a streamed response.
     """
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
         self._cycle = cycle
+        self.on_gone: Callable[[], object] = _nothing
+        """Called when the client closes its connection before it has the whole response."""
+
+    @property
+    def has_sent_all(self) -> bool:
+        """Whether the whole body is here."""
+        return not self._cycle.more_body
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it has closed its connection before it had the whole response."""
+        return self._cycle.disconnected
 
     @property
     def is_free(self) -> bool:
@@ -43,6 +58,10 @@ class DirectWriter:
     def write(self, data: bytes) -> None:
         """Write a part of one byte or more, where `is_free`."""
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+def _nothing() -> None:
+    pass
 
 
 def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[BoundedProtocol]:
@@ -84,6 +103,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer.cancel()
         self.idle.pop(self, None)
         super().connection_lost(exc)
+        if self.cycle is not None and self.cycle.disconnected:
+            self.cycle.scope[CLIENT].on_gone()  # type: ignore[typeddict-item]
         # uvicorn's holds on to what was reset until its time is over.
         self._unset_keepalive_if_required()
 
@@ -110,7 +131,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._timer.cancel()
         super().on_headers_complete()
         # Its task has not run yet.
-        self.cycle.scope[DIRECT] = DirectWriter(self.cycle)  # type: ignore[typeddict-unknown-key]
+        self.cycle.scope[CLIENT] = Client(self.cycle)  # type: ignore[typeddict-unknown-key]
 
     def shutdown(self) -> None:
         """End after what is being answered, as the server does."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.connection import Answer
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
-    from lmi_backend.frontend.protocol import DirectWriter
+    from lmi_backend.frontend.protocol import Client
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply
 
@@ -120,14 +118,11 @@ async def send_answer(
     Args:
         failure_of: makes the response of an error that comes before anything else.
     """
-    leaving = asyncio.create_task(_watch(exchange, answer))
+    exchange.when_gone(partial(_leave, answer))
     try:
         await _send(exchange, answer, form, failure_of)
     finally:
-        leaving.cancel()
         answer.close()
-        with contextlib.suppress(asyncio.CancelledError):
-            await leaving
 
 
 async def _send(
@@ -159,9 +154,7 @@ def _forwarding(exchange: Exchange, form: Form, answer: Answer) -> Callable[[Chu
     return partial(_forward, exchange, exchange.direct, form, answer)
 
 
-def _forward(
-    exchange: Exchange, direct: DirectWriter, form: Form, answer: Answer, chunk: Chunk
-) -> bool:
+def _forward(exchange: Exchange, direct: Client, form: Form, answer: Answer, chunk: Chunk) -> bool:
     """Send a chunk of the middle of an answer, if its client reads; return whether it was taken."""
     if chunk.is_last or not direct.is_free:
         return False
@@ -193,8 +186,7 @@ def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
         exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
 
 
-async def _watch(exchange: Exchange, answer: Answer) -> None:
-    await exchange.until_gone()
+def _leave(answer: Answer) -> None:
     answer.abort()
     answer.fail(CancelledError("the client closed its connection"))
 

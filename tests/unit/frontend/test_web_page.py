@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 import lmi_backend.frontend
 from lmi_backend.frontend.app import FrontEnd, Settings
+from lmi_backend.frontend.protocol import CLIENT, Client
 
 FOLDER = Path(lmi_backend.frontend.__file__).parent / "page"
 
@@ -33,6 +35,7 @@ async def get(
         "root_path": "",
         "query_string": b"",
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False))),
     }
     await front_end(scope, receive, send)
     lines = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
