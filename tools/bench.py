@@ -1,18 +1,23 @@
 """Measure lmi-backend against what a user would pick instead, in turn and in one run.
 
-    python tools/bench.py                            all targets, three rounds
-    python tools/bench.py --targets lmi-backend "vLLM's server" --concurrency 1 64 --rounds 1
+    python tools/bench.py                            all targets at a GPU's pace, about 20 minutes
+    python tools/bench.py --quick                    chats and vLLM's server alone, about 4
+    python tools/bench.py --step-ms 0 --rounds 3     the engine wants its server's cores
+    python tools/bench.py --targets "lmi-backend, chat" "vLLM's server" --concurrency 1 64
+    python tools/bench.py --vllm-backend ../vllm_backend    Triton's vLLM backend beside them
     python tools/bench.py --peer mine=openai:127.0.0.1:8000/llama --peer old=triton:host:8001/llama
 
 Each round starts each target alone, measures it at each concurrency and stops it: idle engines
-would take the cores of the one that is measured. perf_analyzer asks, but for HTTP streams and the
-raw engine, which it cannot. Results go to benchmarks/results/: JSON with every sample, a table,
-pictures, and a page of all of them.
+would take the cores of the one that is measured. Each step of vLLM takes at least 25 ms, as one
+does on a GPU, in every target alike. One client of ours asks all HTTP targets, perf_analyzer asks
+over gRPC. Results go to benchmarks/results/: JSON with every sample, a table, pictures, and a page
+of all of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,9 +26,11 @@ from benchmark.measure import Settings, measure
 from benchmark.perf_analyzer import find_perf_analyzer
 from benchmark.report import write_report
 from benchmark.servers import keep_pace
-from benchmark.targets import DEFAULT, PROTOCOLS, TARGETS, Target, peer
+from benchmark.targets import DEFAULT, PROTOCOLS, QUICK, TARGETS, VLLM_BACKEND, Target, peer
+from benchmark.triton_vllm import CHECKOUT, REPOSITORY, checkout, note
 
 ROOT = Path(__file__).resolve().parent.parent
+_AT_ONCE = [1, 64, 256, 512]
 
 
 def main(words: list[str]) -> int:
@@ -37,7 +44,8 @@ def main(words: list[str]) -> int:
         concurrencies=arguments.concurrency,
         seconds=arguments.seconds,
     )
-    targets = {name: TARGETS[name] for name in arguments.targets} | dict(arguments.peer)
+    targets = _targets(arguments)
+    cycles = arguments.rounds * len(targets) * len(arguments.concurrency)
     samples = []
     began = time.monotonic()
     for number in range(arguments.rounds):
@@ -46,10 +54,21 @@ def main(words: list[str]) -> int:
             _say(began, f"round {number + 1} of {arguments.rounds}: starting {name}")
             for sample in measure(name, targets[name], settings):
                 samples.append(sample)
-                _say(began, sample.line())
-    for path in write_report(samples, list(targets), arguments.output, arguments.name):
+                _say(began, f"{len(samples)} of {cycles}: {sample.line()}")
+    notes = [note()] if VLLM_BACKEND in targets else []
+    for path in write_report(samples, list(targets), arguments.output, arguments.name, notes):
         _say(began, f"wrote {path}")
     return 0
+
+
+def _targets(arguments: argparse.Namespace) -> dict[str, Target]:
+    names = arguments.targets or list(QUICK if arguments.quick else DEFAULT)
+    if arguments.vllm_backend:
+        os.environ[CHECKOUT] = str(arguments.vllm_backend.resolve())
+        names = list(dict.fromkeys((*names, VLLM_BACKEND)))
+    if VLLM_BACKEND in names:
+        checkout()
+    return {name: TARGETS[name] for name in names} | dict(arguments.peer)
 
 
 def _arguments(words: list[str]) -> argparse.Namespace:
@@ -57,7 +76,46 @@ def _arguments(words: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--targets", nargs="*", choices=TARGETS, default=list(DEFAULT), help="default: all but echo"
+        "--targets",
+        nargs="+",
+        choices=TARGETS,
+        metavar="TARGET",
+        help="default: all but echo. Known: " + "; ".join(TARGETS),
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="few targets, 1 and 256 requests at once"
+    )
+    _add_peers(parser)
+    parser.add_argument(
+        "--concurrency", nargs="+", type=int, help="default: 1 64 256 512, quick: 1 256"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="default %(default)s")
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer (%(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="of one measurement, about (%(default)s)"
+    )
+    parser.add_argument(
+        "--step-ms",
+        type=float,
+        default=25.0,
+        help="each step of vLLM takes at least so long, as one on a GPU does (%(default)s); "
+        "0: no wait",
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument(
+        "--name", default=time.strftime("%Y-%m-%d"), help="of the result files (the date)"
+    )
+    arguments = parser.parse_args(words)
+    arguments.concurrency = arguments.concurrency or ([1, 256] if arguments.quick else _AT_ONCE)
+    return arguments
+
+
+def _add_peers(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--vllm-backend",
+        type=Path,
+        metavar="FOLDER",
+        help=f"a checkout of {REPOSITORY}; measured beside the others",
     )
     parser.add_argument(
         "--peer",
@@ -68,23 +126,6 @@ def _arguments(words: list[str]) -> argparse.Namespace:
         help="a server that runs already; triton: gRPC, the tensors of Triton's vLLM backend; "
         "openai: /v1/chat/completions",
     )
-    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 16, 32, 64])
-    parser.add_argument("--rounds", type=int, default=3, help="default %(default)s")
-    parser.add_argument("--tokens", type=int, default=64, help="of an answer (%(default)s)")
-    parser.add_argument(
-        "--seconds", type=float, default=4.0, help="of one measurement, about (%(default)s)"
-    )
-    parser.add_argument(
-        "--step-ms",
-        type=float,
-        default=0.0,
-        help="each step of vLLM takes at least so long, as one on a GPU does (default: no wait)",
-    )
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
-    parser.add_argument(
-        "--name", default=time.strftime("%Y-%m-%d"), help="of the result files (the date)"
-    )
-    return parser.parse_args(words)
 
 
 def _peer(text: str) -> tuple[str, Target]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from benchmark.targets import Target
 _MICROSECONDS = 1e6
 # From a short run the number of requests for one of the wanted length is made.
 _SHORT_RUN = 2
-_FEWEST = 16
+_FEWEST = 2
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Sample:
     cpu_us_per_token: dict[str, float] = field(default_factory=dict)
     """Microseconds by class of process; an engine's count its busy waiting."""
     memory_mib: dict[str, float] = field(default_factory=dict)
+    client_us_per_token: float = 0.0
+    """Microseconds of CPU of who asked."""
     start_seconds: float = 0.0
     """From the start of its processes until it answered."""
 
@@ -63,6 +66,7 @@ class Sample:
         return (
             f"{self.target:22s} c={self.concurrency:<4d} {self.tokens_per_second:7.0f} tokens/s  "
             f"first {self.first_ms['p50']:6.1f} ms  gap p99 {self.gap_ms['p99']:6.1f} ms  "
+            f"{self.responses_per_request:4.1f} events an answer  "
             f"CPU beside the engine {self.overhead:5.1f} us/token"
         )
 
@@ -83,7 +87,9 @@ def _sample(name: str, running: Running, concurrency: int, settings: Settings) -
     rate = probe.requests / probe.seconds
     requests = max(concurrency * 4, round(rate * settings.seconds))
     before, _ = _processes(running)
+    client = _own_seconds()
     measured = running.asks.run(settings.tokens, concurrency, requests)
+    client = _own_seconds() - client
     after, memory = _processes(running)
     tokens = measured.requests * settings.tokens
     return Sample(
@@ -100,7 +106,13 @@ def _sample(name: str, running: Running, concurrency: int, settings: Settings) -
             kind: (after[kind] - before[kind]) / tokens * _MICROSECONDS for kind in after
         },
         memory_mib=dict(memory),
+        client_us_per_token=client / tokens * _MICROSECONDS,
     )
+
+
+def _own_seconds() -> float:
+    """Return the CPU seconds of this process, and of what it started and saw end."""
+    return sum(os.times()[:4])
 
 
 def _responses(measured: Measured) -> float:

@@ -24,9 +24,10 @@ _HEAD = (
     "first response ms, p50 / p99",
     "gap ms, p50 / p99",
     "ms a token, p50 / p99",
-    "responses a request",
+    "events an answer",
     "CPU beside the engine, µs a token",
     "by process",
+    "client, µs a token",
     "MiB",
     "start, s",
 )
@@ -37,18 +38,26 @@ _STYLE = (
 
 
 def write_report(
-    samples: list[Sample], targets: Sequence[str], folder: Path, name: str
+    samples: list[Sample],
+    targets: Sequence[str],
+    folder: Path,
+    name: str,
+    notes: Sequence[str] = (),
 ) -> list[Path]:
-    """Write the files of a run; return their paths."""
+    """Write the files of a run; return their paths.
+
+    Args:
+        notes: what a reader must know of a target, a sentence each.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     stem = folder / name
-    data = {"machine": machine(), "samples": [asdict(sample) for sample in samples]}
+    data = {"machine": machine(), "notes": notes, "samples": [asdict(sample) for sample in samples]}
     rows = list(table(samples, targets))
     pictures = draw(samples, targets, stem)
     texts = {
         ".json": json.dumps(data, indent=1) + "\n",
-        ".md": "\n".join(_markdown(rows)) + "\n",
-        ".html": "\n".join(_page(name, rows, pictures)) + "\n",
+        ".md": "\n".join(_markdown(rows, notes)) + "\n",
+        ".html": "\n".join(_page(name, rows, pictures, notes)) + "\n",
     }
     for ending, text in texts.items():
         stem.with_name(name + ending).write_text(text, encoding="utf-8")
@@ -80,27 +89,31 @@ def table(samples: list[Sample], targets: Sequence[str]) -> Iterator[list[str]]:
                 yield _row(rows)
 
 
-def _about() -> str:
+def _about(notes: Sequence[str]) -> str:
     here = machine()
     return (
         f"{here['cores']} cores of {here['processor']}, {here['memory_gib']} GiB. Medians of the "
         "rounds, lowest to highest in brackets. CPU of the engine core is left out: it counts "
-        "busy waiting. The raw engine's front end and client are one process."
+        "busy waiting. The raw engine's front end and client are one process. Rows with different "
+        "numbers of events an answer do not compare: an event costs what it costs, however many "
+        "tokens it has." + "".join(f" {note}." for note in notes)
     )
 
 
-def _markdown(rows: list[list[str]]) -> Iterator[str]:
-    yield _about() + "\n"
+def _markdown(rows: list[list[str]], notes: Sequence[str]) -> Iterator[str]:
+    yield _about(notes) + "\n"
     yield f"| {' | '.join(_HEAD)} |"
     yield "| --- " * len(_HEAD) + "|"
     for row in rows:
         yield f"| {' | '.join(row)} |"
 
 
-def _page(name: str, rows: list[list[str]], pictures: list[Path]) -> Iterator[str]:
+def _page(
+    name: str, rows: list[list[str]], pictures: list[Path], notes: Sequence[str]
+) -> Iterator[str]:
     """Yield a page that needs no other file."""
     yield f"<!doctype html><meta charset=utf-8><title>lmi-backend, {name}</title>"
-    yield f"<style>{_STYLE}</style><h1>lmi-backend, {name}</h1><p>{html.escape(_about())}</p>"
+    yield f"<style>{_STYLE}</style><h1>lmi-backend, {name}</h1><p>{html.escape(_about(notes))}</p>"
     for picture in pictures:
         data = base64.b64encode(picture.read_bytes()).decode()
         yield f'<p><img alt="{picture.stem}" src="data:image/png;base64,{data}"></p>'
@@ -131,6 +144,7 @@ def _row(rows: list[Sample]) -> list[str]:
         f"{_middle(row.responses_per_request for row in rows):.1f}",
         _range((row.overhead for row in rows), 1) if kinds else "not seen",
         ", ".join(shares),
+        f"{_middle(row.client_us_per_token for row in rows):.1f}",
         ", ".join(memory),
         _range((row.start_seconds for row in rows), 1),
     ]

@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from benchmark.http_client import HttpClient, chat_body
 from benchmark.measured import Asks, Measured
 from benchmark.perf_analyzer import Analyzer
-from benchmark.sse_client import SseClient, chat_body
 
 PROMPT = "Count to one hundred:"
 _START_SECONDS = 300
 _ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "LC_ALL": "C.UTF-8"}
-_PACE: Final = Path(__file__).resolve().parent / "pace"
+PACE: Final = Path(__file__).resolve().parent / "pace"
 
 
 @dataclass(frozen=True)
@@ -76,26 +76,14 @@ def triton_asks(analyzer: Analyzer, address: str, model: str, *, stream: bool = 
     return AnalyzerAsks(analyzer, ["-m", model, "-u", address, "-i", "grpc", "--streaming"], data)
 
 
-def openai_asks(analyzer: Analyzer, address: str, model: str) -> Asks:
-    """Return who asks an OpenAI server."""
-    body = chat_body(PROMPT, model)
-
-    def data(tokens: int) -> object:
-        return {"data": [{"payload": [body(tokens)]}]}
-
-    # It streams because the body says so; perf_analyzer's option is for Triton only.
-    openai = ["--service-kind", "openai", "--endpoint", "v1/chat/completions"]
-    return AnalyzerAsks(analyzer, ["-m", model, "-u", address, *openai], data)
-
-
 def chat_asks(address: str, model: str) -> Asks:
-    """Return who asks an OpenAI server and notes each event, also where several come at once."""
-    return SseClient(f"http://{address}/v1/chat/completions", chat_body(PROMPT, model))
+    """Return who asks an OpenAI server for chats."""
+    return HttpClient(f"http://{address}/v1/chat/completions", chat_body(PROMPT, model))
 
 
 def keep_pace(step_seconds: float) -> None:
     """Let the vLLM of every target wait so long in each step, as one waits for a GPU."""
-    paths = [str(_PACE), os.environ.get("PYTHONPATH", "")]
+    paths = [str(PACE), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ["LMI_BENCH_STEP_SECONDS"] = str(step_seconds)
 

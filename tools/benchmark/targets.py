@@ -9,18 +9,26 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmark.measured import Answer, Measured
+from benchmark import triton_vllm
+from benchmark.http_client import (
+    Body,
+    HttpClient,
+    chat_body,
+    completion_body,
+    lmi_body,
+    triton_body,
+)
+from benchmark.measured import Answer, Asks, Measured
 from benchmark.perf_analyzer import Analyzer
 from benchmark.servers import (
+    PACE,
     PROMPT,
     Running,
     chat_asks,
     free_port,
-    openai_asks,
     process,
     triton_asks,
 )
-from benchmark.sse_client import SseClient, lmi_body
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _MODEL = ROOT / ".cache" / "tiny" / "llama"
@@ -39,7 +47,9 @@ _VLLM = {
     "option.max_model_len": 1024,
     "option.enforce_eager": "true",
     "option.dtype": "fp32",
+    "option.max_rolling_batch_size": 256,
 }
+_GENERATE = "/v2/models/bench/generate_stream"
 
 Target = Callable[[Analyzer], AbstractContextManager[Running]]
 """Starts something that can be asked, and stops it at the end."""
@@ -70,31 +80,43 @@ class _RawAsks:
         return Measured.of([Answer(*each) for each in json.loads(self._process.stdout.readline())])
 
 
-@contextmanager
-def lmi_grpc(analyzer: Analyzer) -> Iterator[Running]:
-    """Start lmi-backend on Triton, streamed over gRPC."""
-    with _lmi(_VLLM) as (pid, _, grpc, _chat):
-        yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+def lmi_grpc(more: dict[str, Any]) -> Target:
+    """Return lmi-backend asked on Triton's gRPC port."""
+
+    @contextmanager
+    def running(analyzer: Analyzer) -> Iterator[Running]:
+        with _lmi(_VLLM | more) as (pid, _, grpc, _port):
+            yield Running(triton_asks(analyzer, grpc, "bench"), pid, _LMI_KINDS)
+
+    return running
 
 
-@contextmanager
-def lmi_http(_: Analyzer) -> Iterator[Running]:
-    """Start lmi-backend on Triton, streamed over HTTP as server-sent events."""
-    with _lmi(_VLLM) as (pid, http, _grpc, _chat):
-        asks = SseClient(f"http://{http}/v2/models/bench/generate_stream", lmi_body(PROMPT))
-        yield Running(asks, pid, _LMI_KINDS)
-
-
-def lmi_chat(more: Mapping[str, Any]) -> Target:
-    """Return lmi-backend asked for OpenAI's chats on its HTTP port."""
+def lmi_http(more: dict[str, Any]) -> Target:
+    """Return lmi-backend asked on Triton's HTTP port, in the words of Triton's vLLM backend."""
 
     @contextmanager
     def running(_: Analyzer) -> Iterator[Running]:
-        properties = _VLLM | {"option.max_rolling_batch_size": 256, **more}
-        with _lmi(properties) as (pid, _http, _grpc, address):
-            yield Running(chat_asks(address, "bench"), pid, _LMI_KINDS)
+        with _lmi(_VLLM | more) as (pid, http, _grpc, _port):
+            asks = HttpClient(f"http://{http}{_GENERATE}", triton_body(PROMPT))
+            yield Running(asks, pid, _LMI_KINDS)
 
     return running
+
+
+def lmi_port(path: str, body: Body, more: dict[str, Any]) -> Target:
+    """Return lmi-backend asked on its own HTTP port."""
+
+    @contextmanager
+    def running(_: Analyzer) -> Iterator[Running]:
+        with _lmi(_VLLM | more) as (pid, _http, _grpc, address):
+            yield Running(HttpClient(f"http://{address}{path}", body), pid, _LMI_KINDS)
+
+    return running
+
+
+def lmi_chat(more: dict[str, Any]) -> Target:
+    """Return lmi-backend asked for OpenAI's chats on its own HTTP port."""
+    return lmi_port("/v1/chat/completions", chat_body(PROMPT, "bench"), more)
 
 
 @contextmanager
@@ -151,6 +173,23 @@ def vllm_server(*more: str) -> Target:
     return running
 
 
+@contextmanager
+def vllm_backend(_: Analyzer) -> Iterator[Running]:
+    """Start Triton's vLLM backend, asked on Triton's HTTP port."""
+    http, grpc, metrics = (free_port() for _ in range(3))
+    arguments = {"model": str(_MODEL), "max_model_len": 1024, "max_num_seqs": 256}
+    arguments |= {"enforce_eager": True, "dtype": "float32"}
+
+    def command(folder: Path) -> list[str]:
+        words = triton_vllm.prepare(folder, arguments, _ENGINE_PYTHON, PACE)
+        ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
+        return [*words, *ports, "--http-address=127.0.0.1"]
+
+    with process(command, f"http://127.0.0.1:{http}/v2/health/ready") as started:
+        asks = HttpClient(f"http://127.0.0.1:{http}{_GENERATE}", triton_body(PROMPT))
+        yield Running(asks, started.pid, _LMI_KINDS)
+
+
 def peer(protocol: str, address: str, model: str) -> Target:
     """Return a server that somebody else has started."""
 
@@ -161,21 +200,39 @@ def peer(protocol: str, address: str, model: str) -> Target:
     return running
 
 
-_PEERS = {"triton": triton_asks, "openai": openai_asks}
+_PEERS: Mapping[str, Callable[[Analyzer, str, str], Asks]] = {
+    "triton": triton_asks,
+    "openai": lambda _, address, model: chat_asks(address, model),
+}
 PROTOCOLS = tuple(_PEERS)
+_EACH: dict[str, Any] = {"option.stream_flush_ms": 0}
+VLLM_BACKEND = "Triton's vLLM backend"
 TARGETS: dict[str, Target] = {
     "raw engine": raw_engine,
-    "lmi-backend": lmi_grpc,
-    "lmi-backend, HTTP": lmi_http,
-    "lmi-backend, one-shot": lmi_one_shot,
     "lmi-backend, chat": lmi_chat({}),
-    "lmi-backend, chat, each token": lmi_chat({"option.stream_flush_ms": 0}),
+    "lmi-backend, chat, each token": lmi_chat(_EACH),
+    "lmi-backend, completions, each token": lmi_port(
+        "/v1/completions", completion_body(PROMPT, "bench"), _EACH
+    ),
+    "lmi-backend, LMI, each token": lmi_port("/invocations", lmi_body(PROMPT), _EACH),
     "lmi-backend, chat, 8 tokens": lmi_chat({"option.stream_interval": 8}),
+    "lmi-backend, gRPC": lmi_grpc({}),
+    "lmi-backend, gRPC, each token": lmi_grpc(_EACH),
+    "lmi-backend, HTTP": lmi_http({}),
+    "lmi-backend, HTTP, each token": lmi_http(_EACH),
+    "lmi-backend, whole answers": lmi_one_shot,
     "vLLM's server": vllm_server(),
     "vLLM's server, 8 tokens": vllm_server("--stream-interval", "8"),
+    VLLM_BACKEND: vllm_backend,
     "echo": echo({}),
     # At a pace at which each token can have a response of its own.
     "echo, each token": echo({"option.stream_flush_ms": 0, "option.token_seconds": 0.004}),
 }
-"""In the order of a table."""
-DEFAULT = tuple(name for name in TARGETS if not name.startswith("echo"))
+"""In the order of a table. Where a name says nothing of it, tokens share events as by default."""
+DEFAULT = tuple(n for n in TARGETS if not n.startswith("echo") and n != VLLM_BACKEND)
+QUICK = (
+    "lmi-backend, chat, each token",
+    "lmi-backend, chat, 8 tokens",
+    "vLLM's server",
+    "vLLM's server, 8 tokens",
+)

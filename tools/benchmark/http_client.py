@@ -1,0 +1,159 @@
+"""Ask over HTTP and note each event of the streams: one client for all HTTP targets alike.
+
+It reads what a stream's events begin with and nothing else, so that it stays out of the picture;
+the report shows its CPU. perf_analyzer's OpenAI mode says 137 ms to the first token where there
+are 5, and it reads no streams of Triton's HTTP port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvloop
+
+from benchmark.measured import Answer, Measured
+
+Body = Callable[[int], dict[str, Any]]
+"""Makes the body of a request for an answer of so many tokens."""
+
+_EVENT: Final = b"data: {"
+_END: Final = b"0\r\n\r\n"
+"""Of a response in chunks: the last of them."""
+_GOOD: Final = b"HTTP/1.1 200"
+_SECONDS: Final = 600
+_HTTP: Final = 80
+
+
+@dataclass(frozen=True)
+class HttpClient:
+    """Posts bodies on as many connections as requests run at once."""
+
+    url: str
+    body: Body
+
+    def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
+        """See `Asks`."""
+        return uvloop.run(self._run(self.body(tokens), concurrency, requests))
+
+    async def _run(self, body: dict[str, Any], concurrency: int, requests: int) -> Measured:
+        loop, parts = asyncio.get_running_loop(), urlsplit(self.url)
+        request, left = _request(self.url, body), iter(range(requests))
+        count = min(concurrency, requests)
+        clients = [_Connection(request, left, loop.create_future()) for _ in range(count)]
+        address = parts.hostname or "", parts.port or _HTTP
+        for client in clients:
+            await loop.create_connection(partial(_same, client), *address)
+        # Asked together: who has to wait for others' connections would not be one of so many.
+        for client in clients:
+            client.ask()
+        await asyncio.wait_for(asyncio.gather(*(client.done for client in clients)), _SECONDS)
+        return Measured.of([answer for client in clients for answer in client.answers])
+
+
+class _Connection(asyncio.Protocol):
+    """Asks again as soon as an answer is whole."""
+
+    def __init__(self, request: bytes, left: Iterator[int], done: asyncio.Future[None]) -> None:
+        self._request, self._left, self.done = request, left, done
+        self.answers: list[Answer] = []
+        self._tail, self._has_begun = b"", False
+        self._times: list[float] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def ask(self) -> None:
+        """Send the next request, if one is left."""
+        if next(self._left, None) is None:
+            self._transport.close()
+            self.done.set_result(None)
+            return
+        self._asked, self._times, self._tail = time.monotonic(), [], b""
+        self._has_begun = False
+        self._transport.write(self._request)
+
+    def data_received(self, data: bytes) -> None:
+        now, known = time.monotonic(), self._tail + data
+        if not self._has_begun and len(known) < len(_GOOD):
+            self._tail = known
+            return
+        if not self._has_begun and not known.startswith(_GOOD):
+            self.done.set_exception(RuntimeError(known[:500].decode(errors="replace")))
+            return
+        self._has_begun = True
+        self._times += [now] * (known.count(_EVENT) - self._tail.count(_EVENT))
+        # An event's beginning may be cut, and the end of the response too.
+        self._tail = known[-len(_EVENT) + 1 :]
+        if self._tail.endswith(_END):
+            self.answers.append(Answer(self._asked, self._times))
+            self.ask()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(exc or ConnectionError("the server closed the connection"))
+
+
+def _same(client: _Connection) -> _Connection:
+    return client
+
+
+def _request(url: str, body: dict[str, Any]) -> bytes:
+    parts, data = urlsplit(url), json.dumps(body).encode()
+    head = (
+        f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {len(data)}\r\n"
+        "Content-Type: application/json\r\nAccept: text/event-stream\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+def chat_body(prompt: str, model: str) -> Body:
+    """Return what makes OpenAI's chats."""
+    asked = {"messages": [{"role": "user", "content": prompt}]}
+    return lambda tokens: asked | _openai(model, tokens)
+
+
+def completion_body(prompt: str, model: str) -> Body:
+    """Return what makes OpenAI's completions."""
+    return lambda tokens: {"prompt": prompt} | _openai(model, tokens)
+
+
+def _openai(model: str, tokens: int) -> dict[str, Any]:
+    return {
+        "model": model,
+        "stream": True,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "temperature": 0,
+    }
+
+
+def lmi_body(prompt: str) -> Body:
+    """Return what makes LMI's bodies."""
+
+    def body(tokens: int) -> dict[str, Any]:
+        parameters = {"max_new_tokens": tokens, "ignore_eos_token": True, "temperature": 0}
+        return {"inputs": prompt, "parameters": parameters, "stream": True}
+
+    return body
+
+
+def triton_body(prompt: str) -> Body:
+    """Return what makes bodies of Triton's `generate_stream`, in its vLLM backend's words."""
+
+    def body(tokens: int) -> dict[str, Any]:
+        sampling = {"max_tokens": tokens, "ignore_eos": True, "temperature": 0}
+        return {
+            "text_input": prompt,
+            "stream": True,
+            "exclude_input_in_output": True,
+            "sampling_parameters": json.dumps(sampling),
+        }
+
+    return body
