@@ -79,8 +79,9 @@ class _Examined:
             return f"{self.name}: engine {choice.engine}, {choice.mode} mode; it cannot be planned"
         parallel = self.plan.parallel
         return (
-            f"{self.name}: engine {self.plan.engine}, {parallel.mode} mode, {parallel.workers} "
-            f"worker(s), each tensor parallel {parallel.tensor_parallel_degree}, pipeline parallel "
+            f"{self.name}: engine {self.plan.engine}, {parallel.mode} mode, "
+            f"{self.plan.num_workers} worker(s), each tensor parallel "
+            f"{parallel.tensor_parallel_degree}, pipeline parallel "
             f"{parallel.pipeline_parallel_degree}"
         )
 

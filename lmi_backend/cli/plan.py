@@ -111,7 +111,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
     yield f"model       {printable(config.model, _SHOWN) or '-'}"
-    yield f"workers     {parallel.workers} on {devices}{nodes}"
+    yield f"workers     {plan.num_workers} on {devices}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
         f"{parallel.pipeline_parallel_degree}"
