@@ -110,6 +110,13 @@ class Explanation:
     """Where it differs from what was written: ignored, capped, left unused, in doubt."""
     reasons: list[str] = field(default_factory=list)
     """Why it is as it is."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Option that this plan has no use for, though its engine has, to the reason."""
+
+    def ignore(self, option: str, reason: str) -> None:
+        """Note that an option that was set does nothing here."""
+        self.notes.append(f"{option} is ignored: {reason}")
+        self.ignored[option] = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +137,8 @@ class EnginePlan:
     notes: tuple[str, ...] = ()
     """See `Explanation`."""
     reasons: tuple[str, ...] = ()
+    """See `Explanation`."""
+    ignored: Mapping[str, str] = field(default_factory=dict)
     """See `Explanation`."""
 
     @property
@@ -173,6 +182,8 @@ class EnginePlan:
         plain["engine_arguments"] = plain.pop("arguments")
         # Known when a model is loaded.
         del plain["name"]
+        # The notes say it.
+        del plain["ignored"]
         plain["structure_bounds"] = asdict(self.config.structure_bounds)
         if self.memory is not None:
             plain["memory"] = self.memory.as_dict()

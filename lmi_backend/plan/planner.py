@@ -55,9 +55,8 @@ def make_plan(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    doubts = refuse_unsupported(options, facts, sources.python)
-    why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
-    why.notes.extend([*doubts, *_ignored(options)])
+    notes = [*refuse_unsupported(options, facts, sources.python), *_ignored(options)]
+    why = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
@@ -84,6 +83,7 @@ def make_plan(
         log_requests=options[opt.LOG_REQUESTS],
         notes=tuple(why.notes),
         reasons=tuple(why.reasons),
+        ignored=why.ignored,
     )
 
 
@@ -117,6 +117,7 @@ def _handler_plan(
         log_requests=options[opt.LOG_REQUESTS],
         notes=tuple(why.notes),
         reasons=tuple(why.reasons),
+        ignored=why.ignored,
     )
 
 

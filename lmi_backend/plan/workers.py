@@ -131,7 +131,7 @@ def scaling(options: LmiOptions, hardware: Hardware, workers: int, why: Explanat
     if always < workers:
         why.reasons.append(f"{said}, not {least.name}={always}: {fixed}")
     if options.is_set(srv.MAX_IDLE_TIME):
-        why.notes.append(f"{srv.MAX_IDLE_TIME.name} is ignored: {said}")
+        why.ignore(srv.MAX_IDLE_TIME.name, said)
     return Scaling()
 
 

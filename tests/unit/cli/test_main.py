@@ -95,6 +95,25 @@ def test_check_shows_the_fate_of_everything(
     assert [row["status"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "load_on_devices=9",
+            "load_on_devices=9         refused  names a device twice or one that",
+        ),
+        ("max_idle_time=9", "max_idle_time=9           ignored  1 worker(s) run all the time"),
+        ("option.max_idle_time=9", "option.max_idle_time=9    ignored  1 worker(s) run all the"),
+    ],
+)
+def test_check_says_of_an_option_what_the_plan_says(
+    text: str, line: str, echo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (echo / "serving.properties").write_text(f"option.rolling_batch=echo\n{text}\n")
+    main(["check", str(echo), "--gpus", "1"])
+    assert f"serving.properties:2   {line}" in capsys.readouterr().out
+
+
 def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = "option.dtype=fp99\noption.translator=a\njob_queue_size=-1\noption.max_modle_len=1"
     (echo / "serving.properties").write_text(f"option.model_id=a/b\n{text}\ntranslator=x\n")
