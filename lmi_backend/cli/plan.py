@@ -94,6 +94,8 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     release = ".".join(map(str, plan.memory.release))
     yield f"estimated, as vLLM {release} would log it on the device with the least left:"
     yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
+    if plan.memory.draft is not None:
+        yield f"beside the log: {plan.memory.draft}"
 
 
 def _planned(model: Model, hardware: Hardware) -> EnginePlan:
