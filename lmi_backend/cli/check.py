@@ -85,9 +85,21 @@ class _Examined:
             f"{parallel.pipeline_parallel_degree}"
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What else the plan says that differs from what was written."""
+        notes = self.plan.notes if self.plan else ()
+        return [self.redact(note) for note in notes if " is ignored: " not in note]
+
     def as_dict(self) -> dict[str, object]:
         rows = [self.redact.each(_row(setting, status)) for setting, status in self.settings]
-        return {"model": self.name, "what": self.what, "options": rows, "problems": self.problems}
+        return {
+            "model": self.name,
+            "what": self.what,
+            "options": rows,
+            "notes": self.notes,
+            "problems": self.problems,
+        }
 
 
 def _examine(model: Model, hardware: Hardware) -> _Examined:
@@ -159,6 +171,8 @@ def _print(examined: _Examined) -> None:
         sys.stdout.write(
             f"{setting.origin:<22} {written:<{width}} {status.word:<7}  {status.detail}\n"
         )
+    for note in examined.notes:
+        sys.stdout.write(f"note: {note}\n")
     for problem in examined.problems:
         sys.stdout.write(f"refused: {problem}\n")
     if not examined.problems:

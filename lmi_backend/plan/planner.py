@@ -70,7 +70,7 @@ def make_plan(
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
-    check_words(options, arguments, sources.python)
+    why.notes.extend(check_words(options, arguments, sources.python))
     parallel = replace(parallel, device_groups=cut_devices(options, hardware, size, why, visible))
     return EnginePlan(
         engine=options.choice.spec.implementation.name,

@@ -75,7 +75,7 @@ def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
         scope="server",
         prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",
         overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",) if is_first else (),
-        plan_field="device_groups",
+        plan_field="min_workers" if name == "minWorkers" else "device_groups",
         device="nc" if device == "nc" else None,
         help=meaning if is_first else f"{name} where the devices are {device}; it wins there.",
     )

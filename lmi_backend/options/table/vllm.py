@@ -118,6 +118,9 @@ SPEC: Final = EngineSpec(
         pools=True,
         reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
+        quantised_already=frozenset(
+            {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin"}
+        ),
         refused_architectures=frozenset(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
         ),

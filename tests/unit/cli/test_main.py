@@ -8,6 +8,7 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, option_changes
+from tests.unit.test_migration_guide import LLAMA_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -112,6 +113,31 @@ def test_check_says_of_an_option_what_the_plan_says(
     (echo / "serving.properties").write_text(f"option.rolling_batch=echo\n{text}\n")
     main(["check", str(echo), "--gpus", "1"])
     assert f"serving.properties:2   {line}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("method", "note"),
+    [
+        (
+            "bitsandbytes8",
+            "vLLM 0.32.0 has it only from a plugin, else the load fails; it has awq,",
+        ),
+        ("marlin", "vLLM 0.32.0 has it only from a plugin, else the load fails; it has awq,"),
+        ("awq", "is for a model that is quantised so already, and this one's config.json has"),
+        ("fp8", ""),
+    ],
+)
+def test_check_says_what_it_doubts(
+    method: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"option.rolling_batch=vllm\noption.quantize={method}\n"
+    (tmp_path / "serving.properties").write_text(text)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    assert main(["check", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert len(notes) == bool(note)
+    shown = f"note: serving.properties:2: option.quantize={method}: {note}"
+    assert "".join(notes).startswith(note and shown)
 
 
 def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
