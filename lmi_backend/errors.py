@@ -84,7 +84,7 @@ class OptionError(ConfigurationError):
         name = printable(option)
         written = f"{name}={value}" if value else name
         hint = f"; accepted: {accepted}" if accepted else ""
-        self.option = option
+        self.option, self.origin = option, origin
         # What is wrong may quote a part of the value, or of a file that it names.
         self.problem = printable(f"{problem}{hint}", _PROBLEM)
         """What is wrong, without the option and its origin."""

@@ -124,6 +124,7 @@ QUESTIONS = (
         "short",
         {
             "{{model}}/{{worker}} ready": "lmi_worker_ready",
+            "{{model}}/{{worker}} wanted": "lmi_worker_wanted",
             "{{model}}/{{worker}} deaths": "increase(lmi_worker_deaths_total[1h])",
         },
     ),

@@ -257,13 +257,16 @@ as many layers as the rarest kind has, all groups' blocks are of one size, and a
 has as many tokens as a state needs. "GPU KV cache size" is blocks divided by groups until 0.20;
 from 0.21 on it is the maximum concurrency times the longest sequence. For models of one kind both
 are the same; for others compare GiB. `tests/contract/test_vllm_layout.py` asks the installed vLLM
-for blocks and tokens of 120 mixtures of layers; they are the planner's.
+for blocks and tokens of 122 mixtures of layers; they are the planner's.
 
 **Only one log of 0.20 or later was found with complete settings**, so what these releases deduct is
 read in their sources; of the others the tokens are compared, but not the GiB.
 
 A vision encoder's weights are counted by its layers where only config.json is known, its trial run
-only by the embeddings that stay. Not counted: draft models, LoRA's buffers.
+only by the embeddings that stay. Of a draft model or MTP layers weights and KV cache are counted,
+the cache where all layers of the model are of one kind, but not what their steps take; a plan says
+which. The installed vLLM gives the same blocks; no published log checks the weights. Not counted:
+LoRA's buffers.
 
 Sources of the models' fields: their public config.json, written from memory, as the Hub was out of
 reach; each row's measured weights and tokens check them.

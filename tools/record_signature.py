@@ -50,6 +50,7 @@ def record_vllm() -> Record:
     """Return what the vLLM of this interpreter takes; this imports it."""
     # Only here: `--help` needs no engine, and tests read this file without one.
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # noqa: PLC0415
 
     fields = [field for field in dataclasses.fields(AsyncEngineArgs) if field.init]
     parser = AsyncEngineArgs.add_cli_args(argparse.ArgumentParser(add_help=False))
@@ -61,6 +62,7 @@ def record_vllm() -> Record:
         "object_keys": {
             field.name: keys for field in fields if (keys := _keys(field)) and field.name in flags
         },
+        "words": {"quantization": list(QUANTIZATION_METHODS)},
         "replaced_models": _ended_models(is_replaced=True),
         "arguments": {
             field.name: [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import Model, add_path, models_at
 from lmi_backend.cli.planning import add_hardware, hardware_of
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
 from lmi_backend.options.option import Status
@@ -79,14 +79,27 @@ class _Examined:
             return f"{self.name}: engine {choice.engine}, {choice.mode} mode; it cannot be planned"
         parallel = self.plan.parallel
         return (
-            f"{self.name}: engine {self.plan.engine}, {parallel.mode} mode, {parallel.workers} "
-            f"worker(s), each tensor parallel {parallel.tensor_parallel_degree}, pipeline parallel "
+            f"{self.name}: engine {self.plan.engine}, {parallel.mode} mode, "
+            f"{self.plan.num_workers} worker(s), each tensor parallel "
+            f"{parallel.tensor_parallel_degree}, pipeline parallel "
             f"{parallel.pipeline_parallel_degree}"
         )
 
+    @property
+    def notes(self) -> list[str]:
+        """What else the plan says that differs from what was written."""
+        notes = self.plan.notes if self.plan else ()
+        return [self.redact(note) for note in notes if " is ignored: " not in note]
+
     def as_dict(self) -> dict[str, object]:
         rows = [self.redact.each(_row(setting, status)) for setting, status in self.settings]
-        return {"model": self.name, "what": self.what, "options": rows, "problems": self.problems}
+        return {
+            "model": self.name,
+            "what": self.what,
+            "options": rows,
+            "notes": self.notes,
+            "problems": self.problems,
+        }
 
 
 def _examine(model: Model, hardware: Hardware) -> _Examined:
@@ -106,6 +119,10 @@ def _examine(model: Model, hardware: Hardware) -> _Examined:
             refuse_unserved(plan)
         except ConfigurationError as error:
             problems.append(str(error))
+            if isinstance(error, OptionError):
+                settings = [(each, _refused(each, status, error)) for each, status in settings]
+        else:
+            settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
     redact = Redactor(os.environ, options.secrets())
     return _Examined(model.name, options, settings, redact.each(problems), plan, redact)
 
@@ -120,6 +137,18 @@ def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
         (found.setting, statuses.get(id(found.setting), found.status))
         for found in options.classifications
     ]
+
+
+def _refused(setting: Setting, status: Status, error: OptionError) -> Status:
+    """Return what becomes of a setting where the plan refuses one."""
+    is_it = (setting.name, setting.origin) == (error.option, error.origin)
+    return Status("refused", error.problem) if is_it else status
+
+
+def _ignored(setting: Setting, status: Status, options: LmiOptions, plan: EnginePlan) -> Status:
+    """Return what becomes of a setting under a plan, which may have no use for it."""
+    reasons = (why for name, why in plan.ignored.items() if options.settings.get(name) is setting)
+    return next((Status("ignored", reason) for reason in reasons), status)
 
 
 def _row(setting: Setting, status: Status) -> dict[str, str]:
@@ -142,6 +171,8 @@ def _print(examined: _Examined) -> None:
         sys.stdout.write(
             f"{setting.origin:<22} {written:<{width}} {status.word:<7}  {status.detail}\n"
         )
+    for note in examined.notes:
+        sys.stdout.write(f"note: {note}\n")
     for problem in examined.problems:
         sys.stdout.write(f"refused: {problem}\n")
     if not examined.problems:

@@ -50,7 +50,7 @@ def model_checks(path: Path) -> list[Callable[[], CheckResult]]:
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
     devices = "; ".join(",".join(group) or "CPU" for group in plan.parallel.device_groups)
     notes = "; ".join(plan.notes)
-    found = f"{plan.what}, {plan.parallel.workers} worker(s) on {devices}"
+    found = f"{plan.what}, {plan.num_workers} worker(s) on {devices}"
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         return CheckResult(name, "error", f"{found}: no mpirun", "install Open MPI")
     return CheckResult(name, "warning" if notes else "ok", found, notes)

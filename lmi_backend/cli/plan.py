@@ -94,6 +94,8 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     release = ".".join(map(str, plan.memory.release))
     yield f"estimated, as vLLM {release} would log it on the device with the least left:"
     yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
+    if plan.memory.draft is not None:
+        yield f"beside the log: {plan.memory.draft}"
 
 
 def _planned(model: Model, hardware: Hardware) -> EnginePlan:
@@ -111,7 +113,7 @@ def _lines(plan: EnginePlan) -> Iterator[str]:
     nodes = f", each over {parallel.nodes} nodes" if parallel.nodes > 1 else ""
     yield f"engine      {plan.engine}, {parallel.mode} mode"
     yield f"model       {printable(config.model, _SHOWN) or '-'}"
-    yield f"workers     {parallel.workers} on {devices}{nodes}"
+    yield f"workers     {plan.num_workers} on {devices}{nodes}"
     yield (
         f"parallel    tensor {parallel.tensor_parallel_degree}, pipeline "
         f"{parallel.pipeline_parallel_degree}"

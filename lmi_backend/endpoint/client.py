@@ -66,6 +66,13 @@ class SharedWorkers:
         """Return a number that is never reached: the shared model lets requests wait."""
         return _LIMITS.running
 
+    def unwanted_capacity(self) -> int:
+        """Return 0: the shared model scales its workers itself."""
+        return 0
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        """Do nothing: requests wait in the shared model."""
+
     def check(self) -> Context:
         """Return the model's context.
 

@@ -67,6 +67,7 @@ class StateView:
     def _worker(self, worker: WorkerStats) -> dict[str, Any]:
         return {
             "is_ready": worker.is_ready,
+            "is_wanted": worker.is_wanted,
             "trouble": "" if worker.is_ready else self.redact(worker.trouble),
             "assigned": worker.assigned,
             "deaths": worker.deaths,

@@ -88,6 +88,7 @@ class Management:
         workers = [
             {"id": number, "status": "READY" if worker["is_ready"] else "FAILED"}
             for number, worker in enumerate(state.get("workers", ()), start=1)
+            if worker["is_wanted"]
         ]
         described: dict[str, Any] = {
             "modelName": name,
@@ -95,8 +96,8 @@ class Management:
             "status": "Healthy" if health["is_ready"] else "Unhealthy",
         }
         if state:
-            count = len(workers)
-            group = {"minWorkers": count, "maxWorkers": count, "workers": workers}
+            least, most = _bounds(state)
+            group = {"minWorkers": least, "maxWorkers": most, "workers": workers}
             described["requestInQueue"] = state["stats"]["waiting"]
             described["workerGroups"] = [group]
         await _respond(exchange, _OK, [{"workflowName": name, "models": [described]}])
@@ -144,16 +145,16 @@ class Management:
         state = await self._state(name)
         if not state:
             raise HttpError(_BAD_REQUEST, f"model {name} has no workers of its own")
-        count = len(state["workers"])
-        wanted = [_number(asked, each, count) for each in ("min_worker", "max_worker")]
-        if not wanted[0] <= count <= wanted[1]:
+        least, most = _bounds(state)
+        has = f"{least} to {most}" if least < most else str(most)
+        if _number(asked, "min_worker", least) > least or _number(asked, "max_worker", most) < most:
             given = ", ".join(
                 f"{each}={printable(asked[each])}" for each in _SCALE if each in asked
             )
-            text = f"{given}: model {name} has {count} workers until it is loaded again; accepted: "
+            text = f"{given}: model {name} has {has} workers until it is loaded again; accepted: "
             text += "minWorkers and maxWorkers in its serving.properties, then DELETE and POST"
             raise HttpError(_BAD_REQUEST, text)
-        await _respond(exchange, _OK, _said(f'Workflow "{name}" has {count} workers'))
+        await _respond(exchange, _OK, _said(f'Workflow "{name}" has {has} workers'))
 
     async def _load(self, name: str) -> None:
         try:
@@ -189,6 +190,12 @@ class Management:
             return await asyncio.wait_for(model.connection.state(), _STATE_SECONDS)
         except asyncio.TimeoutError:
             raise HttpError(503, f"model {name}: its process does not answer") from None
+
+
+def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many workers of a model always run, and how many there may be."""
+    most = len(state["workers"])
+    return state["plan"]["min_workers"] or most, most
 
 
 def _name_of(asked: Mapping[str, str]) -> str:

@@ -42,16 +42,20 @@ def _judged(status: Status, name: str, text: str, known: Signature | None) -> St
     return Status("refused", problem) if problem else status
 
 
-def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) -> None:
+def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) -> list[str]:
     """Refuse a value of a mapped option that is none of the words its argument takes.
+
+    Returns:
+        What only a plugin of the engine could take, for people.
 
     Raises:
         OptionError: it is none of them.
     """
     implementation = options.choice.spec.implementation
     if implementation.source is None or not implementation.source.has_flags:
-        return
+        return []
     known = signature(implementation.name, python)
+    doubts: list[str] = []
     for name in options.values if known else ():
         option = find_option(name, options.choice.engine)
         argument = option.argument_of(implementation) if option else ""
@@ -64,6 +68,13 @@ def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) 
             problem = unknown_key(keys, value)
         if problem:
             raise options.error(option, problem)
+        words = known.words.get(argument)
+        if words and value not in (None, "", *words):
+            doubts.append(
+                f"{options.settings[name]}: {implementation.title} {known.version} has it only "
+                f"from a plugin, else the load fails; it has {', '.join(words)}"
+            )
+    return doubts
 
 
 def status_of(key: str, engine: str, known: Signature | None) -> Status:

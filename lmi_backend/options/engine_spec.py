@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 Mode = Literal["python", "mpi"]
 Device = Literal["gpu", "nc"]
 """LMI's words for what an engine computes on where it can: GPUs, or Neuron cores."""
-Finish = Callable[["LmiOptions", dict[str, Any], list[str], list[str]], None]
-"""Changes an engine's arguments in place, given the options; adds reasons and notes."""
+Ignore = Callable[[str, str], None]
+"""Takes the name of an option that was set and does nothing, and why."""
+Finish = Callable[["LmiOptions", dict[str, Any], list[str], Ignore], None]
+"""Changes an engine's arguments in place, given the options; adds reasons."""
 
 CUSTOM: Final = "custom"
 """Stands for the engine where the model's own handler answers every request."""
@@ -110,6 +112,8 @@ class Implementation:
     takes_encoder_decoders: bool = True
     reads_mistral: bool = False
     """Whether it reads models in Mistral's own form: params.json instead of config.json."""
+    quantised_already: frozenset[str] = frozenset()
+    """Values of option.quantize for models that are quantised by it when they are loaded."""
     refused_architectures: frozenset[str] = frozenset()
     """Models of LMI's that the library does not serve."""
     ray_argument: str = ""

@@ -65,10 +65,12 @@ class Signature:
     """Whether it is our record's, perhaps of another version than will run."""
     ended_models: Mapping[str, str] = field(default_factory=dict)
     """Architecture to the last version that served it; known of recorded versions only."""
-    object_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Argument that is an object to the keys it may have; known of recorded versions only."""
     replaced_models: Mapping[str, str] = field(default_factory=dict)
     """The same of those that are tried by other code since."""
+    object_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Argument that is an object to the keys it may have; known of recorded versions only."""
+    words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Argument of any text to the words that it knows, beside those of plugins; recorded too."""
 
 
 def signature(implementation: str, python: str) -> Signature | None:
@@ -77,10 +79,8 @@ def signature(implementation: str, python: str) -> Signature | None:
     Of the version that we recorded, our record is returned: its types are those of the command
     line, which says more than the source that is read here.
     """
-    installed, recorded = (
-        installed_signature(implementation, python),
-        recorded_signature(implementation),
-    )
+    installed = installed_signature(implementation, python)
+    recorded = recorded_signature(implementation)
     if installed and recorded and installed.version == recorded.version:
         return replace(recorded, is_recorded=False)
     return installed or recorded
@@ -105,11 +105,14 @@ def recorded_signature(implementation: str) -> Signature | None:
         MappingProxyType(arguments),
         is_recorded=True,
         ended_models=MappingProxyType(record.get("ended_models", {})),
-        object_keys=MappingProxyType(
-            {name: tuple(keys) for name, keys in record.get("object_keys", {}).items()}
-        ),
+        object_keys=_tuples(record.get("object_keys", {})),
+        words=_tuples(record.get("words", {})),
         replaced_models=MappingProxyType(record.get("replaced_models", {})),
     )
+
+
+def _tuples(lists: Mapping[str, list[str]]) -> Mapping[str, tuple[str, ...]]:
+    return MappingProxyType({name: tuple(words) for name, words in lists.items()})
 
 
 @functools.cache

@@ -36,7 +36,7 @@ def engine_arguments(
             _add_default(arguments, option, why)
     arguments.tree |= _sizes(implementation, degrees, max_running)
     if implementation.finish is not None:
-        implementation.finish(options, arguments.tree, why.reasons, why.notes)
+        implementation.finish(options, arguments.tree, why.reasons, why.ignore)
     return arguments.tree
 
 

@@ -122,6 +122,7 @@ class Capacity:
         layout = cache_layout(self.facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
         return MemoryEstimate(
             weights=int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline)),
+            draft=self.facts.draft,
             activations=0,
             overhead=0,
             kv_cache=space,
@@ -157,6 +158,8 @@ class Capacity:
                 f"{human_bytes(self.budget)} usable, {self.utilization:.0%} of "
                 f"{human_bytes(self.hardware.device_memory)}"
             )
+        if estimate.draft is not None:
+            lines.append(str(estimate.draft))
         tokens = estimate.num_tokens
         if estimate.block_bytes:
             each = tokens // self.max_running

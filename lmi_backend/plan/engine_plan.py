@@ -90,6 +90,18 @@ class Launch:
     """Seconds in which the tokens of a stream share a response; None to go by the load."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """When workers are started and ended by load."""
+
+    min_workers: int | None = None
+    """Workers that always run; None for all: then none is started or ended."""
+    most_waiting: int = 2
+    """Answers that may wait before one more worker is started."""
+    max_idle_time: int = 60
+    """Seconds without a request after which a worker above `min_workers` is ended."""
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What a plan says of itself, collected while it is made."""
@@ -98,6 +110,13 @@ class Explanation:
     """Where it differs from what was written: ignored, capped, left unused, in doubt."""
     reasons: list[str] = field(default_factory=list)
     """Why it is as it is."""
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Option that this plan has no use for, though its engine has, to the reason."""
+
+    def ignore(self, option: str, reason: str) -> None:
+        """Note that an option that was set does nothing here."""
+        self.notes.append(f"{option} is ignored: {reason}")
+        self.ignored[option] = reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +131,14 @@ class EnginePlan:
     memory: MemoryEstimate | None = None
     """What is expected on each device; None where the model or the device is not known."""
     limits: RequestLimits = RequestLimits()
+    scaling: Scaling = Scaling()
     log_requests: bool = False
     """Whether each request gets a line in the log."""
     notes: tuple[str, ...] = ()
     """See `Explanation`."""
     reasons: tuple[str, ...] = ()
+    """See `Explanation`."""
+    ignored: Mapping[str, str] = field(default_factory=dict)
     """See `Explanation`."""
 
     @property
@@ -124,6 +146,18 @@ class EnginePlan:
         """What a worker is, in a few words."""
         ranks = f", {self.parallel.processes} MPI ranks" if self.parallel.mode == "mpi" else ""
         return f"engine {self.engine}{ranks}"
+
+    @property
+    def min_workers(self) -> int:
+        """Workers that always run."""
+        least, most = self.scaling.min_workers, self.parallel.workers
+        return most if least is None else least
+
+    @property
+    def num_workers(self) -> str:
+        """The number of workers, or the least and the most, as people read it."""
+        least, most = self.min_workers, self.parallel.workers
+        return str(most) if least == most else f"{least} to {most}"
 
     @property
     def worker_requests(self) -> int:
@@ -148,13 +182,15 @@ class EnginePlan:
         plain["engine_arguments"] = plain.pop("arguments")
         # Known when a model is loaded.
         del plain["name"]
+        # The notes say it.
+        del plain["ignored"]
         plain["structure_bounds"] = asdict(self.config.structure_bounds)
         if self.memory is not None:
             plain["memory"] = self.memory.as_dict()
         return plain
 
 
-_Group = EnginePlan | Parallel | RequestLimits | Launch | EngineConfig | ClientSettings
+_Group = EnginePlan | Parallel | RequestLimits | Scaling | Launch | EngineConfig | ClientSettings
 _WITH_SECRETS = frozenset({"environment", "passthrough", "arguments", "front_end", "properties"})
 
 

@@ -22,7 +22,7 @@ from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sour
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
-from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
+from lmi_backend.plan.workers import check_memory, cut_devices, scaling, usable_devices
 from lmi_backend.sizing.step import NEWEST
 
 if TYPE_CHECKING:
@@ -55,10 +55,8 @@ def make_plan(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    doubts = refuse_unsupported(options, facts, sources.python)
-    why = Explanation(reasons=[*options.choice.reasons, *_whose_code(options, sources.custom)])
-    ignored = (str(each) for each in options.classifications if each.status.word == "ignored")
-    why.notes.extend([*doubts, *ignored])
+    notes = [*refuse_unsupported(options, facts, sources.python), *_ignored(options)]
+    why = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
     passthrough = _passthrough(options, sources.python, why)
     max_running = _max_running(options, why)
     launch = _launch(options, sources.python)
@@ -72,18 +70,20 @@ def make_plan(
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
     arguments |= executor(options, parallel.nodes, why)
-    check_words(options, arguments, sources.python)
-    devices = cut_devices(options, hardware, size, why, visible=visible)
+    why.notes.extend(check_words(options, arguments, sources.python))
+    parallel = replace(parallel, device_groups=cut_devices(options, hardware, size, why, visible))
     return EnginePlan(
         engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
         launch=launch,
-        parallel=replace(parallel, device_groups=devices),
+        parallel=parallel,
         memory=degrees.memory,
         limits=_limits(options, max_running),
+        scaling=scaling(options, hardware, parallel.workers, why),
         log_requests=options[opt.LOG_REQUESTS],
         notes=tuple(why.notes),
         reasons=tuple(why.reasons),
+        ignored=why.ignored,
     )
 
 
@@ -105,7 +105,7 @@ def _handler_plan(
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     degrees = Degrees(degree, 1)
     parallel = make_parallel(options, environment, hardware, degrees, degree, why)
-    devices = cut_devices(options, hardware, degree, why, visible=visible)
+    devices = cut_devices(options, hardware, degree, why, visible)
     limits = _limits(options, _max_running(options, why))
     return EnginePlan(
         engine=CUSTOM,
@@ -113,9 +113,11 @@ def _handler_plan(
         launch=_launch(options, sources.python),
         parallel=replace(parallel, device_groups=devices),
         limits=limits,
+        scaling=scaling(options, hardware, len(devices), why),
         log_requests=options[opt.LOG_REQUESTS],
         notes=tuple(why.notes),
         reasons=tuple(why.reasons),
+        ignored=why.ignored,
     )
 
 
@@ -142,6 +144,10 @@ def _launch(options: LmiOptions, python: str) -> Launch:
         stream_interval=options[opt.STREAM_INTERVAL],
         stream_flush=None if flush == "auto" else flush / 1000,
     )
+
+
+def _ignored(options: LmiOptions) -> list[str]:
+    return [str(each) for each in options.classifications if each.status.word == "ignored"]
 
 
 def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -11,8 +11,9 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
 from lmi_backend.fetch.hub import NO_FILE
 from lmi_backend.options.table import common as opt
+from lmi_backend.plan.drafts import with_draft
 from lmi_backend.plan.hardware import Hardware, detect_hardware
-from lmi_backend.plan.model_source import S3, Sources, find_sources
+from lmi_backend.plan.model_source import S3, find_sources
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.config_fields import MissingFieldError
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
@@ -50,7 +51,11 @@ def plan_model(
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
-    facts, doubt = _facts(options, sources, environment, reach, say)
+    find = _FactsFinder(options, sources.python, environment, reach, say)
+    facts, doubt = find(sources.model, options[opt.REVISION]) if sources.model else (None, "")
+    if facts is not None:
+        # The draft model decides about memory alone: a plan does without.
+        facts = with_draft(options, facts, replace(find, must_have=False))
     hardware = hardware or detect_hardware(environment)
     plan = make_plan(options, environment, hardware, facts, sources)
     if hardware.doubt:
@@ -60,38 +65,44 @@ def plan_model(
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
 
 
-def _facts(
-    options: LmiOptions,
-    sources: Sources,
-    environment: Mapping[str, str],
-    reach: Reach,
-    say: Callable[[str], None],
-) -> tuple[ModelFacts | None, str]:
-    """Return the facts of the model, or why they are not known."""
-    model = sources.model
-    if not model:
-        return None, ""
-    try:
-        if model.startswith(S3):
-            return _s3_facts(model, environment, reach)
-        folder = Path(model)
-        if not folder.is_dir():
-            if environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
-                return None, f"{model} is on ModelScope, which is not asked"
-            where = {**environment, **({"HF_HUB_OFFLINE": "1"} if reach == "local" else {})}
-            revision: str = options[opt.REVISION]
-            config = hub_file(sources.python, model, revision, (_CONFIG, _INDEX), where, say)
-            folder = config.parent
-    except ConfigurationError as error:
-        if reach == "local":
-            return None, f"{model} is not in the local cache"
-        # An engine would find no model either; whoever only plans may do so without.
-        # Whoever reads Mistral's own form needs no config.json.
-        is_form = options.choice.spec.implementation.reads_mistral and NO_FILE in str(error)
-        if reach == "model" and not is_form:
-            raise
-        return None, str(error)
-    return _read(folder)
+@dataclass(frozen=True)
+class _FactsFinder:
+    """Finds the facts of a model, or why they are not known."""
+
+    options: LmiOptions
+    python: str
+    environment: Mapping[str, str]
+    reach: Reach
+    say: Callable[[str], None]
+    must_have: bool = True
+    """Whether a model that is to be fetched must be there."""
+
+    def __call__(self, model: str, revision: str) -> tuple[ModelFacts | None, str]:
+        try:
+            if model.startswith(S3):
+                return _s3_facts(model, self.environment, self.reach)
+            folder = Path(model)
+            if not folder.is_dir():
+                if self.environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
+                    return None, f"{model} is on ModelScope, which is not asked"
+                folder = self._on_hub(model, revision)
+        except ConfigurationError as error:
+            if self.reach == "local":
+                return None, f"{model} is not in the local cache"
+            # An engine would find no model either; whoever only plans may do so without.
+            # Whoever reads Mistral's own form needs no config.json.
+            implementation = self.options.choice.spec.implementation
+            is_form = implementation.reads_mistral and NO_FILE in str(error)
+            if self.reach == "model" and self.must_have and not is_form:
+                raise
+            return None, str(error)
+        return _read(folder)
+
+    def _on_hub(self, model: str, revision: str) -> Path:
+        offline = {"HF_HUB_OFFLINE": "1"} if self.reach == "local" else {}
+        where = {**self.environment, **offline}
+        files = (_CONFIG, _INDEX)
+        return hub_file(self.python, model, revision, files, where, self.say).parent
 
 
 def _read(folder: Path) -> tuple[ModelFacts | None, str]:

@@ -89,7 +89,7 @@ def make_parallel(
     if mode != "mpi":
         for option in (opt.MPI_HOSTFILE, opt.MPI_OPTIONS):
             if options.is_set(option):
-                why.notes.append(f"{option.name} is ignored: Python mode starts no ranks")
+                why.ignore(option.name, "Python mode starts no ranks")
         return parallel
     if options[vllm.DATA_PARALLEL_SIZE] > 1:
         raise options.error(vllm.DATA_PARALLEL_SIZE, "is not served in MPI mode; use engine=Python")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
 
 _CLASSIFIERS: Final = ("ForSequenceClassification", "ForTokenClassification")
+_QUANTIZE: Final = "option.quantize"
 POOLING: Final = frozenset({"classify", *EMBEDDING})
 """Values of option.task for models that make vectors or classes."""
 
@@ -33,7 +34,22 @@ def refuse_unsupported(options: LmiOptions, facts: ModelFacts | None, python: st
     """
     refuse_old_engine(options, python)
     _refuse_options(options)
-    return _refuse_model(options, facts, python)
+    return [*_refuse_model(options, facts, python), *_doubt_quantisation(options, facts)]
+
+
+def _doubt_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
+    """Say where a model should be quantised already, and its config.json says of nothing."""
+    setting = options.settings.get(_QUANTIZE)
+    if facts is None or facts.quantization or setting is None:
+        return []
+    implementation = options.choice.spec.implementation
+    if options.values[_QUANTIZE] not in implementation.quantised_already:
+        return []
+    return [
+        f"{setting}: is for a model that is quantised so already, and this one's config.json has "
+        f"no quantization_config: {implementation.title} quantises none by it, and its load fails "
+        "unless a file beside config.json says how the weights are"
+    ]
 
 
 def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:

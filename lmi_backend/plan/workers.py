@@ -8,6 +8,7 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.gpus import PARTITION
 from lmi_backend.units import MIB
 
@@ -68,10 +69,11 @@ def cut_devices(
     hardware: Hardware,
     size: int,
     why: Explanation,
-    *,
     visible: tuple[str, ...],
 ) -> DeviceGroups:
     """Return the devices of each worker, `size` of them, as CUDA_VISIBLE_DEVICES spells them.
+
+    Of each that there may be: those above minWorkers are started by load.
 
     Args:
         hardware: with the devices that a worker may have.
@@ -86,7 +88,7 @@ def cut_devices(
         raise options.error(least, f"is more than {most.name}, {options[most]}")
     devices = hardware.devices
     if not devices:
-        return _on_cpu(options, least, most, why)
+        return ((),) * _on_cpu(options, least, most, why)
     _refuse_partitions(devices, size)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
@@ -105,14 +107,46 @@ def cut_devices(
     idle = len(visible) - copies * size
     if idle:
         why.notes.append(f"{idle} of {len(visible)} devices are left unused")
-    if options.is_set(least) and copies > options[least]:
-        why.reasons.append(
-            f"{copies} workers run all the time: LMI begins with {least.name}={options[least]} and "
-            "adds and ends others by its queue"
-        )
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
+
+
+def scaling(options: LmiOptions, hardware: Hardware, workers: int, why: Explanation) -> Scaling:
+    """Return how many of the workers that there may be always run, and when others do.
+
+    As in LMI others are started and ended by load where maxWorkers is set and minWorkers, on a CPU
+    1 unless it is set, is less; but in MPI mode all run.
+    """
+    least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
+    always = options[least] or (workers if hardware.devices else 1)
+    fixed = ""
+    if options.choice.mode == "mpi":
+        fixed = "in MPI mode LMI starts all at once"
+    elif not options.is_set(most):
+        fixed = f"LMI adds and ends workers where {most.name} is set"
+    if always < workers and not fixed:
+        return _scaled(options, always, workers, why)
+    said = f"{workers} worker(s) run all the time"
+    if always < workers:
+        why.reasons.append(f"{said}, not {least.name}={always}: {fixed}")
+    if options.is_set(srv.MAX_IDLE_TIME):
+        why.ignore(srv.MAX_IDLE_TIME.name, said)
+    return Scaling()
+
+
+def _scaled(options: LmiOptions, always: int, workers: int, why: Explanation) -> Scaling:
+    made = Scaling(
+        min_workers=always,
+        most_waiting=2 * options[srv.BATCH_SIZE],
+        max_idle_time=options[srv.MAX_IDLE_TIME],
+    )
+    why.reasons.append(
+        f"{always} worker(s) at first, and up to {workers}: one more is started when more than "
+        f"{made.most_waiting} requests wait (2 x {srv.BATCH_SIZE.name}), and ended when it has had "
+        f"none for {made.max_idle_time} s ({srv.MAX_IDLE_TIME.name})"
+    )
+    return made
 
 
 def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
@@ -123,17 +157,17 @@ def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
         )
 
 
-def _on_cpu(
-    options: LmiOptions, least: Option[int], most: Option[int], why: Explanation
-) -> DeviceGroups:
-    # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
+def _on_cpu(options: LmiOptions, least: Option[int], most: Option[int], why: Explanation) -> int:
+    """Return how many workers there may be; LMI's default is one per OMP_NUM_THREADS cores."""
     workers = options[least] or 1
+    if options.choice.mode != "mpi":
+        return max(workers, options[most])
     if options[most] > workers:
         why.notes.append(
-            f"{workers} worker(s), not {most.name}={options[most]}: on a CPU {least.name} is their "
-            "number, as they are not added and ended by load"
+            f"{workers} worker(s), not {most.name}={options[most]}: in MPI mode on a CPU "
+            f"{least.name} is their number"
         )
-    return ((),) * workers
+    return workers
 
 
 def _is_listed(options: LmiOptions) -> bool:

@@ -9,7 +9,8 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,23 +22,24 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
-from lmi_backend.pool.rank_group import Worker, WorkerStats
+from lmi_backend.pool.scaling import Scaler
+from lmi_backend.pool.slot import Slot, least_busy, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.rank_group import Worker, WorkerStats
 
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 15.0
 _LONGEST_PAUSE = 30.0
-# A worker that has served so long did not die of how it is configured: it is started again at once.
-_FORGIVEN_SECONDS = 600.0
 
 
 class Listener(Protocol):
@@ -46,29 +48,11 @@ class Listener(Protocol):
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought."""
 
+    def on_ready(self) -> None:
+        """Learn that one more worker takes requests."""
+
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """Learn that every request of a worker is lost."""
-
-
-@dataclass(eq=False)
-class _Slot:
-    index: int
-    name: str
-    worker: Worker | None = None
-    outstanding: int = 0
-    assigned: int = 0
-    deaths: int = 0
-    failures: int = 0
-    """Deaths and failed starts that are not forgiven."""
-    ready_since: float = 0.0
-    is_dying: bool = False
-    """Whether its worker said that its engine died; nothing else holds that worker any more."""
-    trouble: str = "it is not started"
-    is_given_up: bool = False
-    stats: EngineStats = field(default_factory=EngineStats)
-
-    def __str__(self) -> str:
-        return f"worker {self.name}: {self.trouble or 'it cannot be reached'}"
 
 
 class Pool:
@@ -83,36 +67,35 @@ class Pool:
         self._plan, self._on_line = plan, on_line
         self.adapters: Mapping[str, str] = plan.config.adapters
         """What a worker that starts from now on knows; adapter name to folder."""
-        self._slots = [_Slot(index, f"{name}/{index}") for index in range(plan.parallel.workers)]
         self._lock = threading.Lock()
+        self._slots = slots_of(plan, name)
+        self._scaler: Scaler | None = None
         self._closing = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
-        self._readers: list[threading.Thread] = []
 
     def start(self, listener: Listener) -> Capabilities:
-        """Start every worker; `listener` gets their messages.
+        """Start the workers that always run; `listener` gets the messages of all.
 
         Raises:
             ConfigurationError: an engine refuses an option.
             WorkerStartError: a worker did not become ready.
         """
-        at_once = len(self._slots) if self._plan.launch.parallel_loading else 1
+        always = [slot for slot in self._slots if slot.is_wanted]
+        at_once = len(always) if self._plan.launch.parallel_loading else 1
         try:
             with ThreadPoolExecutor(at_once) as executor:
-                list(executor.map(self._start_slot, self._slots))
+                list(executor.map(self._start_slot, always))
         except BaseException:
             self.close()
             raise
-        for slot in self._slots:
-            reader = threading.Thread(
-                target=self._keep_running,
-                args=(slot, listener),
-                name=f"lmi-{slot.name}",
-                daemon=True,
-            )
-            reader.start()
-            self._readers.append(reader)
+        start = partial(self._run_slot, listener=listener)
+        for slot in always:
+            start(slot)
+        if len(always) < len(self._slots):
+            scaling = self._plan.scaling
+            self._scaler = Scaler(self._slots, scaling, self._lock, start)
+            self._scaler.start()
         first = self._slots[0].worker
         if first is None:
             raise UnavailableError("the pool was closed while it started")
@@ -127,24 +110,29 @@ class Pool:
             UnavailableError: no worker is ready.
         """
         with self._lock:
-            ready = [
-                # Of two with as much to do, the one that has had less: also a client that asks one
-                # after the other uses all workers.
-                (slot.outstanding, slot.assigned, slot.index, slot.worker)
-                for slot in self._slots
-                if slot.worker is not None and not slot.worker.is_broken
-            ]
-            if not ready:
-                raise UnavailableError("; ".join(map(str, self._slots)))
-            *_, index, worker = min(ready, key=lambda item: item[:3])
-            self._slots[index].outstanding += width
-            self._slots[index].assigned += width
-            return index, worker
+            slot = least_busy(self._slots)
+            if slot is None or slot.worker is None:
+                raise UnavailableError("; ".join(str(it) for it in self._slots if it.is_wanted))
+            slot.outstanding += width
+            slot.assigned += width
+            return slot.index, slot.worker
 
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
         ready = sum(slot.worker is not None for slot in self._slots)
         return self._plan.worker_requests * ready
+
+    def unwanted_capacity(self) -> int:
+        """Return how many more answers there could be at once if every worker ran."""
+        return self._plan.worker_requests * sum(not slot.is_wanted for slot in self._slots)
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        """Learn how many answers wait, or why a request was refused, and start a worker if need be.
+
+        Never blocks.
+        """
+        if self._scaler is not None:
+            self._scaler.note_queue(waiting, refused)
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
@@ -159,27 +147,28 @@ class Pool:
     def done(self, index: int, width: int = 1) -> None:
         """Count a request as ended."""
         with self._lock:
-            self._slots[index].outstanding -= width
+            slot = self._slots[index]
+            slot.outstanding -= width
+            slot.last_used = time.monotonic()
 
     def health(self) -> msg.Health:
         """Tell whether a request would be taken, and what is wrong with each worker that is not."""
         with self._lock:
             return msg.Health(
                 is_ready=any(slot.worker is not None for slot in self._slots),
-                is_given_up=all(slot.is_given_up for slot in self._slots),
-                trouble="; ".join(str(slot) for slot in self._slots if slot.worker is None),
+                is_given_up=all(slot.is_given_up for slot in self._slots if slot.is_wanted),
+                trouble="; ".join(str(slot) for slot in self._slots if slot.is_missed),
             )
 
     def stats(self) -> list[WorkerStats]:
         """Return the stats of each worker."""
-        return [
-            WorkerStats(of.stats, of.assigned, of.deaths, of.worker is not None, of.trouble)
-            for of in self._slots
-        ]
+        return [slot.worker_stats() for slot in self._slots]
 
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""
         self._closing.set()
+        if self._scaler is not None:
+            self._scaler.stop()
         with self._lock:
             workers = [slot.worker for slot in self._slots if slot.worker is not None]
             for slot in self._slots:
@@ -187,8 +176,9 @@ class Pool:
         if workers:
             with ThreadPoolExecutor(len(workers)) as executor:
                 list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
-        for reader in self._readers:
-            reader.join(_STOP_SECONDS)
+        for slot in self._slots:
+            if slot.reader is not None:
+                slot.reader.join(_STOP_SECONDS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def kill(self) -> None:
@@ -199,7 +189,7 @@ class Pool:
                 slot.worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _start_slot(self, slot: _Slot) -> None:
+    def _start_slot(self, slot: Slot) -> None:
         began = time.monotonic()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
         config = replace(self._plan.config, adapters=dict(self.adapters))
@@ -221,11 +211,19 @@ class Pool:
         seconds = time.monotonic() - began
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
-    def _keep_running(self, slot: _Slot, listener: Listener) -> None:
-        """Read a worker until it dies, report that, and start another, until the pool closes."""
-        while not self._closing.is_set():
+    def _run_slot(self, slot: Slot, listener: Listener) -> None:
+        name = f"lmi-{slot.name}"
+        slot.reader = threading.Thread(
+            target=self._keep_running, args=(slot, listener), name=name, daemon=True
+        )
+        slot.reader.start()
+
+    def _keep_running(self, slot: Slot, listener: Listener) -> None:
+        """Read a worker until it dies, report that, and start another, as long as one is wanted."""
+        while slot.is_wanted and not self._closing.is_set():
             worker = slot.worker
             if worker is not None:
+                listener.on_ready()
                 try:
                     self._read(slot, worker, listener)
                 except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody
@@ -233,10 +231,10 @@ class Pool:
                     worker.kill()
                     how = f"was ended: {type(error).__name__} in the stub"
                     listener.on_death(slot.index, self._reap(slot, worker, how))
-            if self._closing.is_set() or not self._restart(slot):
+            if slot.is_wanted and not self._closing.is_set() and not self._restart(slot):
                 return
 
-    def _read(self, slot: _Slot, worker: Worker, listener: Listener) -> None:
+    def _read(self, slot: Slot, worker: Worker, listener: Listener) -> None:
         try:
             while True:
                 messages = worker.read()
@@ -244,6 +242,9 @@ class Pool:
                     self._note(slot, message)
                 listener.on_messages(messages)
         except WorkerError as error:
+            if not slot.is_wanted:
+                # It was told to end when it had no request.
+                return
             if self._closing.is_set():
                 if slot.is_dying:
                     worker.kill()
@@ -252,7 +253,7 @@ class Pool:
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
 
-    def _note(self, slot: _Slot, message: msg.FromWorker) -> None:
+    def _note(self, slot: Slot, message: msg.FromWorker) -> None:
         """Take what a message says about the worker itself."""
         if isinstance(message, msg.Heartbeat):
             slot.stats = message.stats
@@ -262,21 +263,19 @@ class Pool:
                 slot.worker, slot.trouble = None, "its engine died and it is being restarted"
                 slot.is_dying = True
 
-    def _reap(self, slot: _Slot, worker: Worker, how: str) -> EngineDeadError:
+    def _reap(self, slot: Slot, worker: Worker, how: str) -> EngineDeadError:
         """Forget a worker; return the error of its requests."""
         with self._lock:
             slot.worker, slot.stats = None, EngineStats()
             if not self._closing.is_set():
-                slot.deaths += 1
-                has_proved = time.monotonic() - slot.ready_since > _FORGIVEN_SECONDS
-                slot.failures = 1 if has_proved else slot.failures + 1
+                slot.count_death()
             slot.trouble = f"it {how} and is being restarted"
         text = f"worker {worker.name} {how}"
         if not self._closing.is_set():
             _log.error("%s; its requests are failed", text)
         return EngineDeadError(text)
 
-    def _restart(self, slot: _Slot) -> bool:
+    def _restart(self, slot: Slot) -> bool:
         """Start a slot again, with pauses; return False if it is given up."""
         while slot.failures <= self._plan.launch.restart_limit:
             pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)

@@ -35,6 +35,8 @@ class WorkerStats:
     is_ready: bool
     trouble: str = ""
     """Why it is not ready, or was not last."""
+    is_wanted: bool = True
+    """Whether it is to run now; one above minWorkers is started and ended by load."""
 
 
 class Worker:

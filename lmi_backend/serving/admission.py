@@ -62,33 +62,36 @@ class Admission:
         self._rate = 0.0
         self._num_done, self._since = 0, time.monotonic()
 
-    def displaced_by(self, state: RequestState) -> list[RequestState]:
+    def displaced_by(self, state: RequestState, unwanted: int = 0) -> list[RequestState]:
         """Return the held requests that must end so that another may wait, if any must.
 
         Where the queue is full, a tenant with less waiting, by weight, displaces the latest
         requests of the one with the most.
+
+        Args:
+            unwanted: answers of the limits for which there would be workers if more ran.
 
         Raises:
             RequestError: it asks for more than the capacity.
             UnavailableError: the queue is full.
         """
         try:
-            self._limits.check(self.running + self.waiting, state.width)
+            self._limits.check(self.running + self.waiting, state.width, unwanted)
         except UnavailableError:
-            displaced = self._displaced(state)
+            displaced = self._displaced(state, self._limits.capacity - unwanted)
             if not displaced:
                 raise
             return displaced
         return []
 
-    def _displaced(self, state: RequestState) -> list[RequestState]:
+    def _displaced(self, state: RequestState, capacity: int) -> list[RequestState]:
         own = self._tenants.get(state.tenant) or self._new_tenant(state.tenant)
         most = max(self._tenants.values(), key=lambda it: it.waiting / it.weight, default=own)
         left = (most.waiting - state.width) / most.weight
         if most is own or left < (own.waiting + state.width) / own.weight:
             return []
         displaced: list[RequestState] = []
-        missing = self.running + self.waiting + state.width - self._limits.capacity
+        missing = self.running + self.waiting + state.width - capacity
         for _, _, held in reversed(most.queue):
             if missing <= 0:
                 break

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.tokenization import TOKEN_PATHS
+
 if TYPE_CHECKING:
     from lmi_backend.generation import HttpRequest
 
+AT_ONCE: Final = TOKEN_PATHS | {"/v1/models", "/version", "/tokenize", "/detokenize"}
+"""Paths whose answers are no work for the engine."""
 _PATHS: Final = frozenset({"/v1/completions", "/v1/chat/completions"})
 """Where a body may ask for more than one."""
 

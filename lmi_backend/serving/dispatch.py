@@ -49,6 +49,14 @@ class Workers(Protocol):
         """Return how many answers the workers that are ready generate at once."""
         ...
 
+    def unwanted_capacity(self) -> int:
+        """Return how many more answers there could be at once if every worker ran."""
+        ...
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        """Learn how many answers wait for a worker, or why a request was refused; never blocks."""
+        ...
+
     def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
         ...
@@ -138,14 +146,19 @@ class Dispatch:
             RequestError: it asks for more than the capacity.
             UnavailableError: the queue is full, or no worker is ready.
         """
-        displaced = self._admission.displaced_by(state)
-        is_free = not may_wait or self._admission.is_free(self._workers.capacity())
-        worker = self._claim(state) if is_free else None
+        try:
+            displaced = self._admission.displaced_by(state, self._workers.unwanted_capacity())
+            is_free = not may_wait or self._admission.is_free(self._workers.capacity())
+            worker = self._claim(state) if is_free else None
+        except UnavailableError as error:
+            self._workers.note_queue(self.num_waiting, str(error))
+            raise
         for other in displaced:
             self._fail(other, UnavailableError(_DISPLACED))
         if worker is None:
             self._admission.hold(state)
-            self._release()
+            self.release()
+            self._workers.note_queue(self.num_waiting)
         return worker
 
     def send(self, state: RequestState, worker: SendsFrames) -> None:
@@ -215,21 +228,21 @@ class Dispatch:
         if state.worker is not None:
             self._workers.done(state.worker, state.width)
             self._admission.ended(state)
-        self._release()
+        self.release()
 
-    def _claim(self, state: RequestState) -> SendsFrames:
-        """Choose a worker, whose death finds the state from here on."""
-        state.worker, worker = self._workers.claim(state.width)
-        self._admission.started(state)
-        return worker
-
-    def _release(self) -> None:
+    def release(self) -> None:
         """Let requests start that waited, as far as there is capacity."""
         while (state := self._admission.next(self._workers.capacity())) is not None:
             try:
                 self._released.put((state, self._claim(state)))
             except UnavailableError as error:
                 self._fail(state, error)
+
+    def _claim(self, state: RequestState) -> SendsFrames:
+        """Choose a worker, whose death finds the state from here on."""
+        state.worker, worker = self._workers.claim(state.width)
+        self._admission.started(state)
+        return worker
 
     def _send_released(self) -> None:
         while (item := self._released.get()) is not None:

@@ -68,8 +68,11 @@ class Limits:
             accepted = f"at most {self.size} (option.max_output_size)"
             raise RequestError(f"has {size} bytes", field="the request", accepted=accepted)
 
-    def check(self, in_use: int, width: int) -> None:
+    def check(self, in_use: int, width: int, unwanted: int = 0) -> None:
         """Refuse `width` more answers where they exceed the capacity.
+
+        Args:
+            unwanted: how much of the capacity is that of workers that are not wanted now.
 
         Raises:
             RequestError: they always would.
@@ -78,8 +81,8 @@ class Limits:
         if width > self.capacity:
             problem = f"asks for {width} answers at once"
             raise RequestError(problem, field="the request", accepted=f"at most {self.capacity}")
-        if in_use + width > self.capacity:
+        if in_use + width > self.capacity - unwanted:
             raise UnavailableError(
-                f"the queue is full: {self.running} requests run "
+                f"the queue is full: {self.running - unwanted} requests run "
                 f"(option.max_rolling_batch_size) and {self.waiting} wait (job_queue_size)"
             )

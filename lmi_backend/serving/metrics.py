@@ -44,6 +44,10 @@ FAMILIES: Final = {
     "lmi_engine_tokens_drafted_total": (COUNTER, "Tokens that speculation proposed"),
     "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
     "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
+    "lmi_worker_wanted": (
+        GAUGE,
+        "Whether a worker is to run: 0 for one that the load does not need",
+    ),
     "lmi_worker_requests_total": (COUNTER, "Answers a worker was asked for"),
     "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
 }
@@ -122,6 +126,7 @@ def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     yield "lmi_engine_tokens_drafted_total", stats.tokens_drafted
     yield "lmi_engine_tokens_accepted_total", stats.tokens_accepted
     yield "lmi_worker_ready", worker.is_ready
+    yield "lmi_worker_wanted", worker.is_wanted
     yield "lmi_worker_requests_total", worker.assigned
     yield "lmi_worker_deaths_total", worker.deaths
 

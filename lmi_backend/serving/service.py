@@ -3,9 +3,8 @@
 A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`),
 and comes back as deltas on a reader thread of the pool. That thread only stores them and marks
 the request ready; sender threads do the sending, which waits on Triton. Only sinks that do not wait
-get them from the reader thread itself. Whatever arrives while a
-request is being sent joins its next response; when many streams run, the worker has already let
-tokens wait for each other (`ipc/flush_policy.py`).
+get them from the reader thread itself. Whatever arrives while a request is being sent joins its
+next response; when many streams run, tokens have waited for each other (`ipc/flush_policy.py`).
 """
 
 from __future__ import annotations
@@ -33,25 +32,21 @@ from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.admission import tenant_key
-from lmi_backend.serving.answers import answers_wanted
+from lmi_backend.serving.answers import AT_ONCE, answers_wanted
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch, Workers
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
-from lmi_backend.tokenization import TOKEN_PATHS
 
 _log = logging.getLogger(__name__)
 
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
 _POLL_SECONDS = 0.02
-# For the errors of those that are cut to be sent.
-_LAST_SECONDS = 5.0
+_LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 _FromEngine = msg.Output | msg.HttpOutput | msg.Failure
 _FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
-_AT_ONCE: Final = TOKEN_PATHS | {"/v1/models", "/version", "/tokenize", "/detokenize"}
-"""Paths whose answers are no work for the engine."""
 
 
 class Service:
@@ -103,7 +98,7 @@ class Service:
             state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, ends=1)
             state.tenant = tenant
             message = msg.SubmitHttp(request_id, work, tenant)
-            self._start(state, message, may_wait=work.path not in _AT_ONCE)
+            self._start(state, message, may_wait=work.path not in AT_ONCE)
             return
         self._limits.check_structures(work)
         n = work[0].n
@@ -234,6 +229,11 @@ class Service:
             return None
         state.is_scheduled = True
         return state
+
+    def on_ready(self) -> None:
+        """Let requests start that waited for one more worker."""
+        with self._lock:
+            self._dispatch.release()
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """End all requests of a worker with an error."""

@@ -41,6 +41,11 @@ class KvLayout:
     """Blocks of one sequence for the layers with a state."""
     groups: int = 1
 
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all layers share blocks."""
+        return self.groups == 1 and not self.local_groups
+
     def blocks_for(self, length: int) -> int:
         """Return the blocks that one sequence of so many tokens takes at most."""
         full = self.full_groups * math.ceil(length / self.full_block)
@@ -54,8 +59,7 @@ class KvLayout:
 
     def tokens(self, num_blocks: int, length: int, release: Release) -> int:
         """Return what vLLM writes as "GPU KV cache size" for sequences of so many tokens."""
-        is_uniform = self.groups == 1 and not self.local_groups
-        if release < CAPACITY_BY_CONCURRENCY or (is_uniform and length <= self.block_size):
+        if release < CAPACITY_BY_CONCURRENCY or (self.is_uniform and length <= self.block_size):
             return num_blocks // self.groups * self.block_size
         return num_blocks * length // self.blocks_for(length)
 

@@ -19,6 +19,7 @@ from lmi_backend.sizing.step import (
 from lmi_backend.sizing.weights import DTYPE_BYTES, MXFP4_BITS
 
 if TYPE_CHECKING:
+    from lmi_backend.sizing.draft import Draft
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Step
 
@@ -50,6 +51,8 @@ class MemoryEstimate:
     length: int = 1
     """Tokens of the longest sequence, where that is known."""
     release: Release = NEWEST
+    draft: Draft | None = None
+    """What drafts tokens and is counted too."""
 
     @property
     def num_blocks(self) -> int:
@@ -74,7 +77,7 @@ class MemoryEstimate:
     def as_dict(self) -> dict[str, object]:
         """Return it as plain values for JSON."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        del plain["layout"]
+        del plain["layout"], plain["draft"]
         plain["release"] = ".".join(map(str, self.release))
         return plain | {"num_blocks": self.num_blocks, "num_tokens": self.num_tokens}
 
@@ -139,6 +142,8 @@ def _estimate_stage(
     tensor, pipeline = degrees
     is_last = index == pipeline - 1
     layout = _layout(facts, stages[index], tensor, cache, step)
+    if is_last:
+        layout = with_draft(layout, facts.draft, tensor, cache)
     return MemoryEstimate(
         weights=0,
         activations=peak_activation(
@@ -153,6 +158,7 @@ def _estimate_stage(
         layout=layout,
         length=cache.length,
         release=step.release,
+        draft=facts.draft and (facts.draft if layout.is_uniform else facts.draft.without_cache),
     )
 
 
@@ -167,7 +173,8 @@ def cache_layout(
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
     layers = max(_checked_stages(facts, *degrees))
-    return _layout(facts, layers, degrees[0], cache, step)
+    layout = _layout(facts, layers, degrees[0], cache, step)
+    return with_draft(layout, facts.draft, degrees[0], cache)
 
 
 def kv_bytes_per_token(facts: ModelFacts, *, tensor: int = 1, kv_dtype_bytes: float = 2) -> float:
@@ -239,7 +246,10 @@ def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: flo
     padding = _expert_padding(facts, tensor) / facts.num_layers
     sizes = [size + padding * layers for size, layers in zip(sizes, stages, strict=True)]
     rotations = 0 if facts.is_mla else facts.max_position_embeddings * facts.head_dim
-    return [math.ceil(size * scale / tensor) + rotations * _MODEL_BYTES for size in sizes]
+    taken = [math.ceil(size * scale / tensor) + rotations * _MODEL_BYTES for size in sizes]
+    if facts.draft is not None:
+        taken[-1] += math.ceil(facts.draft.weight_bytes / tensor)
+    return taken
 
 
 def _expert_padding(facts: ModelFacts, tensor: int) -> float:
@@ -265,6 +275,14 @@ def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step:
         state=math.ceil(state / tensor),
     )
     return kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
+
+
+def with_draft(layout: KvLayout, draft: Draft | None, tensor: int, cache: CacheKind) -> KvLayout:
+    """Return the layout with the layers of what drafts, where all layers share blocks."""
+    if draft is None or not layout.is_uniform or not layout.block_bytes:
+        return layout
+    added = draft.token_values(tensor) * cache.dtype_bytes * layout.block_size
+    return replace(layout, block_bytes=layout.block_bytes + math.ceil(added))
 
 
 def _kv_values_per_device(facts: ModelFacts, tensor: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lmi_backend.sizing.config_fields import ConfigFields, read_config
+from lmi_backend.sizing.draft import COMPUTED, Draft
 from lmi_backend.sizing.kv_layers import (
     ATTENTION_FREE,
     NO_LOCAL,
@@ -92,6 +93,10 @@ class ModelFacts:
     """Layers that see only a window; they are among num_kv_layers."""
     states: StateLayers = NO_STATES
     """Layers with a state instead of a cache; they are not."""
+    num_mtp_layers: int = 0
+    """Further layers that predict tokens after the next, where speculation asks for them."""
+    draft: Draft | None = None
+    """What drafts tokens for it; None if nothing does."""
 
 
 def read_model_facts(folder: Path) -> ModelFacts | None:
@@ -108,7 +113,7 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
         return None
     facts = _shape(config)
     on_disk = weights_on_disk(folder)
-    total, source = on_disk or (computed_weights(config, facts), "computed from config.json")
+    total, source = on_disk or (computed_weights(config, facts), COMPUTED)
     return replace(facts, weight_bytes=total, weight_source=source)
 
 
@@ -150,6 +155,9 @@ def _shape(config: ConfigFields) -> ModelFacts:
         wide=read_wide_attention(config, kv_heads, head_dim),
         local=read_local_attention(config, decoder_layers),
         states=read_state_layers(config, decoder_layers),
+        num_mtp_layers=config.number(
+            "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, least=0
+        ),
     )
 
 

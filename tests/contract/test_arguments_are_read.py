@@ -57,18 +57,8 @@ CASES: list[tuple[str, dict[str, str]]] = [
         },
     ),
     ("neuronx", {"option.amp": "fp32"}),
-    # optimum-neuron's double has none of them; one it has not ends the load.
-    ("neuronx", {"option.draft_model_compiled_path": "/nowhere"}),
-    ("neuronx", {"option.speculative_draft_model": "m"}),
-    ("neuronx", {"option.speculative_length": "2"}),
-    ("neuronx", {"option.draft_model_tp_size": "2"}),
     ("neuronx", {"option.fuse_qkv": "true"}),
-    ("neuronx", {"option.context_length_estimate": "64"}),
-    ("neuronx", {"option.on_device_embedding": "true"}),
     ("neuronx", {"option.on_device_generation": "{}"}),
-    ("neuronx", {"option.sequence_parallel": "true"}),
-    ("neuronx", {"option.quantize": "static_int8"}),
-    ("neuronx", {"option.load_in_8bit": "true"}),
 ]
 
 

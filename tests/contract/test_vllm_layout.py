@@ -6,8 +6,10 @@ import subprocess
 from dataclasses import replace
 from itertools import product
 
+from lmi_backend.sizing.draft import Draft
 from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
 from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
+from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.step import NEWEST, Step
 from lmi_backend.units import GIB
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
@@ -18,7 +20,7 @@ TOKEN = 2 * 8 * 64 * 2
 STATE = 2_146_304
 WINDOWS = [
     {"full": full, "local": local, "states": 0, "window": window, "length": length,
-     "narrow": narrow, "state": 0, "caches": False}
+     "narrow": narrow, "state": 0, "caches": False, "draft": 0}
     for full, local, window, length, narrow in product(
         (0, 5, 10, 12), (0, 7, 15, 52), (128, 4096), (2048, 131_072), (1, 2)
     )
@@ -26,8 +28,13 @@ WINDOWS = [
 ]  # fmt: skip
 STATES = [
     {"full": full, "local": 0, "states": states, "window": 1, "length": length, "narrow": 1,
-     "state": STATE, "caches": caches}
+     "state": STATE, "caches": caches, "draft": 0}
     for full, states, length, caches in product((4, 10), (10, 27, 30), (8192, 131_072), (0, 1))
+]  # fmt: skip
+DRAFTS = [
+    {"full": 32, "local": 0, "states": 0, "window": 1, "length": 8192, "narrow": 1,
+     "state": 0, "caches": False, "draft": draft}
+    for draft in (1, 3)
 ]  # fmt: skip
 
 
@@ -42,11 +49,13 @@ def layout(case: dict[str, int], tokens: int) -> KvLayout:
     )
     step = Step(tokens=tokens, sequences=256, prefix_caching=bool(case["caches"]))
     sizes = CacheSizes(token=TOKEN, full_token=TOKEN // case["narrow"], state=case["state"])
-    return kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+    made = kv_layout(facts, step, layers=facts.num_layers, sizes=sizes, block_size=16)
+    draft = Draft(name="", layer_values=TOKEN // 4 // 2, layers=case["draft"])
+    return with_draft(made, draft, 1, CacheKind(dtype_bytes=2))
 
 
 def test_blocks_and_tokens_are_vllms() -> None:
-    cases = [case | {"block": layout(case, 1).block_size} for case in WINDOWS + STATES]
+    cases = [case | {"block": layout(case, 1).block_size} for case in WINDOWS + STATES + DRAFTS]
     done = subprocess.run(
         (str(ENGINE_PYTHON), str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")),
         input=json.dumps({"space": SPACE, "cases": cases}),
@@ -56,7 +65,7 @@ def test_blocks_and_tokens_are_vllms() -> None:
         env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
     )
     answered = json.loads(done.stdout.splitlines()[-1])
-    assert len(answered["found"]) == len(cases) == 120
+    assert len(answered["found"]) == len(cases) == 122
     for case, found in zip(cases, answered["found"], strict=True):
         # Steps overlap on a GPU, and not on this machine.
         made = layout(case, answered["in_flight"] // 2)

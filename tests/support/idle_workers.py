@@ -16,6 +16,12 @@ class IdleWorkers:
     def capacity(self) -> int:
         return 1 << 30
 
+    def unwanted_capacity(self) -> int:
+        return 0
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        pass
+
     def claim(self, width: int) -> tuple[int, Any]:
         return 0, self
 

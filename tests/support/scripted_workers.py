@@ -20,12 +20,21 @@ class ScriptedWorkers:
         self.order: list[int] = []
         """All requests workers were sent, as they came."""
         self.listener: Any = None
+        self.num_unwanted = 0
+        """How many of those that are not alive are not to run."""
+        self.queue_notes: list[tuple[int, str]] = []
 
     def start(self, listener: Any) -> Any:
         self.listener = listener
 
     def capacity(self) -> int:
         return self._capacity * sum(self.is_alive)
+
+    def unwanted_capacity(self) -> int:
+        return self._capacity * self.num_unwanted
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        self.queue_notes.append((waiting, refused))
 
     def claim(self, width: int) -> tuple[int, "_Worker"]:
         alive = [i for i, is_alive in enumerate(self.is_alive) if is_alive]

@@ -48,10 +48,13 @@ async def unread(name: str, config: EngineConfig) -> list[str]:
     config.__dict__["arguments"] = given
     engine = create_engine(name, config)
     try:
-        with contextlib.suppress(ConfigurationError):
-            await engine.start()
-            request = GenerateRequest("a", Sampling(max_tokens=1))
-            await engine.generate(request, Nobody())
+        await engine.start()
+        request = GenerateRequest("a", Sampling(max_tokens=1))
+        await engine.generate(request, Nobody())
+    except ConfigurationError as error:
+        # One that the library does not have at all must not be said to be mapped.
+        if "has nothing like" in str(error):
+            raise
     finally:
         await engine.close()
     return sorted(given.unread)

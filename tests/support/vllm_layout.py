@@ -43,7 +43,9 @@ def layers(case: dict[str, int]) -> dict[str, Any]:
         page_size_padded=full.page_size_bytes,
         mamba_cache_mode="align" if case["caches"] else "none",
     )
-    kinds = {"full": full, "local": local, "states": state}
+    # A draft model's heads differ from the model's.
+    draft = FullAttentionSpec(block_size=BLOCK, num_kv_heads=HEADS // 4, **cached)
+    kinds = {"full": full, "local": local, "states": state, "draft": draft}
     return {f"{kind}.{index}": spec for kind, spec in kinds.items() for index in range(case[kind])}
 
 

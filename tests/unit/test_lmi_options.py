@@ -54,6 +54,7 @@ CONTEXTS = (
     {"option.speculative_length": "3"},
     {"option.quantize": "smoothquant"},
     {"minWorkers": "3", "option.tensor_parallel_degree": "1"},
+    {"maxWorkers": "2", "option.mpi_mode": "false"},
     {"required_memory_mb": "1", "gpu.required_memory_mb": "1"},
 )
 

@@ -155,7 +155,7 @@ function workerTable(body) {
   return h("table", { class: "workers" }, h("thead", {}, h("tr", {}, ...names)), body);
 }
 
-function workerRow({ is_ready, trouble, taken, deaths, stats }, index) {
+function workerRow({ is_ready, is_wanted, trouble, taken, deaths, stats }, index) {
   const share = (part, whole) => (whole ? percent(part / whole) : "–");
   const cells = [
     count(stats.running), count(stats.waiting), percent(stats.kv_cache_usage), count(taken), count(deaths),
@@ -163,6 +163,6 @@ function workerRow({ is_ready, trouble, taken, deaths, stats }, index) {
   ];
   return h("tr", {},
     h("th", { scope: "row" }, String(index)),
-    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : "starting"}` }, is_ready ? "ready" : trouble)),
+    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : trouble)),
     ...cells.map((cell) => h("td", {}, cell)));
 }

@@ -44,7 +44,6 @@ _IGNORED: dict[str, dict[str, str]] = {
     "server": {
         "max_batch_delay"
         " option.max_batch_delay": "continuous batching does not wait to fill a batch",
-        "max_idle_time option.max_idle_time": "the number of workers is fixed",
         "log_request_metric log_model_metric"
         " metrics_aggregation": "Triton's and the front end's /metrics have the figures",
         "metric_dimension": "metrics are labelled with the Triton model",

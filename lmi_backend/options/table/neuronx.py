@@ -5,11 +5,14 @@ Source: LMI's user guide of 0.34.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from lmi_backend.options.engine_spec import Cache, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, float_type, whole
-from lmi_backend.options.option import AnyOption, ArgumentRows
+from lmi_backend.options.option import PREFIX, AnyOption, ArgumentRows, Option, T
+
+if TYPE_CHECKING:
+    from lmi_backend.options.kinds import Kind
 
 
 def _visible_cores(index: int, degree: int) -> dict[str, str]:
@@ -67,7 +70,34 @@ SPEC: Final = EngineSpec(
 
 _argument: Final = ArgumentRows("neuronx", "neuronx")
 _compiler: Final = ArgumentRows("neuronx", "neuronx", "compiler.")
-_drafting: Final = ArgumentRows("neuronx", "neuronx", "speculative_config.")
+
+_NO_DRAFT: Final = "optimum-neuron drafts no tokens; answers are the same without, but slower"
+_NO_INT8: Final = (
+    "optimum-neuron has no weights in int8; leave it out, and choose a degree "
+    "(option.tensor_parallel_degree) by which they fit as option.dtype says"
+)
+
+
+def _lacking(
+    name: str,
+    kind: Kind[T],
+    reason: str,
+    *,
+    status: Literal["ignored", "refused"] = "ignored",
+    **more: Any,
+) -> Option[T | None]:
+    """Return a row of an option that LMI's library had and optimum-neuron 0.4.5 has not."""
+    return Option(
+        name=PREFIX + name,
+        kind=kind,
+        default=None,
+        scope="neuronx",
+        help=f"{status.capitalize()}: {reason}.",
+        status=status,
+        reason=reason,
+        **more,
+    )
+
 
 ROWS: Final[tuple[AnyOption, ...]] = (
     _argument(
@@ -84,31 +114,7 @@ ROWS: Final[tuple[AnyOption, ...]] = (
     _argument(
         "compiled_graph_path", TEXT, "Where compiled graphs are kept.", to="compile_cache_url"
     ),
-    _argument(
-        "draft_model_compiled_path",
-        TEXT,
-        "The same for the draft model.",
-        to="draft_compile_cache_url",
-    ),
-    _drafting("speculative_draft_model", TEXT, "Draft model.", to="model"),
-    _drafting("speculative_length", whole(1), "Drafted tokens.", to="num_speculative_tokens"),
-    _drafting(
-        "draft_model_tp_size",
-        whole(1),
-        "Tensor parallel degree of the draft model.",
-        to="draft_tensor_parallel_size",
-    ),
     _argument("fuse_qkv", BOOL, "Fuse the three projections of attention.", to="fused_qkv"),
-    _argument(
-        "context_length_estimate",
-        ITEMS,
-        "Prompt lengths compiled.",
-        to="context_encoding_buckets",
-        env=("NEURON_CONTEXT_LENGTH_ESTIMATE",),
-    ),
-    _argument(
-        "on_device_embedding", BOOL, "Embed on the device.", env=("NEURON_ON_DEVICE_EMBEDDING",)
-    ),
     _argument(
         "on_device_generation",
         JSON,
@@ -116,14 +122,35 @@ ROWS: Final[tuple[AnyOption, ...]] = (
         to="on_device_sampling",
         env=("NEURON_ON_DEV_GENERATION",),
     ),
-    _argument(
+    _argument("amp", float_type(), "Older name of option.dtype.", to="dtype"),
+    _lacking("speculative_draft_model", TEXT, _NO_DRAFT),
+    _lacking("speculative_length", whole(1), _NO_DRAFT),
+    _lacking("draft_model_tp_size", whole(1), _NO_DRAFT),
+    _lacking("draft_model_compiled_path", TEXT, _NO_DRAFT),
+    _lacking(
+        "context_length_estimate",
+        ITEMS,
+        "optimum-neuron compiles one length of prompt, option.n_positions",
+        env=("NEURON_CONTEXT_LENGTH_ESTIMATE",),
+    ),
+    _lacking(
+        "on_device_embedding",
+        BOOL,
+        "optimum-neuron always does",
+        env=("NEURON_ON_DEVICE_EMBEDDING",),
+    ),
+    _lacking(
         "sequence_parallel",
         BOOL,
-        "Split norms over the sequence.",
-        to="sequence_parallel_enabled",
+        "optimum-neuron has nothing like it where a model answers",
         env=("NEURON_SEQUENCE_PARALLEL",),
     ),
-    _argument("quantize", choice("static_int8"), "Weights in int8.", to="quantized", convert=bool),
-    _argument("load_in_8bit", BOOL, "Older name of static_int8.", to="quantized"),
-    _argument("amp", float_type(), "Older name of option.dtype.", to="dtype"),
+    _lacking("quantize", choice("static_int8"), _NO_INT8, status="refused"),
+    _lacking(
+        "load_in_8bit",
+        BOOL,
+        _NO_INT8,
+        status="refused",
+        harmless=(False,),
+    ),
 )

@@ -36,6 +36,16 @@ BATCH_SIZE: Final = Option(
     plan_field="max_running",
     help="LMI's static batch. Above 1 it bounds what runs at once: batching is continuous here.",
 )
+MAX_IDLE_TIME: Final = Option(
+    name="max_idle_time",
+    kind=whole(1),
+    default=60,
+    scope="server",
+    # As LMI's guide of 0.26 had it.
+    aliases=("option.max_idle_time",),
+    plan_field="max_idle_time",
+    help="Seconds without a request after which a worker above minWorkers is ended.",
+)
 LOAD_ON_DEVICES: Final = Option(
     name="load_on_devices",
     kind=TEXT,
@@ -65,14 +75,20 @@ def _workers(name: str, meaning: str, device: str = "") -> Option[int]:
         scope="server",
         prefixed_env=f"SERVING_{name[:3].upper()}_WORKERS" if is_first else "",
         overriding_env=("SAGEMAKER_NUM_MODEL_WORKERS",) if is_first else (),
-        plan_field="device_groups",
+        plan_field="min_workers" if name == "minWorkers" else "device_groups",
         device="nc" if device == "nc" else None,
         help=meaning if is_first else f"{name} where the devices are {device}; it wins there.",
     )
 
 
-_LEAST = "Workers (replicas of the model). Default: as many as the devices allow, 1 on CPU."
-_MOST = "Upper bound of the number of workers."
+_LEAST = (
+    "Workers (replicas of the model) that always run, on all devices together. Default: as many as "
+    "the devices allow, 1 on CPU; so many run also where maxWorkers is not set, and in MPI mode."
+)
+_MOST = (
+    "Upper bound of the number of workers. Above minWorkers they are started and ended by load, "
+    "those of Python mode: one more when more than 2 x batch_size requests wait."
+)
 
 MIN_WORKERS: Final = _workers("minWorkers", _LEAST)
 GPU_MIN_WORKERS: Final = _workers("minWorkers", _LEAST, "gpu")

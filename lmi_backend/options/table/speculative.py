@@ -15,14 +15,14 @@ _key: Final = ArgumentRows("speculative", "vllm", "speculative_config.")
 SPECULATIVE_CONFIG: Final = ArgumentRows("speculative", "vllm")(
     "speculative_config", JSON, "Speculative decoding, as vLLM's JSON object.", default={}
 )
+DRAFT_MODEL: Final = _key(
+    "speculative_draft_model",
+    TEXT,
+    "Draft model: hub id, local folder or s3:// prefix.",
+    to="model",
+    aliases=("option.speculative_model", "option.draft_model_id"),
+)
 ROWS: Final[tuple[AnyOption, ...]] = (
-    _key(
-        "speculative_draft_model",
-        TEXT,
-        "Draft model: hub id, local folder or s3:// prefix.",
-        to="model",
-        aliases=("option.speculative_model", "option.draft_model_id"),
-    ),
     _key(
         "speculative_length",
         whole(1),

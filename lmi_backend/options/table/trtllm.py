@@ -15,16 +15,17 @@ from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, number, w
 from lmi_backend.options.option import AnyOption, ArgumentRows, Option
 
 if TYPE_CHECKING:
+    from lmi_backend.options.engine_spec import Ignore
     from lmi_backend.options.resolve import LmiOptions
 
 
 def _finish(
-    options: LmiOptions, arguments: dict[str, Any], _reasons: list[str], notes: list[str]
+    options: LmiOptions, arguments: dict[str, Any], _reasons: list[str], ignore: Ignore
 ) -> None:
     per_channel, per_token = options[PER_CHANNEL], options[PER_TOKEN]
     if options.values.get(QUANTIZE.name) != "smoothquant":
-        if per_channel or per_token:
-            notes.append("smoothquant_per_… is ignored: option.quantize is not smoothquant")
+        for option in filter(options.is_set, (PER_CHANNEL, PER_TOKEN)):
+            ignore(option.name, "option.quantize is not smoothquant")
     elif per_channel or per_token:
         word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
         word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"

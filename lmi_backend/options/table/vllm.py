@@ -31,6 +31,7 @@ from lmi_backend.options.option import NOTHING, ArgumentRows, Option, rows_in
 from lmi_backend.options.table import chat, common, lora, speculative
 
 if TYPE_CHECKING:
+    from lmi_backend.options.engine_spec import Ignore
     from lmi_backend.options.resolve import LmiOptions
 
 _ACCEPTANCE: Final = "per_request_spec_decode_metrics"
@@ -40,7 +41,7 @@ _DRAFTED_TOKENS: Final = 5
 
 
 def _finish(
-    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], notes: list[str]
+    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], ignore: Ignore
 ) -> None:
     if options[common.TASK] in ("generate", "text-generation"):
         arguments["runner"] = "generate"
@@ -52,7 +53,7 @@ def _finish(
     draft = arguments.get("speculative_config")
     if not draft:
         if arguments.pop(_ACCEPTANCE, None) is not None:
-            notes.append("record_acceptance_rate is ignored: there is no speculative decoding")
+            ignore("option.record_acceptance_rate", "there is no speculative decoding")
         return
     if "prompt_lookup_max" in draft or draft.get("model") == "[ngram]":
         draft.setdefault("method", "ngram")
@@ -117,6 +118,9 @@ SPEC: Final = EngineSpec(
         pools=True,
         reads_mistral=True,
         # LMI-Dist served these; vLLM itself never has.
+        quantised_already=frozenset(
+            {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin"}
+        ),
         refused_architectures=frozenset(
             f"{name}ForConditionalGeneration" for name in ("T5", "MT5", "UMT5")
         ),

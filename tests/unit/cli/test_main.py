@@ -8,6 +8,7 @@ from lmi_backend import __version__
 from lmi_backend.cli.main import main
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, option_changes
+from tests.unit.test_migration_guide import LLAMA_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
 
@@ -93,6 +94,50 @@ def test_check_shows_the_fate_of_everything(
     assert main(["check", str(echo), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["options"]
     assert [row["status"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "load_on_devices=9",
+            "load_on_devices=9         refused  names a device twice or one that",
+        ),
+        ("max_idle_time=9", "max_idle_time=9           ignored  1 worker(s) run all the time"),
+        ("option.max_idle_time=9", "option.max_idle_time=9    ignored  1 worker(s) run all the"),
+    ],
+)
+def test_check_says_of_an_option_what_the_plan_says(
+    text: str, line: str, echo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (echo / "serving.properties").write_text(f"option.rolling_batch=echo\n{text}\n")
+    main(["check", str(echo), "--gpus", "1"])
+    assert f"serving.properties:2   {line}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("method", "note"),
+    [
+        (
+            "bitsandbytes8",
+            "vLLM 0.32.0 has it only from a plugin, else the load fails; it has awq,",
+        ),
+        ("marlin", "vLLM 0.32.0 has it only from a plugin, else the load fails; it has awq,"),
+        ("awq", "is for a model that is quantised so already, and this one's config.json has"),
+        ("fp8", ""),
+    ],
+)
+def test_check_says_what_it_doubts(
+    method: str, note: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"option.rolling_batch=vllm\noption.quantize={method}\n"
+    (tmp_path / "serving.properties").write_text(text)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_8B))
+    assert main(["check", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+    assert len(notes) == bool(note)
+    shown = f"note: serving.properties:2: option.quantize={method}: {note}"
+    assert "".join(notes).startswith(note and shown)
 
 
 def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:

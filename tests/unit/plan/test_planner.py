@@ -9,6 +9,7 @@ from lmi_backend.errors import OptionError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 
@@ -250,9 +251,57 @@ def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool)
     assert (made.limits.max_running, bool(said)) == (256, is_said)
 
 
-def test_workers_are_not_scaled_by_load_and_the_plan_says_so() -> None:
-    assert "1 worker(s), not maxWorkers=4: on a CPU minWorkers is" in plan("maxWorkers=4").notes[-1]
-    bounds = "minWorkers=1\nmaxWorkers=3\noption.tensor_parallel_degree=1"
-    made = plan(bounds, FOUR)
-    assert made.parallel.workers == 3
-    assert "3 workers run all the time: LMI begins with minWorkers=1 and adds" in str(made.reasons)
+@pytest.mark.parametrize(
+    ("text", "hardware", "workers", "always", "why"),
+    [
+        ("minWorkers=1\nmaxWorkers=3", FOUR, 3, 1, "1 worker(s) at first, and up to 3"),
+        (
+            "gpu.minWorkers=2\nmaxWorkers=9",
+            FOUR,
+            4,
+            2,
+            "more than 2 requests wait (2 x batch_size)",
+        ),
+        ("maxWorkers=3", FOUR, 3, 3, ""),
+        ("minWorkers=2\nmaxWorkers=2", FOUR, 2, 2, ""),
+        (
+            "minWorkers=1",
+            FOUR,
+            4,
+            4,
+            "not minWorkers=1: LMI adds and ends workers where maxWorkers",
+        ),
+        (
+            "engine=MPI\noption.rolling_batch=lmi-dist\nminWorkers=1\nmaxWorkers=2",
+            FOUR,
+            2,
+            2,
+            "2 worker(s) run all the time, not minWorkers=1: in MPI mode LMI starts all",
+        ),
+        ("maxWorkers=3", Hardware(), 3, 1, "had none for 60 s (max_idle_time)"),
+        ("minWorkers=2", Hardware(), 2, 2, ""),
+    ],
+)
+def test_workers_are_scaled_between_their_bounds(
+    text: str, hardware: Hardware, workers: int, always: int, why: str
+) -> None:
+    made = plan(f"{text}\noption.tensor_parallel_degree=1", hardware)
+    assert (made.parallel.workers, made.min_workers) == (workers, always)
+    said = [reason for reason in made.reasons if "at first" in reason or "all the time" in reason]
+    assert len(said) == bool(why)
+    assert why in "".join(said)
+
+
+def test_when_they_are_scaled_is_said_by_the_options() -> None:
+    text = "maxWorkers=2\nbatch_size=8\noption.max_idle_time=7"
+    assert plan(text).scaling == Scaling(min_workers=1, most_waiting=16, max_idle_time=7)
+    fixed = plan("max_idle_time=7")
+    assert "max_idle_time is ignored: 1 worker(s) run all the time" in fixed.notes
+    with pytest.raises(OptionError, match="max_idle_time=0 is out of range"):
+        plan("max_idle_time=0")
+
+
+def test_ranks_on_a_cpu_are_as_many_as_minworkers_says() -> None:
+    made = plan("engine=MPI\noption.rolling_batch=lmi-dist\nmaxWorkers=2")
+    assert made.parallel.workers == 1
+    assert "1 worker(s), not maxWorkers=2: in MPI mode on a CPU minWorkers" in str(made.notes)

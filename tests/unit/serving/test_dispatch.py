@@ -372,3 +372,30 @@ def test_each_request_ends_once_and_gives_its_place_back(
     assert (admission.running, admission.waiting, len(admission._tenants)) == (0, 0, 0)
     assert bench.workers.outstanding == [0, 0]
     assert bench.service.snapshot().open == 0
+
+
+def test_workers_learn_how_many_requests_wait_and_why_one_was_refused() -> None:
+    bench = Bench(count=2, waiting=2)
+    bench.workers.is_alive[1], bench.workers.num_unwanted = False, 1
+    for _ in range(RUNNING):
+        bench.submit()
+    assert bench.workers.queue_notes == []
+    bench.submit()
+    # What a second worker would run does not make the queue longer while there is none.
+    with pytest.raises(UnavailableError, match=r"2 requests run .* and 2 wait"):
+        bench.submit()
+    (held, refused) = bench.workers.queue_notes
+    assert held == (1, "")
+    assert (refused[0], refused[1][:17]) == (1, "the queue is full")
+
+
+def test_requests_that_wait_start_when_one_more_worker_is_ready() -> None:
+    bench = Bench(count=2)
+    bench.workers.is_alive[1], bench.workers.num_unwanted = False, 1
+    for _ in range(RUNNING + 2):
+        bench.submit()
+    assert (len(bench.workers.order), bench.waiting) == (RUNNING, 2)
+    bench.workers.is_alive[1], bench.workers.num_unwanted = True, 0
+    bench.service.on_ready()
+    bench.send_released()
+    assert (len(bench.workers.order), bench.waiting) == (RUNNING + 2, 0)

@@ -1,0 +1,128 @@
+"""Scale the workers of a pool between minWorkers and maxWorkers, by the requests that wait.
+
+The rules are LMI's (WorkLoadManager.runJob, TemporaryBatchAggregator): another worker is started
+where more than twice batch_size requests wait, or one is refused because the queue is full or no
+worker is ready; a worker above minWorkers that has had no request for max_idle_time is ended. Here
+one starts at a time: a model takes minutes to load, and the next request that waits asks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.ipc.engine import EngineStats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lmi_backend.plan.engine_plan import Scaling
+    from lmi_backend.pool.slot import Slot
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 15.0
+
+
+def slot_to_start(slots: Sequence[Slot]) -> Slot | None:
+    """Return the slot for one more worker; None where all are used, or one is being started."""
+    if any(slot.is_extra and slot.is_missed and not slot.is_given_up for slot in slots):
+        return None
+    return next((slot for slot in slots if not slot.is_wanted), None)
+
+
+def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | None:
+    """Return the slot of the newest worker that is no longer needed, if there is one.
+
+    None while fewer than minWorkers others are ready: one of those may have died.
+    """
+    num_ready = sum(slot.worker is not None for slot in slots)
+    if scaling.min_workers is None or num_ready <= scaling.min_workers:
+        return None
+    idle = [
+        slot for slot in slots if slot.is_extra and slot.idle_seconds(now) >= scaling.max_idle_time
+    ]
+    return max(idle, key=lambda slot: slot.wanted_since, default=None)
+
+
+class Scaler:
+    """Decides, in a thread of its own, when a worker is started or ended.
+
+    Args:
+        lock: of the pool, which guards the slots.
+        start: makes a worker start in a slot, without waiting for it.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[Slot],
+        scaling: Scaling,
+        lock: threading.Lock,
+        start: Callable[[Slot], None],
+    ) -> None:
+        self._slots, self._scaling, self._lock = slots, scaling, lock
+        self._start_in = start
+        self._why = ""
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lmi-scaling", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Start and end no more workers; wait for one that is being ended."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        """Learn how many answers wait, or why a request was refused; never blocks."""
+        if refused:
+            self._why = f"a request was refused: {refused}"
+        elif waiting > self._scaling.most_waiting:
+            self._why = f"{waiting} requests wait"
+
+    def _run(self) -> None:
+        while not self._closing.wait(_LOOK_SECONDS):
+            why, self._why = self._why, ""
+            if why:
+                self._start_one(why)
+            self._end_one()
+
+    def _start_one(self, why: str) -> None:
+        with self._lock:
+            slot = slot_to_start(self._slots)
+            if slot is None:
+                return
+            slot.is_wanted, slot.wanted_since = True, time.monotonic()
+            slot.failures, slot.trouble = 0, "it is being started"
+            number = sum(each.is_wanted for each in self._slots)
+        most = len(self._slots)
+        _log.info("worker %s is added, now %d of maxWorkers %d: %s", slot.name, number, most, why)
+        self._start_in(slot)
+
+    def _end_one(self) -> None:
+        with self._lock:
+            slot = slot_to_end(self._slots, self._scaling, time.monotonic())
+            if slot is None or slot.worker is None:
+                return
+            worker, slot.worker = slot.worker, None
+            slot.is_wanted, slot.trouble = False, "it is not needed now"
+            number = sum(each.is_wanted for each in self._slots)
+        seconds, least = self._scaling.max_idle_time, self._scaling.min_workers
+        _log.info(
+            "worker %s is ended, now %d of minWorkers %d: no request for %d s (max_idle_time)",
+            slot.name,
+            number,
+            least,
+            seconds,
+        )
+        worker.stop(_STOP_SECONDS)
+        if slot.reader is not None:
+            # What it still has to say of this worker must not meet the next one of the slot.
+            slot.reader.join()
+        slot.stats = EngineStats()

@@ -1,0 +1,113 @@
+"""When a worker is started for requests that wait, and when one that is idle is ended."""
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from lmi_backend.plan.engine_plan import Scaling
+from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
+from lmi_backend.pool.slot import Slot, least_busy
+from tests.support.waiting import wait_for
+
+NOW = 1000.0
+SCALING = Scaling(min_workers=1, max_idle_time=60)
+
+
+class Worker:
+    """A worker that is ready, and notes that it was told to end."""
+
+    is_broken = False
+    ended = 0
+
+    def stop(self, seconds: float) -> None:
+        self.ended += 1
+
+
+def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any) -> Slot:
+    """Return a slot; the first one's worker always runs."""
+    made = Slot(index, f"model/{index}", is_extra=index > 0, is_wanted=True)
+    made.worker = Worker() if is_ready else None  # type: ignore[assignment]
+    made.last_used, made.wanted_since = NOW - idle, float(index)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+def unwanted(index: int) -> Slot:
+    return slot(index, is_ready=False, is_wanted=False)
+
+
+def test_one_starts_at_a_time_and_as_many_as_there_may_be() -> None:
+    spare = unwanted(2)
+    assert slot_to_start([slot(0), slot(1), spare, unwanted(3)]) is spare
+    assert slot_to_start([slot(0), slot(1, is_ready=False), spare]) is None
+    assert slot_to_start([slot(0), slot(1)]) is None
+
+
+def test_a_dead_worker_or_one_that_is_given_up_does_not_keep_another_from_starting() -> None:
+    spare = unwanted(2)
+    assert slot_to_start([slot(0, is_ready=False), slot(1), spare]) is spare
+    assert slot_to_start([slot(0), slot(1, is_ready=False, is_given_up=True), spare]) is spare
+
+
+def test_the_newest_idle_worker_above_the_least_is_ended() -> None:
+    slots = [slot(0, idle=99), slot(1, idle=99), slot(2, idle=61), slot(3, idle=59)]
+    assert slot_to_end(slots, SCALING, NOW) is slots[2]
+    slots[1].wanted_since = 5.0
+    assert slot_to_end(slots, SCALING, NOW) is slots[1]
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        [slot(0, idle=99), slot(1, idle=59)],
+        [slot(0), slot(1, idle=99, outstanding=1)],
+        [slot(0), slot(1, idle=99, ready_since=NOW - 1)],
+        [slot(0, is_ready=False), slot(1, idle=99)],
+        [slot(0), slot(1, is_ready=False, idle=99)],
+    ],
+    ids=["not long enough", "busy", "just ready", "the only one ready", "being started"],
+)
+def test_no_worker_is_ended_that_is_needed(slots: list[Slot]) -> None:
+    assert slot_to_end(slots, SCALING, NOW) is None
+
+
+def test_what_may_be_ended_gets_a_request_last() -> None:
+    slots = [slot(0, assigned=9), slot(1)]
+    assert least_busy(slots) is slots[0]
+    slots[0].outstanding = 1
+    assert least_busy(slots) is slots[1]
+
+
+def test_a_queue_starts_workers_and_idleness_ends_them(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    started: list[Slot] = []
+    slots = [slot(0), unwanted(1), unwanted(2)]
+    scaler = Scaler(
+        slots, Scaling(min_workers=1, max_idle_time=0), threading.Lock(), started.append
+    )
+    scaler.note_queue(2)
+    scaler.start()
+    scaler.note_queue(3)
+    wait_for(lambda: started)
+    assert (started, slots[1].is_wanted) == ([slots[1]], True)
+    assert "worker model/1 is added, now 2 of maxWorkers 3: 3 requests wait" in caplog.text
+    worker = Worker()
+    slots[1].worker = worker  # type: ignore[assignment]
+    wait_for(lambda: worker.ended)
+    scaler.stop()
+    assert (slots[1].is_wanted, slots[1].worker) == (False, None)
+    assert "worker model/1 is ended, now 1 of minWorkers 1: no request for 0 s" in caplog.text
+
+
+def test_a_refused_request_starts_one_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    started: list[Slot] = []
+    scaler = Scaler([slot(0), unwanted(1)], SCALING, threading.Lock(), started.append)
+    scaler.start()
+    scaler.note_queue(0, "the queue is full")
+    wait_for(lambda: started)
+    scaler.stop()
+    assert "a request was refused: the queue is full" in caplog.text
