@@ -36,6 +36,22 @@ _BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
 
 
+def utilization(options: LmiOptions, release: Release) -> float:
+    """Return the share of a device's memory that an engine takes, of a release of vLLM."""
+    spec = options.choice.spec
+    is_older = spec.implementation.counts_memory_as_vllm and release < _LARGER_SHARE
+    asked = _asked(options, spec.utilization_option)
+    return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
+
+
+def _asked(options: LmiOptions, name: str) -> float | None:
+    """Return what an option of the engine says, else LMI's default; None if neither does."""
+    option: Option[float | None] | None = find_option(name, options.choice.engine)
+    if option is None:
+        return None
+    return options.values.get(name) or option.lmi_default
+
+
 @dataclass(frozen=True)
 class Capacity:
     """The question, with everything but the degrees."""
@@ -58,10 +74,7 @@ class Capacity:
     @property
     def utilization(self) -> float:
         """Share of a device's memory that the engine may use."""
-        spec = self.options.choice.spec
-        asked = self._asked(spec.utilization_option)
-        is_older = self._counts_as_vllm and self.release < _LARGER_SHARE
-        return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
+        return utilization(self.options, self.release)
 
     @property
     def longest(self) -> int:
@@ -175,11 +188,7 @@ class Capacity:
         )
 
     def _asked(self, name: str) -> float | None:
-        """Return what an option of the engine says, else LMI's default; None if neither does."""
-        option: Option[float | None] | None = find_option(name, self.options.choice.engine)
-        if option is None:
-            return None
-        return self.options.values.get(name) or option.lmi_default
+        return _asked(self.options, name)
 
     def _kv_bytes(self) -> float:
         """Return the bytes of one cached number."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
+from lmi_backend.plan.holdings import Holding
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -32,6 +33,12 @@ class Hardware:
     """What is known of each device; none on a supposed machine."""
     doubt: str = ""
     """What is wrong with CUDA_VISIBLE_DEVICES; empty if nothing."""
+    holdings: tuple[Holding, ...] = ()
+    """What other models hold of the devices."""
+    busy: frozenset[str] = frozenset()
+    """Devices of which they leave the planned model too little."""
+    sharers: int = 1
+    """Models that share what is left evenly, the planned one among them."""
 
     @property
     def kind(self) -> Literal["gpu", "cpu"]:

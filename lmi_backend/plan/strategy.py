@@ -195,8 +195,10 @@ class Strategy:
             limit = self._total // self._pipeline
             yield from (Degrees(tensor, self._pipeline) for tensor in self._valid(limit))
             return
-        degrees = [tensor for tensor in self._valid(per_node) if per_node % tensor == 0]
-        yield from (Degrees(tensor, 1) for tensor in degrees)
+        # Of a node alone some devices may be left over.
+        valid = self._valid(per_node)
+        degrees = [tensor for tensor in valid if per_node % tensor == 0]
+        yield from (Degrees(tensor, 1) for tensor in (valid if nodes == 1 else degrees))
         stages = per_node // degrees[-1]
         most = self._facts.num_layers if self._facts else 1
         yield from (

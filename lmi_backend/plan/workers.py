@@ -26,15 +26,19 @@ _BY_KIND: dict[str, tuple[Option[int], Option[int]]] = {
 }
 
 
-def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the visible devices that load_on_devices allows a worker, its own first one's if many.
+def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
+    """Return the devices that load_on_devices allows a worker, its own first one's if many.
 
     Raises:
         OptionError: it names one that is not visible, or one twice, or leaves a worker too few.
+        PlanError: other models hold all devices.
     """
-    text = options[srv.LOAD_ON_DEVICES]
+    text, visible = options[srv.LOAD_ON_DEVICES], hardware.devices
     if text == "*":
-        return visible
+        free = tuple(device for device in visible if device not in hardware.busy)
+        if visible and not free:
+            raise PlanError(f"no device of {len(visible)} has enough memory left")
+        return free
     if text == "-1":
         return ()
     firsts = _first_devices(options, visible)
@@ -93,7 +97,7 @@ def cut_devices(
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
     groups = _groups(options, hardware, size, visible)
-    copies = min(len(groups), options[most] or len(groups))
+    copies = min(len(groups), options[most] or _even_share(groups, options[least], hardware, why))
     if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
         why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
@@ -102,9 +106,8 @@ def cut_devices(
         if _is_listed(options):
             problem = f"workers are more than load_on_devices names: {len(groups)}"
         raise options.error(least, problem)
-    idle = len(visible) - copies * size
-    if idle:
-        why.notes.append(f"{idle} of {len(visible)} devices are left unused")
+    _refuse_busy(options, hardware, groups[:copies])
+    _say_idle(hardware, copies * size, len(visible), why)
     if options.is_set(least) and copies > options[least]:
         why.reasons.append(
             f"{copies} workers run all the time: LMI begins with {least.name}={options[least]} and "
@@ -113,6 +116,28 @@ def cut_devices(
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
+
+
+def _say_idle(hardware: Hardware, used: int, visible: int, why: Explanation) -> None:
+    idle = visible - len(hardware.busy) - used
+    if idle > 0 and hardware.sharers == 1:
+        why.notes.append(f"{idle} of {visible} devices are left unused")
+
+
+def _even_share(groups: DeviceGroups, least: int, hardware: Hardware, why: Explanation) -> int:
+    """Return the most workers that leave as many devices to each of the other models."""
+    if hardware.sharers == 1:
+        return len(groups)
+    why.reasons.append(f"{hardware.sharers} models without maxWorkers share the devices evenly")
+    return max(1, least, len(hardware.devices) // hardware.sharers // len(groups[0]))
+
+
+def _refuse_busy(options: LmiOptions, hardware: Hardware, groups: DeviceGroups) -> None:
+    """Refuse devices that are listed, and of which other models leave too little."""
+    busy = [device for group in groups for device in group if device in hardware.busy]
+    if busy:
+        problem = f"asks for GPU {', '.join(busy)}, which has too little memory left"
+        raise options.error(srv.LOAD_ON_DEVICES, problem)
 
 
 def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
