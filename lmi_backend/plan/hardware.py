@@ -39,6 +39,8 @@ class Hardware:
     """Devices of which they leave the planned model too little."""
     sharers: int = 1
     """Models that share what is left evenly, the planned one among them."""
+    is_shared: bool = False
+    """Whether other models are planned beside this one."""
 
     @property
     def kind(self) -> Literal["gpu", "cpu"]:

@@ -37,6 +37,7 @@ def plan_together(
     """
     order = sorted(models, key=lambda name: _claim(models[name]))
     sharers = sum(_claim(options) == _OPEN for options in models.values())
+    hardware = replace(hardware, is_shared=len(models) > 1)
     made: dict[str, EnginePlan | ConfigurationError] = {}
     for name in order:
         is_open = _claim(models[name]) == _OPEN

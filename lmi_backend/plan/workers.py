@@ -120,7 +120,7 @@ def cut_devices(
 
 def _say_idle(hardware: Hardware, used: int, visible: int, why: Explanation) -> None:
     idle = visible - len(hardware.busy) - used
-    if idle > 0 and hardware.sharers == 1:
+    if idle > 0 and not hardware.is_shared:
         why.notes.append(f"{idle} of {visible} devices are left unused")
 
 
