@@ -112,6 +112,13 @@ class Strategy:
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
+            if not self.capacity.space_on_cpu:
+                self.why.notes.append(
+                    f"a request may have {memory.longest} tokens, not the model's "
+                    f"{self.capacity.longest}: more do not fit into {human_bytes(memory.kv_cache)} "
+                    "of KV cache (VLLM_CPU_KVCACHE_SPACE, in GiB, sets another size)"
+                )
+                return Degrees(tensor, self._pipeline, memory)
             raise PlanError(
                 f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.longest} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "

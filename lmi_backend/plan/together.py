@@ -48,9 +48,22 @@ def plan_together(
         else:
             made[name] = found
             holding = Holding.of(name, found.parallel, hardware.gpus)
-            hardware = replace(hardware, holdings=(*hardware.holdings, holding))
+            hardware = replace(
+                hardware,
+                holdings=(*hardware.holdings, holding),
+                host_memory=_left_on_host(found, hardware.host_memory),
+            )
         sharers -= is_open
     return {name: made[name] for name in models}
+
+
+def _left_on_host(plan: EnginePlan, memory: int) -> int:
+    """Return the bytes of the host's memory that a plan leaves; 0 is for unknown."""
+    parallel = plan.parallel
+    if not memory or not plan.memory or any(parallel.device_groups):
+        return memory
+    each = plan.memory.weights + plan.memory.kv_cache
+    return max(1, memory - each * parallel.workers * parallel.world_size)
 
 
 def _claim(options: LmiOptions) -> int:

@@ -152,13 +152,18 @@ def _on_cpu(
     options: LmiOptions, least: Option[int], most: Option[int], why: Explanation
 ) -> DeviceGroups:
     # LMI starts one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
-    workers = options[least] or 1
+    workers = host_workers(options)
     if options[most] > workers:
         why.notes.append(
             f"{workers} worker(s), not {most.name}={options[most]}: on a CPU {least.name} is their "
             "number, as they are not added and ended by load"
         )
     return ((),) * workers
+
+
+def host_workers(options: LmiOptions) -> int:
+    """Return how many workers a model has on the CPU."""
+    return options[_bound(options, "cpu", 0)] or 1
 
 
 def _is_listed(options: LmiOptions) -> bool:

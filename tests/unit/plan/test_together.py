@@ -1,5 +1,6 @@
 """Several models on one machine: who gets which devices, and who is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -140,3 +141,22 @@ def test_a_handler_holds_what_it_says(tmp_path: Path) -> None:
     said = resolve_options(lines, {}, folder=tmp_path)
     made = make_plan(said, {"PATH": "/bin"}, machine(1), None)
     assert (made.engine, made.parallel.device_share) == ("custom", 0.5)
+
+
+def test_models_on_the_cpu_share_the_hosts_memory() -> None:
+    facts = replace(LLAMA_70B, weight_bytes=10 * GIB, max_position_embeddings=2048)
+    text = "option.rolling_batch=disable\noption.max_rolling_batch_size=256"
+
+    def plan(said: LmiOptions, left: Hardware) -> EnginePlan:
+        return make_plan(said, {"PATH": "/bin"}, left, facts)
+
+    models = {name: options(text) for name in "abc"}
+    made = plan_together(models, Hardware(host_memory=30 * GIB), plan)
+    caches = [
+        each.memory.kv_cache / GIB
+        for each in made.values()
+        if isinstance(each, EnginePlan) and each.memory
+    ]
+    # A quarter of 20 GiB; then a quarter of 15 - 10.
+    assert caches == [5.0, 1.25]
+    assert "host's memory: 1 x 10.0 GiB" in str(made["c"])
