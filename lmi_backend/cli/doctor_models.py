@@ -20,6 +20,7 @@ from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.plan.refusals import age_problem
 from lmi_backend.plan.together import plan_together
 
 # torch and an engine over a cold disk.
@@ -104,11 +105,17 @@ def _engines(python: str | None) -> CheckResult:
     if python is None:
         found = f"PYTHON_EXECUTABLE={os.environ['PYTHON_EXECUTABLE']} is not an executable file"
         return CheckResult("engines", "error", found)
-    libraries = (each.library for each in implementations().values() if each.library)
-    tried = {library: _import(python, library) for library in libraries}
-    there = [f"{library} {said}" for library, (is_there, said) in tried.items() if is_there]
+    known = {each.library: each for each in implementations().values() if each.library}
+    tried = {library: _import(python, library) for library in known}
+    there = {library: said for library, (is_there, said) in tried.items() if is_there}
     if there:
-        return CheckResult("engines", "ok", f"{', '.join(there)}; {python}")
+        found = f"{', '.join(f'{library} {said}' for library, said in there.items())}; {python}"
+        old = [
+            f"{library} {said} is {problem}"
+            for library, said in there.items()
+            if (problem := age_problem(known[library], said))
+        ]
+        return CheckResult("engines", "warning" if old else "ok", found, "; ".join(old))
     advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
     return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
 

@@ -78,6 +78,8 @@ class Implementation:
     """The class that generates, as "module:Class"."""
     follower: str = ""
     """What the ranks after the first run, as "module:Class"."""
+    node: str = ""
+    """What a further machine runs where a worker spans several without MPI, as "module:Class"."""
     library: str = ""
     """The module that the workers' interpreter must be able to import; empty for none."""
     source: ArgumentSource | None = None

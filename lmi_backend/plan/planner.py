@@ -21,9 +21,9 @@ from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, Reques
 from lmi_backend.plan.holdings import busy_devices, describe
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.refusals import refuse_unsupported
+from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
-from lmi_backend.plan.workers import check_memory, cut_devices, usable_devices
+from lmi_backend.plan.workers import check_memory, cut_devices, load_side_by_side, usable_devices
 from lmi_backend.sizing.step import NEWEST
 from lmi_backend.units import MIB
 
@@ -113,13 +113,16 @@ def _make(
     size = degrees.size * copies
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
-    arguments |= executor(options, parallel.nodes, why)
+    arguments |= executor(options, environment, parallel.nodes, why)
+    refuse_dense_copies(options, arguments, facts)
     check_words(options, arguments, sources.python)
     devices = cut_devices(options, hardware, size, why, visible=visible)
+    weights = facts.weight_bytes if facts else 0
+    at_once = load_side_by_side(options, hardware, devices, weights, why)
     return EnginePlan(
         engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
-        launch=launch,
+        launch=replace(launch, parallel_loading=at_once),
         parallel=replace(parallel, device_groups=devices),
         memory=degrees.memory,
         limits=_limits(options, max_running),

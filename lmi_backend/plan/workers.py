@@ -9,7 +9,7 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
 from lmi_backend.plan.gpus import PARTITION
-from lmi_backend.units import MIB
+from lmi_backend.units import MIB, human_bytes
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
@@ -116,6 +116,28 @@ def cut_devices(
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
+
+
+def load_side_by_side(
+    options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, why: Explanation
+) -> bool:
+    """Tell whether the workers load at once: if it is asked, or the host's memory carries it.
+
+    Args:
+        groups: the devices of each worker.
+        weights: bytes of the model's weights; 0 if unknown.
+    """
+    if options.is_set(opt.PARALLEL_LOADING):
+        return options[opt.PARALLEL_LOADING]
+    needed = weights * len(groups)
+    # On a CPU they would fight for the cores.
+    if len(groups) == 1 or not all(groups) or not 0 < needed <= hardware.host_memory:
+        return False
+    why.reasons.append(
+        f"the {len(groups)} workers load side by side: the host has {human_bytes(needed)} for the "
+        "weights of all"
+    )
+    return True
 
 
 def _say_idle(hardware: Hardware, used: int, visible: int, why: Explanation) -> None:
