@@ -153,7 +153,8 @@ Those that CUDA counts, from 0: a container that was given GPUs 4 and 5 of its n
 whatever its device nodes are called (`tests/integration/test_devices.py`). `plan`, `doctor` and a
 load ask `nvidia-smi`, also where Windows' Linux keeps it, else NVIDIA's management library, and
 take number, name, memory and compute capability from there. Where neither answers, device nodes are
-counted, and their memory is not known.
+counted, and their memory is not known. `doctor` and the reasons of `plan` say whether several are
+joined by NVLink or PCIe; no choice depends on it.
 
 - `CUDA_VISIBLE_DEVICES` decides if it is set, by index or by UUID, as CUDA reads it. What names no
   GPU is said by `plan` and the load, and is an error of `doctor`. Without it, workers also get

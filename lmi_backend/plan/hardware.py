@@ -47,6 +47,14 @@ class Hardware:
         """LMI's word for the devices, as in gpu.minWorkers."""
         return "gpu" if self.devices else "cpu"
 
+    @property
+    def interconnect(self) -> str:
+        """By what several devices reach each other: NVLink or PCIe; empty if unknown."""
+        links = [gpu.links for gpu in self.gpus]
+        if len(links) < 2 or min(links) < 0:
+            return ""
+        return "NVLink" if min(links) else "PCIe"
+
     def share(self, parts: int) -> Hardware:
         """Return one of so many equal parts of each node's devices."""
         return replace(self, devices=self.devices[: len(self.devices) // parts])

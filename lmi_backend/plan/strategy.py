@@ -53,6 +53,8 @@ class Strategy:
             PlanError: the model does not fit.
         """
         degrees = self._choose()
+        if degrees.tensor > 1 and (way := self.hardware.interconnect):
+            self.why.reasons.append(f"tensor parallel over {way}, between GPUs of a machine")
         if self.capacity and degrees.memory:
             self.why.reasons.extend(self.capacity.describe(degrees.memory))
         return degrees
