@@ -70,6 +70,12 @@ def served_plans(
         plan = plans[model.name]
         if not isinstance(plan, EnginePlan):
             raise plan
+        if len(models) > 1 and any(plan.parallel.device_groups):
+            groups = "; ".join(",".join(group) for group in plan.parallel.device_groups)
+            share = (
+                f", {plan.parallel.device_share:.0%} of each" if plan.parallel.device_share else ""
+            )
+            say(f"{model.name}: {plan.parallel.workers} worker(s) on GPU {groups}{share}")
         for note in plan.notes:
             say(f"{model.name}: {note}")
         yield model, options[model.name], plan, Holding.of(model.name, plan.parallel, hardware.gpus)

@@ -98,6 +98,7 @@ def _check_a_server(models: dict[str, Path], tmp_path: Path, temporary: Path) ->
         str(tmp_path / "control.key"),
     )
     with serve(folders, tmp_path, *options, "--no-frontend") as served:
+        assert "open: 1 worker(s) on GPU 1, 99% of each" in served.greeting
         # The two that say which device they want have it, and so have those that share one.
         assert masks(served, "first") == ["0"]
         assert masks(served, "half") == masks(served, "other") == ["2"]
