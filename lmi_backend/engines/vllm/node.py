@@ -7,14 +7,15 @@ when the first machine is gone, so this does, and ends.
 from __future__ import annotations
 
 import asyncio
-import importlib.metadata
 import logging
 import socket
+import sys
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.engines.protocol import Rank
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.ipc.engine import Capabilities
+from lmi_backend.options.signature import installed_version
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
@@ -48,7 +49,7 @@ class VllmNode(Rank):
         self._watch = asyncio.create_task(
             _outlive(str(arguments["master_addr"]), int(arguments["master_port"]))
         )
-        return Capabilities("vllm", importlib.metadata.version("vllm"), 0)
+        return Capabilities("vllm", installed_version("vllm", sys.executable), 0)
 
     async def check_health(self) -> None:
         if self._process is not None and not self._process.is_alive():
