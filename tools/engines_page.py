@@ -66,10 +66,37 @@ the same interpreter with the same lmi-backend installed in it. `option.mpi_opti
 interface by the way to the first machine; `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` in
 `option.env` overrule that.
 
-In Python mode vLLM spans machines over Ray: start a Ray cluster on them, set
-`option.cluster_size` and the degrees (tensor parallel = GPUs of a machine, pipeline parallel =
-machines), and `distributed_executor_backend=ray` is planned. vLLM's CPU build has no Ray, so this
-has not been run.
+### Without MPI
+
+In Python mode vLLM spans machines by itself (0.12 and later), where neither ssh nor Ray is wanted,
+as in a Kubernetes LeaderWorkerSet:
+
+```properties
+option.rolling_batch=vllm
+option.tensor_parallel_degree=8
+option.pipeline_parallel_degree=2
+option.cluster_size=2
+option.distributed_executor_backend=mp
+```
+
+The first machine serves it; `DJL_LEADER_ADDR` (or `option.master_addr`) is its address, on all of
+them. Each of the others has the same folder and runs
+
+```sh
+lmi-backend join FOLDER --node-rank 1      # 2, 3 …; default: what LWS_WORKER_INDEX says
+```
+
+before or after. They meet on port 29501 (`option.master_port`, one for each model). When the first
+machine's engine ends, the others end theirs and wait for the next. **The end of another machine is
+noticed at the next step**: its requests fail, the engine starts again, and all join again; over
+NCCL that may take until `option.hang_timeout`. Tensor parallelism over two hosts has been run on
+CPUs; pipeline parallelism, which vLLM has not on CPUs, and copies of a model with experts
+(`option.data_parallel_size`) are built to vLLM's source and have not been run. Copies of other
+models are refused: a server on each machine does the same.
+
+Or over Ray: start a Ray cluster on them, set `option.cluster_size` and the degrees (tensor parallel
+= GPUs of a machine, pipeline parallel = machines), and `distributed_executor_backend=ray` is
+planned. vLLM's CPU build has no Ray, so this has not been run.
 
 ### The network between them must be trusted
 
@@ -81,8 +108,9 @@ Nothing between them is encrypted: prompts, answers, activations, and the variab
   before the engine loads. Ranks that know the token of this start are let in.
 - **`mpirun` and its daemons** (Open MPI 5): on every address of each machine, IPv4 and IPv6, while
   the worker lives. They start processes when told, and no secret is known that they ask for.
-- **torch's store**, `MASTER_PORT` (vLLM, Transformers): on every address of the first machine,
-  while the worker lives, for anybody.
+- **torch's store**, `MASTER_PORT`, or 29501 without MPI (vLLM, Transformers): on every address of
+  the first machine, while the worker lives, for anybody.
+- **ZeroMQ** between vLLM's machines without MPI: not looked at; take it that anybody may connect.
 - **Gloo** between ranks (vLLM, Transformers): on the address between the machines, for anybody.
 - **MPI** between ranks (TensorRT-LLM, a `model.py` with mpi4py): on every address, for anybody.
 - **NCCL** between ranks on GPUs: not seen here; take it that anybody may connect.
@@ -125,7 +153,8 @@ Those that CUDA counts, from 0: a container that was given GPUs 4 and 5 of its n
 whatever its device nodes are called (`tests/integration/test_devices.py`). `plan`, `doctor` and a
 load ask `nvidia-smi`, also where Windows' Linux keeps it, else NVIDIA's management library, and
 take number, name, memory and compute capability from there. Where neither answers, device nodes are
-counted, and their memory is not known.
+counted, and their memory is not known. `doctor` and the reasons of `plan` say whether several are
+joined by NVLink or PCIe; no choice depends on it.
 
 - `CUDA_VISIBLE_DEVICES` decides if it is set, by index or by UUID, as CUDA reads it. What names no
   GPU is said by `plan` and the load, and is an error of `doctor`. Without it, workers also get
@@ -135,7 +164,34 @@ counted, and their memory is not known.
 - **A GPU without memory of its own** (`[N/A]` in `nvidia-smi`, as of GB10) is planned with the
   host's.
 
+### Several models
+
+A model is planned with what others leave of the devices: those of the same server, and of other
+servers of this user on this machine (`tests/integration/test_shared_devices.py`).
+
+- **An engine holds a share of each of its devices**: `option.gpu_memory_utilization` of vLLM and
+  LMI-Dist, `option.kv_cache_free_gpu_mem_fraction` of TensorRT-LLM, else its default (`plan --json`
+  has it as `device_share`). Two models with 0.4 each share a GPU, and load one after the other, as
+  an engine that measures its memory would take another's growth for its own. A handler of your
+  own and the echo hold what `gpu.required_memory_mb` says, else nothing.
+- **`serve A B`, `doctor A B` and `plan STORE` plan all together**, before anything is loaded: first
+  those with `load_on_devices`, then those with `maxWorkers`, then the others, which share what is
+  left evenly. What does not fit is refused, with who holds what, and Triton may load in any order.
+  A plain tritonserver loads in its own order: there say which devices each model gets.
+- **A reservation lives as long as its stub**: it ends with an unload and with a killed process. A
+  new load of a model takes the place of the old one. As Triton loads the new one before it ends the
+  old one, an engine may not find room on a full device: unload first.
+- **On CPUs** nothing is reserved but memory: see below.
+
 All of this has been tested with made-up tools and libraries; none of it was seen on a GPU.
+
+## The host's memory
+
+Transformers on a CPU gets a KV cache of 1024 tokens for each request at once
+(`option.max_rolling_batch_size`), at least of one sequence of the longest kind, and at most of a
+quarter of the memory that is available beside the weights of all its workers. `plan` says how many
+tokens that is; longer requests are refused by the worker. `VLLM_CPU_KVCACHE_SPACE` in `option.env`
+(GiB) sets another size, for vLLM too. A model that leaves no room is refused with the numbers.
 
 ## On a machine with GPUs
 

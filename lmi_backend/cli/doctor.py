@@ -39,8 +39,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
     ports = ports_of(arguments)
     redact = Redactor(os.environ)
     results: list[CheckResult] = []
-    models = (check for path in arguments.paths for check in model_checks(path))
-    for check in (*machine_checks(ports), *(models if arguments.paths else engine_checks())):
+    models = model_checks(arguments.paths) if arguments.paths else engine_checks()
+    for check in (*machine_checks(ports), *models):
         result = CheckResult(**redact.each(asdict(check())))
         results.append(result)
         if not arguments.json:

@@ -153,7 +153,10 @@ def _gpus() -> CheckResult:
     first = hardware.gpus[0]
     whose = ", which is the host's" if any(gpu.is_unified for gpu in hardware.gpus) else ""
     found += f" of at least {hardware.device_memory / GIB:.0f} GiB{whose}; {first.product}"
-    return CheckResult("GPUs", "ok", f"{found}, driver {first.driver or 'unknown'}")
+    found += f", driver {first.driver or 'unknown'}"
+    if hardware.interconnect:
+        found += f", joined by {hardware.interconnect}"
+    return CheckResult("GPUs", "ok", found)
 
 
 def _shared_memory() -> CheckResult:

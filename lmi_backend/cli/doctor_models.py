@@ -6,18 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from lmi_backend.cli.doctor_machine import CheckResult
 from lmi_backend.cli.folders import model_folder
+from lmi_backend.cli.planning import held_devices, served_beside
 from lmi_backend.errors import LmiError
-from lmi_backend.options import load_options
+from lmi_backend.options import LmiOptions, load_options
 from lmi_backend.options.engine_spec import implementations
-from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.hardware import detect_hardware
+from lmi_backend.plan.refusals import age_problem
+from lmi_backend.plan.together import plan_together
 
 # torch and an engine over a cold disk.
 _IMPORT_SECONDS: Final = 180
@@ -34,17 +38,29 @@ def engine_checks() -> Iterator[Callable[[], CheckResult]]:
     yield partial(_engines, shutil.which(asked) if asked else sys.executable)
 
 
-def model_checks(path: Path) -> list[Callable[[], CheckResult]]:
-    """Return what to look at for one model; to look once plans it."""
-    try:
-        folder = model_folder(path)
-        plan = plan_model(load_options(folder, os.environ), os.environ)
-        refuse_unserved(plan)
-    except (LmiError, OSError) as error:
-        result = CheckResult(path.resolve().name, "error", str(error))
-        return [lambda: result]
-    name = folder.resolve().name
-    return [partial(_plan, name, plan), partial(_weights, name, plan), partial(_engine, name, plan)]
+def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult]]:
+    """Yield what to look at for models that are served side by side; to begin plans them."""
+    found: dict[str, LmiOptions | LmiError | OSError] = {}
+    for path in paths:
+        name = path.resolve().name
+        try:
+            folder = model_folder(path)
+            name = str(folder) if name in found else folder.resolve().name
+            found[name] = load_options(folder, os.environ)
+        except (LmiError, OSError) as error:
+            found[name] = error
+    hardware = detect_hardware(os.environ)
+    hardware = replace(hardware, holdings=held_devices(hardware))
+    readable = {name: each for name, each in found.items() if isinstance(each, LmiOptions)}
+    plans = plan_together(readable, hardware, served_beside)
+    for name, options in found.items():
+        plan = plans.get(name, options)
+        if isinstance(plan, EnginePlan):
+            yield partial(_plan, name, plan)
+            yield partial(_weights, name, plan)
+            yield partial(_engine, name, plan)
+        else:
+            yield partial(CheckResult, name, "error", str(plan))
 
 
 def _plan(name: str, plan: EnginePlan) -> CheckResult:
@@ -89,11 +105,17 @@ def _engines(python: str | None) -> CheckResult:
     if python is None:
         found = f"PYTHON_EXECUTABLE={os.environ['PYTHON_EXECUTABLE']} is not an executable file"
         return CheckResult("engines", "error", found)
-    libraries = (each.library for each in implementations().values() if each.library)
-    tried = {library: _import(python, library) for library in libraries}
-    there = [f"{library} {said}" for library, (is_there, said) in tried.items() if is_there]
+    known = {each.library: each for each in implementations().values() if each.library}
+    tried = {library: _import(python, library) for library in known}
+    there = {library: said for library, (is_there, said) in tried.items() if is_there}
     if there:
-        return CheckResult("engines", "ok", f"{', '.join(there)}; {python}")
+        found = f"{', '.join(f'{library} {said}' for library, said in there.items())}; {python}"
+        old = [
+            f"{library} {said} is {problem}"
+            for library, said in there.items()
+            if (problem := age_problem(known[library], said))
+        ]
+        return CheckResult("engines", "warning" if old else "ok", found, "; ".join(old))
     advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
     return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
 

@@ -18,6 +18,7 @@ from lmi_backend.cli import (
     frontend,
     generate,
     health,
+    join,
     options,
     plan,
     serve,
@@ -56,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    modules = (serve, frontend, api_key, drain, health, generate)
+    modules = (serve, frontend, api_key, drain, health, generate, join)
     for module in (*modules, doctor, check, plan, options, convert):
         module.add_commands(commands)
     return parser

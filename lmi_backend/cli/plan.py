@@ -16,15 +16,17 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
+from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable, say
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from _typeshed import DataclassInstance
 
+    from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.memory import MemoryEstimate
 
@@ -62,7 +64,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _plan(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
-    plans = [_planned(model, hardware) for model in models]
+    plans = _planned(models, hardware)
     if arguments.json:
         rows = [plan.as_dict() for plan in plans]
         sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
@@ -98,9 +100,22 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
         yield f"beside the log: {plan.memory.draft}"
 
 
-def _planned(model: Model, hardware: Hardware) -> EnginePlan:
+def _planned(models: Sequence[Model], hardware: Hardware) -> list[EnginePlan]:
+    """Return the plans of models that share a machine.
+
+    Raises:
+        ConfigurationError: one cannot be run, or not beside the others.
+    """
+    options = {model.name: options_of(model) for model in models}
+    plans = plan_together(options, hardware, _plan_one)
+    for name, plan in plans.items():
+        if isinstance(plan, ConfigurationError):
+            raise ConfigurationError(f"{name}: {plan}") if len(models) > 1 else plan
+    return [plan for plan in plans.values() if isinstance(plan, EnginePlan)]
+
+
+def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
     """Return the plan of a model, without secrets, and with what it cannot say."""
-    options = options_of(model)
     plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
     if hardware.devices and not hardware.device_memory:
         plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))

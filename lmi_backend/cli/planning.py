@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from lmi_backend.cli.folders import Model
@@ -12,7 +13,10 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, load_options, resolve_options
 from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.hardware import Hardware, detect_hardware
+from lmi_backend.plan.holdings import Holding
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan.reservations import Reservations
+from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable, say
 
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
@@ -32,7 +36,7 @@ def options_of(model: Model) -> LmiOptions:
 
 
 def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
-    """Return options and plan of a model that this release can run on this machine.
+    """Return options and plan of a model that this release can run on this machine, alone.
 
     What it does not do as written is said.
 
@@ -45,6 +49,52 @@ def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
     for note in plan.notes:
         say(f"{model.folder.name}: {note}")
     return options, plan
+
+
+def served_plans(
+    models: Sequence[Model],
+) -> Iterator[tuple[Model, LmiOptions, EnginePlan, Holding]]:
+    """Yield each of some models that are served together, as `served_plan` does, and what it gets.
+
+    Raises:
+        ConfigurationError: one cannot be run, or not beside the others and what is already held.
+    """
+    options = {model.name: options_of(model) for model in models}
+    hardware = detect_hardware(os.environ)
+    hardware = replace(hardware, holdings=held_devices(hardware))
+    plans = plan_together(options, hardware, served_beside)
+    problems = {name: made for name, made in plans.items() if not isinstance(made, EnginePlan)}
+    if problems and len(models) > 1:
+        raise ConfigurationError(*(f"{name}: {problem}" for name, problem in problems.items()))
+    for model in models:
+        plan = plans[model.name]
+        if not isinstance(plan, EnginePlan):
+            raise plan
+        if len(models) > 1 and any(plan.parallel.device_groups):
+            groups = "; ".join(",".join(group) for group in plan.parallel.device_groups)
+            share = (
+                f", {plan.parallel.device_share:.0%} of each" if plan.parallel.device_share else ""
+            )
+            say(f"{model.name}: {plan.parallel.workers} worker(s) on GPU {groups}{share}")
+        for note in plan.notes:
+            say(f"{model.name}: {note}")
+        yield model, options[model.name], plan, Holding.of(model.name, plan.parallel, hardware.gpus)
+
+
+def served_beside(options: LmiOptions, hardware: Hardware) -> EnginePlan:
+    """Plan a model that this release can run, with what a machine has left.
+
+    Raises:
+        ConfigurationError: it cannot be run.
+    """
+    plan = plan_model(options, os.environ, hardware=hardware)
+    refuse_unserved(plan)
+    return plan
+
+
+def held_devices(hardware: Hardware) -> tuple[Holding, ...]:
+    """Return what the servers of this user hold of this machine's devices."""
+    return Reservations("").held() if hardware.devices else ()
 
 
 def add_hardware(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from lmi_backend.cli.frontend import (
     front_end_words,
 )
 from lmi_backend.cli.generate import print_stream
-from lmi_backend.cli.planning import served_plan
+from lmi_backend.cli.planning import served_plans
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.extras import pip_command
 from lmi_backend.printable import say
@@ -49,6 +49,7 @@ from lmi_backend.supervisor.triton_release import describe, installed_version, n
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lmi_backend.options import LmiOptions
     from lmi_backend.repository.variants import Alias
 
 
@@ -137,14 +138,23 @@ def _serve(arguments: argparse.Namespace) -> int:
         repository = arguments.model_repository or run / "models"
         models = find_models(arguments.paths, os.environ, repository)
         names = model_names([model.name for model in models], arguments.clients)
-        for model in models:
-            _write(model, repository, arguments.clients)
+        # All are planned before anything is written or loaded.
+        plans = list(served_plans(models))
+        for model, options, _, _ in plans:
+            _write(model, options, repository, arguments.clients)
         server = find_server(run)
         numpy = importlib.metadata.version("numpy")
         if problem := numpy_problem(installed_version(server.binary), numpy):
             raise ConfigurationError(problem)
         setup = ServerSetup(
-            server, repository, names, ports, traces, restriction, arguments.log_file
+            server,
+            repository,
+            names,
+            ports,
+            traces,
+            restriction,
+            arguments.log_file,
+            tuple(holding for *_, holding in plans),
         )
         supervisor = Supervisor(
             setup,
@@ -181,8 +191,7 @@ def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     return Restriction(tuple(api for api in NOT_FOR_CLIENTS if api not in opened), key)
 
 
-def _write(model: Model, repository: Path, aliases: Sequence[Alias]) -> None:
-    options, _ = served_plan(model)
+def _write(model: Model, options: LmiOptions, repository: Path, aliases: Sequence[Alias]) -> None:
     # The server has the same variables, so none is written.
     write_model(model.folder, repository, model.name, options, force=True)
     for alias in aliases:

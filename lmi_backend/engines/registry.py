@@ -26,7 +26,14 @@ def create_engine(name: str, config: EngineConfig) -> Engine:
 
 def create_follower(name: str, config: EngineConfig) -> Rank:
     """Build what the ranks after the first run; raises like `create_engine`."""
-    return cast("Rank", _create(name, _known(name).follower, config))
+    known = _known(name)
+    target = known.node if is_further_node(config) else known.follower
+    return cast("Rank", _create(name, target, config))
+
+
+def is_further_node(config: EngineConfig) -> bool:
+    """Tell whether an engine's own mode over several machines has this one after the first."""
+    return bool(config.arguments.get("node_rank"))
 
 
 def _known(name: str) -> Implementation:

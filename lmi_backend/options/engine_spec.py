@@ -80,6 +80,8 @@ class Implementation:
     """The class that generates, as "module:Class"."""
     follower: str = ""
     """What the ranks after the first run, as "module:Class"."""
+    node: str = ""
+    """What a further machine runs where a worker spans several without MPI, as "module:Class"."""
     library: str = ""
     """The module that the workers' interpreter must be able to import; empty for none."""
     source: ArgumentSource | None = None
@@ -93,6 +95,8 @@ class Implementation:
     """Arguments for the tokens of a KV-cache block and the number of blocks, on the CPU."""
     counts_memory_as_vllm: bool = False
     """Whether its memory is what the arithmetic of vLLM's releases makes of it."""
+    takes_memory: bool = True
+    """Whether it takes its share of a device's memory, whatever the model."""
     needs_model: bool = True
     takes_any_option: bool = False
     """Whether it judges options itself that nobody knows."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, lmi_dist, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.ranks import find_hosts
+from lmi_backend.plan.workers import host_workers
+from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, cache_layout, estimate_memory
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
 from lmi_backend.sizing.weights import DTYPE_BYTES
@@ -18,8 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.options.engine_spec import Implementation
     from lmi_backend.options.option import Option
     from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.sizing.kv_groups import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
 
 _STEP_TOKENS = 2048
@@ -30,10 +36,30 @@ _LARGE_DEVICE = 70 * GIB
 """A device with more memory is taken for a Hopper where nobody says what it is."""
 _CPU_BLOCK = 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
+_CPU_TOKENS = 1024
+"""Tokens that the KV cache on a CPU has for each request at once, if there is the memory."""
+_CPU_SHARE = 0.25
+"""The most it takes of the memory that the weights leave."""
 _GIBS = re.compile(r"[0-9]{1,9}")
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 _BYTES = {**DTYPE_BYTES, "int8": 1}
 _RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
+
+
+def utilization(options: LmiOptions, release: Release) -> float:
+    """Return the share of a device's memory that an engine takes, of a release of vLLM."""
+    spec = options.choice.spec
+    is_older = spec.implementation.counts_memory_as_vllm and release < _LARGER_SHARE
+    asked = _asked(options, spec.utilization_option)
+    return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
+
+
+def _asked(options: LmiOptions, name: str) -> float | None:
+    """Return what an option of the engine says, else LMI's default; None if neither does."""
+    option: Option[float | None] | None = find_option(name, options.choice.engine)
+    if option is None:
+        return None
+    return options.values.get(name) or option.lmi_default
 
 
 @dataclass(frozen=True)
@@ -58,10 +84,7 @@ class Capacity:
     @property
     def utilization(self) -> float:
         """Share of a device's memory that the engine may use."""
-        spec = self.options.choice.spec
-        asked = self._asked(spec.utilization_option)
-        is_older = self._counts_as_vllm and self.release < _LARGER_SHARE
-        return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
+        return utilization(self.options, self.release)
 
     @property
     def longest(self) -> int:
@@ -112,16 +135,26 @@ class Capacity:
         return self.options[lmi_dist.ENABLE_PREFIX_CACHING]
 
     def estimate_on_cpu(self, tensor: int, pipeline: int) -> MemoryEstimate | None:
-        """Return what vLLM's CPU build makes of the space it is given; None if it is not given."""
-        text = self.environment.get(_CPU_SPACE, "")
-        asked = self.options[vllm.KV_CACHE_MEMORY]
-        space = int(text) * GIB if _GIBS.fullmatch(text) else asked
-        if space <= 0:
+        """Return what an engine makes of the space for its cache, of one rank on the host.
+
+        None where nobody says how much that is, and the engine decides.
+
+        Raises:
+            PlanError: weights and cache do not fit into the host's memory.
+        """
+        space = self.space_on_cpu
+        if not space and not self._is_sized_on_cpu:
             return None
         cache = self._cache(_CPU_BLOCK)
-        layout = cache_layout(self.facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
+        facts = self._plain_facts if self._implementation.cpu_cache else self.facts
+        layout = cache_layout(facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
+        weights = int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline))
+        if not space:
+            ranks = tensor * pipeline * host_workers(self.options)
+            ranks = -(-ranks // max(1, len(find_hosts(self.options, self.environment))))
+            space = self._share_of_host(layout, weights, ranks)
         return MemoryEstimate(
-            weights=int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline)),
+            weights=weights,
             draft=self.facts.draft,
             activations=0,
             overhead=0,
@@ -132,6 +165,53 @@ class Capacity:
             length=cache.length,
             release=self.release,
         )
+
+    @property
+    def space_on_cpu(self) -> int:
+        """Bytes of the cache on the CPU as the user says; 0 if nobody says."""
+        text = self.environment.get(_CPU_SPACE, "")
+        return int(text) * GIB if _GIBS.fullmatch(text) else self.options[vllm.KV_CACHE_MEMORY]
+
+    @property
+    def _implementation(self) -> Implementation:
+        return self.options.choice.spec.implementation
+
+    @property
+    def _is_sized_on_cpu(self) -> bool:
+        """Whether the plan decides what an engine's cache takes of the host."""
+        has_cache = self._implementation.cpu_cache and not self.facts.is_encoder_decoder
+        return bool(has_cache and self.hardware.host_memory)
+
+    @property
+    def _plain_facts(self) -> ModelFacts:
+        """The model as Transformers counts blocks: as if each layer saw the whole text."""
+        return replace(
+            self.facts,
+            num_kv_layers=self.facts.num_layers,
+            wide=None,
+            local=NO_LOCAL,
+            states=NO_STATES,
+        )
+
+    def _share_of_host(self, layout: KvLayout, weights: int, ranks: int) -> int:
+        """Return the bytes of one rank's cache, of as many ranks on this host.
+
+        Raises:
+            PlanError: not even a block is left.
+        """
+        host = self.hardware.host_memory
+        block = layout.block_bytes
+        length = min(self.longest, _CPU_TOKENS)
+        wanted = max(layout.blocks_for(length) * self.max_running, layout.blocks_for(self.longest))
+        left = int((host / ranks - weights) * _CPU_SHARE)
+        if left < block:
+            raise PlanError(
+                f"the model does not fit into the host's memory: {ranks} x {human_bytes(weights)} "
+                f"for weights, and {human_bytes(block)} each for {layout.block_size} tokens of KV "
+                f"cache, {_CPU_SHARE:.0%} of what is left; {human_bytes(host)} are available; "
+                "accepted: a smaller or quantised model, or fewer workers (minWorkers)"
+            )
+        return min(wanted * block, left)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
         """Tell whether the weights fit, and one sequence of the longest kind beside them."""
@@ -178,11 +258,7 @@ class Capacity:
         )
 
     def _asked(self, name: str) -> float | None:
-        """Return what an option of the engine says, else LMI's default; None if neither does."""
-        option: Option[float | None] | None = find_option(name, self.options.choice.engine)
-        if option is None:
-            return None
-        return self.options.values.get(name) or option.lmi_default
+        return _asked(self.options, name)
 
     def _kv_bytes(self) -> float:
         """Return the bytes of one cached number."""
@@ -194,8 +270,8 @@ class Capacity:
     def _model_bytes(self) -> int:
         dtype = self.options[opt.DTYPE]
         if dtype == "auto":
-            # Engines serve a model stored in float32 in 16 bits.
-            return 2
+            # Others than Transformers serve a model stored in float32 in 16 bits.
+            return _BYTES.get(self.facts.dtype, 2) if self._implementation.cpu_cache else 2
         return _BYTES[dtype]
 
     def _weight_scale(self) -> float:

@@ -33,6 +33,9 @@ class Parallel:
     device_groups: tuple[tuple[str, ...], ...] = ((),)
     """One group a worker, as CUDA_VISIBLE_DEVICES spells them on each of its nodes; an empty one
     runs on the CPU."""
+    device_share: float = 0.0
+    """Share of each device's memory that a worker takes, at most 1; 0 on the CPU, and where nobody
+    says what a model's own handler takes."""
 
     @property
     def workers(self) -> int:

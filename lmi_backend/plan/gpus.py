@@ -26,6 +26,8 @@ _BASIC: Final = ("index", "uuid", "name", "memory.total")
 _LATER: Final = ("memory.reserved", "compute_cap", "driver_version", "mig.mode.current")
 """What older drivers refuse to tell, and then the rest with it."""
 _PARTITION: Final = re.compile(r"^\s+MIG .*\(UUID: (MIG-[^)\s]+)\)", re.MULTILINE)
+_LINKED: Final = re.compile(r"^GPU \d+:.*\(UUID: (GPU-[^)\s]+)\)", re.MULTILINE)
+_UP: Final = re.compile(r"^\s+Link \d+: [\d.]+ GB/s", re.MULTILINE)
 _NUMBER: Final = re.compile(r"\d{1,9}")
 _CAPABILITY: Final = re.compile(r"(\d{1,2})\.(\d)")
 _NONE: Final = ("[N/A]", "N/A", "[Not Supported]")
@@ -45,6 +47,8 @@ class Gpu:
     capability: int = 0
     """Compute capability, times ten; 0 if unknown."""
     driver: str = ""
+    links: int = -1
+    """NVLinks that are up; less than 0 if unknown."""
     is_unified: bool = False
     """Whether it has no memory but the host's."""
 
@@ -62,7 +66,7 @@ def find_gpus() -> list[Gpu]:
 
 
 def _gpu(name: str, row: list[str]) -> Gpu:
-    _, uuid, product, total, kept, capability, driver, *_ = row
+    _, uuid, product, total, kept, capability, driver, links = row
     version = _CAPABILITY.fullmatch(capability)
     kept_mib = int(kept) if _NUMBER.fullmatch(kept) else 0
     return Gpu(
@@ -73,6 +77,7 @@ def _gpu(name: str, row: list[str]) -> Gpu:
         memory=(int(total) - kept_mib) * MIB if _NUMBER.fullmatch(total) else 0,
         capability=int(version[1] + version[2]) if version else 0,
         driver=driver if driver not in _NONE else "",
+        links=int(links) if _NUMBER.fullmatch(links) else -1,
         is_unified=total in _NONE and not uuid.startswith(PARTITION),
     )
 
@@ -87,13 +92,23 @@ def _from_tool(tool: str) -> list[list[str]]:
             rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
     if any(row[-1] == "Enabled" for row in rows):
         return _from_library() or _partitions(tool, rows)
-    return rows
+    links = _links(tool) if len(rows) > 1 else {}
+    return [[*row[:-1], links.get(row[1], nvml.UNKNOWN)] for row in rows]
+
+
+def _links(tool: str) -> dict[str, str]:
+    """Return the number of NVLinks that are up, by the UUID of the GPU."""
+    parts = _LINKED.split(_said((tool, "nvlink", "--status")))
+    return {
+        uuid: str(len(_UP.findall(said)))
+        for uuid, said in zip(parts[1::2], parts[2::2], strict=True)
+    }
 
 
 def _partitions(tool: str, rows: list[list[str]]) -> list[list[str]]:
     """Return the partitions where only the tool tells of them; what they have is not known."""
     found = _PARTITION.findall(_said((tool, "-L")))
-    return [["", uuid, rows[0][2], "", "", *rows[0][5:]] for uuid in found]
+    return [["", uuid, rows[0][2], "", "", *rows[0][5:7], nvml.UNKNOWN] for uuid in found]
 
 
 def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
+from lmi_backend.plan.holdings import Holding
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -32,11 +33,27 @@ class Hardware:
     """What is known of each device; none on a supposed machine."""
     doubt: str = ""
     """What is wrong with CUDA_VISIBLE_DEVICES; empty if nothing."""
+    holdings: tuple[Holding, ...] = ()
+    """What other models hold of the devices."""
+    busy: frozenset[str] = frozenset()
+    """Devices of which they leave the planned model too little."""
+    sharers: int = 1
+    """Models that share what is left evenly, the planned one among them."""
+    is_shared: bool = False
+    """Whether other models are planned beside this one."""
 
     @property
     def kind(self) -> Literal["gpu", "cpu"]:
         """LMI's word for the devices, as in gpu.minWorkers."""
         return "gpu" if self.devices else "cpu"
+
+    @property
+    def interconnect(self) -> str:
+        """By what several devices reach each other: NVLink or PCIe; empty if unknown."""
+        links = [gpu.links for gpu in self.gpus]
+        if len(links) < 2 or min(links) < 0:
+            return ""
+        return "NVLink" if min(links) else "PCIe"
 
     def share(self, parts: int) -> Hardware:
         """Return one of so many equal parts of each node's devices."""

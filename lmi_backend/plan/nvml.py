@@ -14,6 +14,7 @@ UNKNOWN: Final = "[N/A]"
 _LIBRARY: Final = "libnvidia-ml.so.1"
 _WINDOWS: Final = f"/usr/lib/wsl/lib/{_LIBRARY}"
 _TEXT_BYTES: Final = 96
+_MOST_LINKS: Final = 18
 _MIB: Final = 1 << 20
 
 
@@ -51,7 +52,10 @@ class Library:
             raise OSError("the driver does not answer")
 
     def lines(self) -> list[str]:
-        """Return index, UUID, name, MiB in all and kept by the driver, capability and driver."""
+        """Return index, UUID, name, MiB in all and kept by the driver, capability, driver, links.
+
+        Links are the NVLinks that are up.
+        """
         count = ctypes.c_uint()
         self._call("nvmlDeviceGetCount_v2", ctypes.byref(count))
         found = []
@@ -69,7 +73,16 @@ class Library:
         )
         version = self._text("nvmlSystemGetDriverVersion")
         total, kept = self._memory(device)
-        return ", ".join((str(index), uuid, name, total, kept, self._capability(whole), version))
+        known = (str(index), uuid, name, total, kept, self._capability(whole), version)
+        return ", ".join((*known, str(self._links(whole))))
+
+    def _links(self, device: ctypes.c_void_p) -> int:
+        up = ctypes.c_uint()
+        state = "nvmlDeviceGetNvLinkState"
+        return sum(
+            self._call(state, device, link, ctypes.byref(up)) and up.value == 1
+            for link in range(_MOST_LINKS)
+        )
 
     def _partitions(self, device: ctypes.c_void_p) -> list[ctypes.c_void_p]:
         mode, pending, most = ctypes.c_uint(), ctypes.c_uint(), ctypes.c_uint()

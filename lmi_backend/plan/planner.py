@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import OptionError
+from lmi_backend.errors import ConfigurationError, OptionError, PlanError
 from lmi_backend.options.classification import check_words, classify_unknown
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.options.signature import signature
@@ -15,15 +15,23 @@ from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
 from lmi_backend.plan.arguments import engine_arguments
-from lmi_backend.plan.capacity import Capacity
+from lmi_backend.plan.capacity import Capacity, utilization
 from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
+from lmi_backend.plan.holdings import busy_devices, describe
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
-from lmi_backend.plan.refusals import refuse_unsupported
+from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
-from lmi_backend.plan.workers import check_memory, cut_devices, scaling, usable_devices
+from lmi_backend.plan.workers import (
+    check_memory,
+    cut_devices,
+    load_side_by_side,
+    scaling,
+    usable_devices,
+)
 from lmi_backend.sizing.step import NEWEST
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +43,12 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.step import Release
 
 
+_SHARING: Final = (
+    "accepted: fewer devices for one of them (maxWorkers, load_on_devices, "
+    "option.tensor_parallel_degree), or smaller shares (option.gpu_memory_utilization)"
+)
+
+
 def make_plan(
     options: LmiOptions,
     environment: Mapping[str, str],
@@ -42,7 +56,7 @@ def make_plan(
     facts: ModelFacts | None,
     sources: Sources | None = None,
 ) -> EnginePlan:
-    """Plan one model.
+    """Plan one model, with what others leave of the devices.
 
     Args:
         facts: None where its config.json cannot be read.
@@ -52,6 +66,40 @@ def make_plan(
         ConfigurationError: the options cannot be run, or not on this hardware.
     """
     sources = sources or find_sources(options, environment)
+    share = _device_share(options, hardware, sources)
+    busy = busy_devices(hardware.devices, hardware.gpus, hardware.holdings, share)
+    try:
+        plan = _make(options, environment, replace(hardware, busy=busy), facts, sources)
+    except ConfigurationError as error:
+        if not busy:
+            raise
+        # What is wrong without them too is said as it is.
+        _make(options, environment, hardware, facts, sources)
+        held = describe(busy, hardware.gpus, hardware.holdings, share)
+        raise PlanError(f"{error}; {held}; {_SHARING}") from error
+    if not any(plan.parallel.device_groups):
+        return plan
+    why = [describe(busy, hardware.gpus, hardware.holdings, share)] if busy else []
+    parallel = replace(plan.parallel, device_share=share)
+    return replace(plan, parallel=parallel, reasons=(*plan.reasons, *why))
+
+
+def _device_share(options: LmiOptions, hardware: Hardware, sources: Sources) -> float:
+    """Return the share of a device's memory that a worker takes."""
+    is_custom = sources.custom is not None and sources.custom.replaces_engine
+    if not is_custom and options.choice.spec.implementation.takes_memory:
+        return utilization(options, _release(options, sources.python))
+    needed = options[srv.GPU_REQUIRED_MEMORY] * MIB
+    return min(1.0, needed / hardware.device_memory) if hardware.device_memory else 0.0
+
+
+def _make(
+    options: LmiOptions,
+    environment: Mapping[str, str],
+    hardware: Hardware,
+    facts: ModelFacts | None,
+    sources: Sources,
+) -> EnginePlan:
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
@@ -69,13 +117,17 @@ def make_plan(
     size = degrees.size * copies
     parallel = make_parallel(options, environment, hardware, degrees, size, why)
     arguments = engine_arguments(options, degrees, max_running, why)
-    arguments |= executor(options, parallel.nodes, why)
+    arguments |= executor(options, environment, parallel.nodes, why)
+    refuse_dense_copies(options, arguments, facts)
     why.notes.extend(check_words(options, arguments, sources.python))
-    parallel = replace(parallel, device_groups=cut_devices(options, hardware, size, why, visible))
+    devices = cut_devices(options, hardware, size, why, visible=visible)
+    parallel = replace(parallel, device_groups=devices)
+    weights = facts.weight_bytes if facts else 0
+    at_once = load_side_by_side(options, hardware, devices, weights, why)
     return EnginePlan(
         engine=options.choice.spec.implementation.name,
         config=engine_config(options, sources, arguments, passthrough, why),
-        launch=launch,
+        launch=replace(launch, parallel_loading=at_once),
         parallel=parallel,
         memory=degrees.memory,
         limits=_limits(options, max_running),
@@ -216,7 +268,7 @@ def _release(options: LmiOptions, python: str) -> Release:
 def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hardware) -> Hardware:
     """Return the part of the hardware that the options allow."""
     check_memory(options, hardware)
-    devices = usable_devices(options, hardware.devices)
+    devices = usable_devices(options, hardware)
     if 0 < len(devices) < options[vllm.DATA_PARALLEL_SIZE]:
         problem = f"needs as many devices; {len(devices)} usable"
         raise options.error(vllm.DATA_PARALLEL_SIZE, problem)

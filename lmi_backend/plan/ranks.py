@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.plan.strategy import Degrees
 
+_PROCESSES: Final = "mp"
+"""The executor of vLLM that starts processes of its own."""
+_PORT: Final = 29501
+"""Where vLLM's nodes meet unless told otherwise."""
 _LEADER: Final = "DJL_LEADER_ADDR"
 _WORKERS: Final = "DJL_WORKER_ADDR_FORMAT"
 _ONE_NUMBER: Final = re.compile(r"[^%]*%[ds][^%]*")
@@ -76,6 +80,9 @@ def make_parallel(
         ConfigurationError: the ranks cannot be spread over the machines.
     """
     nodes = hardware.nodes_for(size)
+    if not hardware.devices and spans_by_itself(options) and size % hardware.nodes == 0:
+        # Without devices nothing else says how many machines are wanted.
+        nodes = hardware.nodes
     mode = options.choice.mode
     if mode == "mpi" and size == 1 and (reason := options.choice.spec.implementation.lone_rank):
         why.reasons.append(f"no mpirun: {reason}")
@@ -137,14 +144,62 @@ def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, 
     return tuple(argv), variables
 
 
-def executor(options: LmiOptions, nodes: int, why: Explanation) -> dict[str, str]:
-    """Return the argument by which an engine in Python mode spans several nodes: over Ray."""
+def executor(
+    options: LmiOptions, environment: Mapping[str, str], nodes: int, why: Explanation
+) -> dict[str, str | int]:
+    """Return the arguments by which an engine in Python mode spans several nodes.
+
+    Over Ray, unless the user asks for the engine's own processes.
+
+    Raises:
+        PlanError: nobody says where the first node is.
+    """
     argument = options.choice.spec.implementation.ray_argument
     is_alone = nodes == 1 or options.choice.mode == "mpi"
-    if is_alone or not argument or argument in options.passthrough:
+    if is_alone or not argument:
+        return {}
+    if spans_by_itself(options):
+        return _own_nodes(options, environment, nodes, why)
+    if argument in options.passthrough:
         return {}
     why.reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
     return {argument: "ray"}
+
+
+def spans_by_itself(options: LmiOptions) -> bool:
+    """Tell whether the engine's own processes shall span several nodes, without Ray and MPI."""
+    implementation = options.choice.spec.implementation
+    setting = options.passthrough.get(implementation.ray_argument)
+    is_asked = setting is not None and setting.value == _PROCESSES
+    return is_asked and options.choice.mode == "python" and bool(implementation.node)
+
+
+def _own_nodes(
+    options: LmiOptions, environment: Mapping[str, str], nodes: int, why: Explanation
+) -> dict[str, str | int]:
+    if "nnodes" in options.passthrough:
+        return {}
+    leader = options.passthrough.get("master_addr")
+    port = options.passthrough.get("master_port")
+    host = leader.value if leader else environment.get(_LEADER, "")
+    if not host:
+        raise PlanError(
+            f"{nodes} nodes by {options.choice.spec.title} itself need the address of the first: "
+            f"{_LEADER}, or option.master_addr"
+        )
+    if port is None:
+        why.reasons.append(f"port {_PORT} on {host}: where the nodes meet (option.master_port)")
+    why.reasons.append(
+        f"{nodes} nodes by {options.choice.spec.title} itself: on each of the others run "
+        "`lmi-backend join`"
+    )
+    # What the user gives is handed over as text; the launch and the other nodes read these.
+    return {
+        "nnodes": nodes,
+        "node_rank": 0,
+        "master_addr": host,
+        "master_port": int(port.value) if port else _PORT,
+    }
 
 
 def find_mpirun(environment: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.extras import pip_command
@@ -11,9 +11,13 @@ from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
 from lmi_backend.options.signature import installed_version, signature
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
+from lmi_backend.options.table.vllm import DATA_PARALLEL_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.options import LmiOptions
+    from lmi_backend.options.engine_spec import Implementation
     from lmi_backend.plan.engine_plan import EnginePlan
     from lmi_backend.sizing.model_facts import ModelFacts
 
@@ -101,20 +105,42 @@ def refuse_old_engine(options: LmiOptions, python: str) -> None:
         PlanError: the one in that interpreter is.
     """
     implementation = options.choice.spec.implementation
-    oldest, lack = implementation.oldest
-    found = installed_version(implementation.name, python) if oldest else ""
-    # A build of one's own, without the repository's tags, calls itself 0.1.dev1.
-    if found and "dev" not in found and _numbers(found) < _numbers(oldest):
+    found = installed_version(implementation.name, python) if implementation.oldest[0] else ""
+    if problem := age_problem(implementation, found):
         raise PlanError(
-            f"{implementation.title} {found} of {python} is too old: {lack}; accepted: {oldest} or "
-            "later, in the interpreter that option.pythonExecutable names"
+            f"{implementation.title} {found} of {python} is {problem}, in the interpreter that "
+            "option.pythonExecutable names"
         )
+
+
+def age_problem(implementation: Implementation, version: str) -> str:
+    """Return what a release of an engine's library lacks; empty if nothing, or if it is unknown."""
+    oldest, lack = implementation.oldest
+    # A build of one's own, without the repository's tags, calls itself 0.1.dev1.
+    is_known = bool(oldest and _numbers(version)) and "dev" not in version
+    if not is_known or _numbers(version) >= _numbers(oldest):
+        return ""
+    return f"too old: {lack}; accepted: {oldest} or later"
 
 
 def _numbers(version: str) -> list[int]:
     """Return the numbers of a release, of 0.8.5.post1 the first three."""
     numbers = re.match(r"\d+(\.\d+)*", version)
     return [int(number) for number in numbers[0].split(".")] if numbers else []
+
+
+def refuse_dense_copies(
+    options: LmiOptions, arguments: Mapping[str, Any], facts: ModelFacts | None
+) -> None:
+    """Refuse copies of a model without experts over machines that the engine itself spans.
+
+    Raises:
+        OptionError: they have nothing to share, and their machines do not notice the others' end.
+    """
+    is_dense = facts is not None and not facts.num_experts
+    if "nnodes" in arguments and options[DATA_PARALLEL_SIZE] > 1 and is_dense:
+        problem = "over several machines is for models with experts; use a server on each machine"
+        raise options.error(DATA_PARALLEL_SIZE, problem)
 
 
 def refuse_unserved(plan: EnginePlan) -> None:

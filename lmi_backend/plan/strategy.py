@@ -53,6 +53,8 @@ class Strategy:
             PlanError: the model does not fit.
         """
         degrees = self._choose()
+        if degrees.tensor > 1 and (way := self.hardware.interconnect):
+            self.why.reasons.append(f"tensor parallel over {way}, between GPUs of a machine")
         if self.capacity and degrees.memory:
             self.why.reasons.extend(self.capacity.describe(degrees.memory))
         return degrees
@@ -112,6 +114,13 @@ class Strategy:
             )
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
+            if not self.capacity.space_on_cpu:
+                self.why.notes.append(
+                    f"a request may have {memory.longest} tokens, not the model's "
+                    f"{self.capacity.longest}: more do not fit into {human_bytes(memory.kv_cache)} "
+                    "of KV cache (VLLM_CPU_KVCACHE_SPACE, in GiB, sets another size)"
+                )
+                return Degrees(tensor, self._pipeline, memory)
             raise PlanError(
                 f"a KV cache of {human_bytes(memory.kv_cache)} holds {memory.longest} tokens, "
                 f"less than one sequence of {self.capacity.longest}; set option.max_model_len to "
@@ -195,8 +204,10 @@ class Strategy:
             limit = self._total // self._pipeline
             yield from (Degrees(tensor, self._pipeline) for tensor in self._valid(limit))
             return
-        degrees = [tensor for tensor in self._valid(per_node) if per_node % tensor == 0]
-        yield from (Degrees(tensor, 1) for tensor in degrees)
+        # Of a node alone some devices may be left over.
+        valid = self._valid(per_node)
+        degrees = [tensor for tensor in valid if per_node % tensor == 0]
+        yield from (Degrees(tensor, 1) for tensor in (valid if nodes == 1 else degrees))
         stages = per_node // degrees[-1]
         most = self._facts.num_layers if self._facts else 1
         yield from (

@@ -10,7 +10,7 @@ from lmi_backend.options.table import lora, vllm
 from lmi_backend.options.table import server as srv
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.plan.gpus import PARTITION
-from lmi_backend.units import MIB
+from lmi_backend.units import MIB, human_bytes
 
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
@@ -27,15 +27,19 @@ _BY_KIND: dict[str, tuple[Option[int], Option[int]]] = {
 }
 
 
-def usable_devices(options: LmiOptions, visible: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the visible devices that load_on_devices allows a worker, its own first one's if many.
+def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
+    """Return the devices that load_on_devices allows a worker, its own first one's if many.
 
     Raises:
         OptionError: it names one that is not visible, or one twice, or leaves a worker too few.
+        PlanError: other models hold all devices.
     """
-    text = options[srv.LOAD_ON_DEVICES]
+    text, visible = options[srv.LOAD_ON_DEVICES], hardware.devices
     if text == "*":
-        return visible
+        free = tuple(device for device in visible if device not in hardware.busy)
+        if visible and not free:
+            raise PlanError(f"no device of {len(visible)} has enough memory left")
+        return free
     if text == "-1":
         return ()
     firsts = _first_devices(options, visible)
@@ -95,7 +99,7 @@ def cut_devices(
         why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
     groups = _groups(options, hardware, size, visible)
-    copies = min(len(groups), options[most] or len(groups))
+    copies = min(len(groups), options[most] or _even_share(groups, options[least], hardware, why))
     if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
         why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
@@ -104,9 +108,8 @@ def cut_devices(
         if _is_listed(options):
             problem = f"workers are more than load_on_devices names: {len(groups)}"
         raise options.error(least, problem)
-    idle = len(visible) - copies * size
-    if idle:
-        why.notes.append(f"{idle} of {len(visible)} devices are left unused")
+    _refuse_busy(options, hardware, groups[:copies])
+    _say_idle(hardware, copies * size, len(visible), why)
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
     why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
@@ -149,6 +152,50 @@ def _scaled(options: LmiOptions, always: int, workers: int, why: Explanation) ->
     return made
 
 
+def load_side_by_side(
+    options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, why: Explanation
+) -> bool:
+    """Tell whether the workers load at once: if it is asked, or the host's memory carries it.
+
+    Args:
+        groups: the devices of each worker.
+        weights: bytes of the model's weights; 0 if unknown.
+    """
+    if options.is_set(opt.PARALLEL_LOADING):
+        return options[opt.PARALLEL_LOADING]
+    needed = weights * len(groups)
+    # On a CPU they would fight for the cores.
+    if len(groups) == 1 or not all(groups) or not 0 < needed <= hardware.host_memory:
+        return False
+    why.reasons.append(
+        f"the {len(groups)} workers load side by side: the host has {human_bytes(needed)} for the "
+        "weights of all"
+    )
+    return True
+
+
+def _say_idle(hardware: Hardware, used: int, visible: int, why: Explanation) -> None:
+    idle = visible - len(hardware.busy) - used
+    if idle > 0 and not hardware.is_shared:
+        why.notes.append(f"{idle} of {visible} devices are left unused")
+
+
+def _even_share(groups: DeviceGroups, least: int, hardware: Hardware, why: Explanation) -> int:
+    """Return the most workers that leave as many devices to each of the other models."""
+    if hardware.sharers == 1:
+        return len(groups)
+    why.reasons.append(f"{hardware.sharers} models without maxWorkers share the devices evenly")
+    return max(1, least, len(hardware.devices) // hardware.sharers // len(groups[0]))
+
+
+def _refuse_busy(options: LmiOptions, hardware: Hardware, groups: DeviceGroups) -> None:
+    """Refuse devices that are listed, and of which other models leave too little."""
+    busy = [device for group in groups for device in group if device in hardware.busy]
+    if busy:
+        problem = f"asks for GPU {', '.join(busy)}, which has too little memory left"
+        raise options.error(srv.LOAD_ON_DEVICES, problem)
+
+
 def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
     if size > 1 and any(name.startswith(PARTITION) for name in devices):
         raise PlanError(
@@ -158,16 +205,23 @@ def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
 
 
 def _on_cpu(options: LmiOptions, least: Option[int], most: Option[int], why: Explanation) -> int:
-    """Return how many workers there may be; LMI's default is one per OMP_NUM_THREADS cores."""
-    workers = options[least] or 1
-    if options.choice.mode != "mpi":
-        return max(workers, options[most])
+    """Return how many workers there may be, and say where maxWorkers has no meaning."""
+    workers = host_workers(options)
     if options[most] > workers:
         why.notes.append(
             f"{workers} worker(s), not {most.name}={options[most]}: in MPI mode on a CPU "
             f"{least.name} is their number"
         )
     return workers
+
+
+def host_workers(options: LmiOptions) -> int:
+    """Return how many workers a model may have on the CPU.
+
+    LMI's default is one for every OMP_NUM_THREADS cores; an engine uses all cores by itself.
+    """
+    least, most = (options[_bound(options, "cpu", which)] for which in (0, 1))
+    return (least or 1) if options.choice.mode == "mpi" else max(least or 1, most)
 
 
 def _is_listed(options: LmiOptions) -> bool:

@@ -131,6 +131,7 @@ def _own_environment(
         }
         | _open_mpi(plan, context)
         | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
+        | _first_node(plan)
         | _engine_variables(plan, context.index)
         | dict(plan.launch.environment)
     )
@@ -141,7 +142,7 @@ def _cores(parallel: Parallel, index: int, inherited: Mapping[str, str]) -> dict
 
     vLLM binds the threads of each of its ranks to a list of cores; lists are divided by "|".
     """
-    ranks = parallel.workers * parallel.world_size
+    ranks = parallel.workers * parallel.world_size // parallel.nodes
     cores = sorted(os.sched_getaffinity(0))
     if CORES_VARIABLE in inherited:
         return {CORES_VARIABLE: inherited[CORES_VARIABLE]}
@@ -157,6 +158,12 @@ def _cores(parallel: Parallel, index: int, inherited: Mapping[str, str]) -> dict
 
 def _rank_environment(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
     return rendezvous(plan.parallel, context.master_port) | {GROUP_VARIABLE: context.group}
+
+
+def _first_node(plan: EnginePlan) -> dict[str, str]:
+    """Return where an engine that spans machines by itself finds the first; nothing for others."""
+    arguments = plan.config.arguments
+    return {"MASTER_ADDR": str(arguments["master_addr"])} if "nnodes" in arguments else {}
 
 
 def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:

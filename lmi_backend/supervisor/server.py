@@ -16,6 +16,7 @@ import psutil
 from lmi_backend.endpoint.control import Draining, find_endpoints
 from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.plan.reservations import Reservations
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from lmi_backend.plan.holdings import Holding
     from lmi_backend.repository.restricted_apis import Restriction
     from lmi_backend.supervisor.installation import TritonServer
     from lmi_backend.supervisor.ports import Ports
@@ -69,6 +71,8 @@ class ServerSetup:
     traces: Traces
     restriction: Restriction
     log_file: Path | None = None
+    holdings: tuple[Holding, ...] = ()
+    """What each model is to get of the devices, in whatever order they load."""
 
     def argv(self, restriction: Restriction) -> list[str]:
         """Return the server's command line."""
@@ -106,6 +110,10 @@ class RunningServer:
     def __init__(self, setup: ServerSetup) -> None:
         self._setup = setup
         self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
+        reservations = Reservations(str(setup.traces.run))
+        self._planned = [
+            reservations.expect(holding) for holding in setup.holdings if holding.shares
+        ]
         self._process = _start(setup)
         self._well_at = time.monotonic()
 
@@ -200,6 +208,8 @@ class RunningServer:
         _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
         kill(alive)
         traces.remove_shared_memory()
+        for reservation in self._planned:
+            reservation.close()
         status = self._process.poll()
         # A server that was told to end may say 1 because a client kept a connection open.
         return 0 if status in (0, 1, -signal.SIGTERM) else 1

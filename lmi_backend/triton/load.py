@@ -15,10 +15,13 @@ from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
 from lmi_backend.engine_config import ModelInfo
 from lmi_backend.errors import OptionError, PlanError
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options import load_options
 from lmi_backend.plan import plan_model
+from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.shown import without_secrets
 from lmi_backend.pool.pool import Pool
 from lmi_backend.redaction import Redactor
@@ -35,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.plan.hardware import Hardware
+    from lmi_backend.plan.reservations import Reservation
     from lmi_backend.serving.request_state import Sink
 
 _log = logging.getLogger(__name__)
@@ -70,6 +76,7 @@ class _Model:
     lora_manager: LoraManager
     clients: Context
     endpoint: Endpoint
+    devices: Reservation
 
     def context(self) -> Context:
         return self.clients
@@ -82,6 +89,7 @@ class _Model:
         self.service.drain(_DRAIN_SECONDS)
         self.endpoint.close()
         self.service.close()
+        self.devices.close()
 
 
 def load_model(
@@ -112,21 +120,44 @@ def load_model(
     on_secrets(options.secrets())
     for change in option_changes(parameters, record, options):
         _log.warning("%s: %s", name, change)
-    plan = plan_model(
-        options, os.environ, reach="model", say=lambda text: _log.info("%s: %s", name, text)
-    )
-    refuse_unserved(plan)
-    for note in plan.notes:
-        _log.warning("%s: %s", name, note)
-    for reason in plan.reasons:
-        _log.info("%s: %s", name, reason)
+    plan, devices = _planned(options, name)
     try:
-        return _start(plan, name, on_line)
-    except OptionError as error:
-        raise options.locate(error) from error
+        with devices.loading(lambda: _log.info("%s: waits while another model loads", name)):
+            return _start(plan, name, on_line, devices)
+    except BaseException as error:
+        devices.close()
+        if isinstance(error, OptionError):
+            raise options.locate(error) from error
+        raise
 
 
-def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> Loaded:
+def _planned(options: LmiOptions, name: str) -> tuple[EnginePlan, Reservation]:
+    """Plan a model with what others leave of the devices, and reserve what it gets."""
+
+    def plan(hardware: Hardware) -> EnginePlan:
+        made = plan_model(
+            options,
+            os.environ,
+            hardware=hardware,
+            reach="model",
+            say=lambda text: _log.info("%s: %s", name, text),
+        )
+        refuse_unserved(made)
+        return made
+
+    # Every stub is a child of tritonserver.
+    server = os.environ.get(RUN_DIR_VARIABLE) or str(os.getppid())
+    made, devices = Reservations(server).plan(name, detect_hardware(os.environ), plan)
+    for note in made.notes:
+        _log.warning("%s: %s", name, note)
+    for reason in made.reasons:
+        _log.info("%s: %s", name, reason)
+    return made, devices
+
+
+def _start(
+    plan: EnginePlan, name: str, on_line: Callable[[str, str], None], devices: Reservation
+) -> Loaded:
     pool = Pool(plan, name, on_line)
     config, roots = plan.config, plan.limits.adapter_roots
     lora_manager = LoraManager(
@@ -157,7 +188,7 @@ def _start(plan: EnginePlan, name: str, on_line: Callable[[str, str], None]) -> 
     )
     endpoint = Endpoint(model, service, lora_manager, context, state)
     endpoint.open()
-    return _Model(service, lora_manager, context, endpoint)
+    return _Model(service, lora_manager, context, endpoint, devices)
 
 
 def _model_info(plan: EnginePlan, name: str, capabilities: Capabilities) -> ModelInfo:

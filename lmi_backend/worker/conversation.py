@@ -8,7 +8,7 @@ import time
 from functools import partial
 
 from lmi_backend.engines.protocol import Engine, Rank, TemplateEngine
-from lmi_backend.engines.registry import create_engine, create_follower
+from lmi_backend.engines.registry import create_engine, create_follower, is_further_node
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
     ConfigurationError,
@@ -111,7 +111,8 @@ class Conversation:
         self._coalescer.set_flush_policy(start.flush_policy)
         self._coalescer.set_largest_frame(start.largest_frame)
         try:
-            if self._rank and start.engine != CUSTOM:
+            is_follower = bool(self._rank) or is_further_node(start.config)
+            if is_follower and start.engine != CUSTOM:
                 self._local = create_follower(start.engine, start.config)
             else:
                 self._local = self._engine = _make_engine(start)

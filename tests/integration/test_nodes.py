@@ -5,13 +5,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.support.serving import write_properties
 from tests.support.two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
+from tests.support.waiting import wait_for
 
 # What the stub does, without Triton, on the first host.
 _SERVER = """
@@ -27,6 +30,9 @@ with started(properties, Path(sys.argv[1])) as harness:
     # Whoever started this looks around.
     sys.stdin.read()
 """
+
+
+_OF_VLLM = ("option.max_model_len", "option.enforce_eager")
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +51,10 @@ def test_a_model_is_split_over_two_hosts(
     tmp_path: Path,
     engine: str,
 ) -> None:
-    of_vllm = ("option.max_model_len", "option.enforce_eager")
     properties = {
         name: str(value)
         for name, value in tiny_properties.items()
-        if "lora" not in name and (engine == "vllm" or name not in of_vllm)
+        if "lora" not in name and (engine == "vllm" or name not in _OF_VLLM)
     } | {
         "engine": "MPI",
         "option.rolling_batch": engine,
@@ -59,33 +64,74 @@ def test_a_model_is_split_over_two_hosts(
         "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_CPU_OMP_THREADS_BIND=0|1",
         "option.mpi_options": f"--mca plm_ssh_agent {hosts.agent}",
     }
+    with _served(hosts, properties, list(questions), tmp_path) as said:
+        _check_what_strangers_see(hosts)
+    assert said["hosts"] == ["10.77.0.1", "10.77.0.2"]
+    assert dict(zip(questions, said["answers"], strict=True)) == questions
+    for rank, name in enumerate(hosts.names):
+        assert any(f"rank {rank} of 2 is on {name}" in line for line in said["output"])
+    assert not [each for each in psutil.process_iter() if _is_rank(each)]
+
+
+@contextmanager
+def _served(
+    hosts: TwoHosts, properties: dict[str, str], prompts: list[str], folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Serve on the first host until the block ends; give what `_SERVER` says."""
     contract = Path(__file__).resolve().parents[1] / "contract"
-    words = [sys.executable, "-c", _SERVER, str(tmp_path)]
+    words = [sys.executable, "-c", _SERVER, str(folder)]
     with (
-        (tmp_path / "log").open("w+") as log,
+        (folder / "log").open("w+") as log,
         subprocess.Popen(
             hosts.command(0, *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=os.environ | {"PYTHONPATH": str(contract)},
+            env=os.environ | {"PYTHONPATH": str(contract), "DJL_LEADER_ADDR": ADDRESSES[0]},
             text=True,
         ) as server,
     ):
         assert server.stdin is not None
         assert server.stdout is not None
-        server.stdin.write(json.dumps([properties, list(questions)]) + "\n")
+        server.stdin.write(json.dumps([properties, prompts]) + "\n")
         server.stdin.flush()
         line = server.stdout.readline()
-        assert line, (tmp_path / "log").read_text()[-4000:]
-        said = json.loads(line)
-        _check_what_strangers_see(hosts)
+        assert line, (folder / "log").read_text()[-4000:]
+        yield json.loads(line)
         server.stdin.close()
         assert server.wait(60) == 0
-    assert said["hosts"] == ["10.77.0.1", "10.77.0.2"]
-    assert dict(zip(questions, said["answers"], strict=True)) == questions
-    for rank, name in enumerate(hosts.names):
-        assert any(f"rank {rank} of 2 is on {name}" in line for line in said["output"])
+
+
+def test_vllm_spans_two_hosts_by_itself(
+    hosts: TwoHosts, tiny_properties: dict[str, Any], questions: dict[str, str], tmp_path: Path
+) -> None:
+    """Without MPI, ssh and Ray: the second host joins, and waits again when the first has ended."""
+    properties = {
+        name: str(value) for name, value in tiny_properties.items() if "lora" not in name
+    } | {
+        "engine": "Python",
+        "option.tensor_parallel_degree": "2",
+        "option.cluster_size": "2",
+        "option.distributed_executor_backend": "mp",
+        "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_CPU_OMP_THREADS_BIND=0|1",
+    }
+    model = write_properties(tmp_path / "model", properties)
+    words = [sys.executable, "-m", "lmi_backend.cli.main", "join", str(model), "--node-rank", "1"]
+    environment = os.environ | {"DJL_LEADER_ADDR": ADDRESSES[0]}
+    log = tmp_path / "join.log"
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            hosts.command(1, *words), stdout=output, stderr=subprocess.STDOUT, env=environment
+        ) as node,
+    ):
+        with _served(hosts, properties, list(questions), tmp_path) as said:
+            assert dict(zip(questions, said["answers"], strict=True)) == questions
+            assert f"joined the model at {ADDRESSES[0]}" in log.read_text()
+        wait_for(lambda: "first machine is gone" in log.read_text())
+        wait_for(lambda: "worker model/0 is ready" in log.read_text().partition("is gone")[2])
+        node.terminate()
+        assert node.wait(60) == 0, log.read_text()[-4000:]
     assert not [each for each in psutil.process_iter() if _is_rank(each)]
 
 

@@ -45,10 +45,8 @@ FOLDERS = {
     "triton": ("stub",),
     "triton/autocomplete": ("auto-complete", "stub"),
     "serving": ("stub",),
-    "pool": ("stub",),
-    # How a process ended is said in the same words of a worker and of the server.
-    "pool/process": ("command line", "stub"),
-    "pool/mpirun": ("command line", "stub"),
+    # `lmi-backend join` has the workers of a further machine.
+    "pool": ("command line", "stub"),
     "worker": WORKERS,
     PROVIDED: ("handler's worker",),
     "engines": WORKERS,

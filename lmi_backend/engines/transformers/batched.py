@@ -35,6 +35,10 @@ class ContinuousBatch:
     """
 
     def __init__(self, loaded: Loaded, arguments: dict[str, Any]) -> None:
+        sizes = _sizes(loaded, arguments)
+        tokens = sizes["page_size"] * sizes["num_blocks"] if sizes else loaded.max_model_len
+        self.max_model_len = min(loaded.max_model_len, tokens)
+        """Tokens of the longest sequence that the cache holds."""
         self._manager = loaded.model.init_continuous_batching(
             # Requests may have a temperature, top_k and top_p only if none of these is neutral.
             generation_config=GenerationConfig(
@@ -49,7 +53,7 @@ class ContinuousBatch:
                 max_requests_per_batch=arguments["max_batch_size"],
                 per_request_processors=True,
                 cpu_group_timeout=_GROUP_SECONDS,
-                **_sizes(loaded, arguments),
+                **sizes,
             ),
         )
         self._ids = itertools.count()

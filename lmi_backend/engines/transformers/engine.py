@@ -28,7 +28,8 @@ class TransformersEngine(GenerateEngine):
         loaded = load(self._config)
         self._adapters = PeftAdapters(loaded.model, self._config.adapters)
         if not loaded.is_seq2seq:
-            self._batch = ContinuousBatch(loaded, self._config.arguments)
+            batch = self._batch = ContinuousBatch(loaded, self._config.arguments)
+            loaded = loaded._replace(max_model_len=batch.max_model_len)
         return loaded
 
     def refuse_solo(self, request: GenerateRequest) -> None:

@@ -91,6 +91,7 @@ __all__ = [
     "http_server",
     "import_reasoning_parser",
     "request_state",
+    "run_headless",
     "running_state",
     "stream_calls",
     "tokens_input",
@@ -242,6 +243,14 @@ def core_client(client: Any) -> Iterator[None]:
         yield
     finally:
         EngineCoreClient.make_async_mp_client = staticmethod(before)
+
+
+def run_headless(arguments: Any) -> None:
+    """Run the part of a machine after the first one (0.12 and later), until it ends."""
+    from vllm.entrypoints.cli.serve import run_headless as run  # noqa: PLC0415  brings the server
+
+    fields = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(arguments)}
+    run(argparse.Namespace(**fields, api_server_count=0, reasoning_parser_plugin=""))
 
 
 def failed_outputs(request_id: str) -> Any:

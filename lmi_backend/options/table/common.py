@@ -229,7 +229,8 @@ PARALLEL_LOADING: Final = Option(
     kind=BOOL,
     default=False,
     plan_field="parallel_loading",
-    help="Load several workers at the same time instead of one after another.",
+    help="Load several workers at the same time instead of one after another. Where nothing is "
+    "said: on devices, if the host's memory holds the weights of all of them.",
 )
 MODEL_LOADING_TIMEOUT: Final = Option(
     name="option.model_loading_timeout",

@@ -16,6 +16,7 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.echo:EchoEngine",
         follower="lmi_backend.engines.echo:EchoFollower",
         sizes=Sizes("max_running", tensor="", pipeline=""),
+        takes_memory=False,
         needs_model=False,
         takes_any_option=True,
     ),

@@ -91,6 +91,7 @@ SPEC: Final = EngineSpec(
         title="vLLM",
         engine="lmi_backend.engines.vllm.engine:VllmEngine",
         follower="lmi_backend.engines.vllm.follower:VllmFollower",
+        node="lmi_backend.engines.vllm.node:VllmNode",
         library="vllm",
         source=ArgumentSource(
             "vllm",

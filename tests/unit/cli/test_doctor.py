@@ -145,3 +145,17 @@ def test_each_error_comes_with_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_p
         result = check()
         assert result.status != "ok"
         assert word in result.advice
+
+
+def test_an_engine_that_is_too_old_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$3" = vllm ] && echo version 0.10.2\n', encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
+    _, found = _doctor(capsys)
+    assert found["engines"]["status"] == "warning"
+    assert found["engines"]["found"].startswith("vllm 0.10.2;")
+    assert "vllm 0.10.2 is too old: it has no allowed_media_domains" in found["engines"]["advice"]
+    assert "accepted: 0.11 or later" in found["engines"]["advice"]

@@ -37,6 +37,10 @@ int nvmlDeviceGetCudaComputeCapability(device *of, int *major, int *minor) {
   *major = 9, *minor = 0;
   return 0;
 }
+int nvmlDeviceGetNvLinkState(device *of, unsigned link, unsigned *up) {
+  *up = link != 3;
+  return of->gpu == 0 && link < 12 ? 0 : 3;
+}
 int nvmlDeviceGetMigMode(device *of, unsigned *current, unsigned *pending) {
   *current = *pending = of->gpu == 1;
   return of->gpu == 2 ? 3 : 0;

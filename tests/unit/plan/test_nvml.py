@@ -30,6 +30,7 @@ def test_a_machine_without_the_drivers_tool_tells_by_its_library() -> None:
     # With partitions among them nothing has a number.
     assert [each.name for each in (whole, first, second)] == ["GPU-0", "MIG-1-0", "MIG-1-2"]
     assert (whole.product, whole.memory) == ("GPU of 0", 81_090 * MIB)
+    assert [each.links for each in (whole, first, unified)] == [11, 0, 0]
     assert (first.product, first.memory, first.capability) == ("GPU of 1", 19_627 * MIB, 90)
     assert (unified.is_unified, unified.memory, unified.driver) == (True, 0, "580.1")
 

@@ -5,14 +5,20 @@ from pathlib import Path
 import pytest
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.errors import ConfigurationError, PlanError
+from lmi_backend.errors import ConfigurationError, OptionError, PlanError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.options.table.common import ROLLING_BATCH
 from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
-from lmi_backend.plan.refusals import refuse_old_engine, refuse_unserved, refuse_unsupported
+from lmi_backend.plan.refusals import (
+    refuse_dense_copies,
+    refuse_old_engine,
+    refuse_unserved,
+    refuse_unsupported,
+)
 from lmi_backend.sizing.model_facts import read_model_facts
 from tests.support.places import TESTS
+from tests.unit.plan.test_strategy import LLAMA_70B
 
 CONFIG = EngineConfig(model="m")
 LAUNCH = Launch(python="/p")
@@ -115,3 +121,12 @@ def test_a_plan_of_an_engine_that_is_not_here_names_those_that_can_be_chosen() -
         refuse_unserved(plan)
     words = str(error.value).rpartition(": ")[2].split(", ")
     assert [ROLLING_BATCH.kind.parse(word) for word in words] == words
+
+
+def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
+    lines = parse_properties("option.model_id=org/m\noption.data_parallel_size=2")
+    options = resolve_options(lines, {}, folder=Path("/models/m"))
+    refuse_dense_copies(options, {}, LLAMA_70B)
+    refuse_dense_copies(options, {"nnodes": 2}, replace(LLAMA_70B, num_experts=8))
+    with pytest.raises(OptionError, match=r"data_parallel_size=2 over several machines is for"):
+        refuse_dense_copies(options, {"nnodes": 2}, LLAMA_70B)

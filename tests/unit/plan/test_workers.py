@@ -10,6 +10,8 @@ from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan.engine_plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.units import GIB
+from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 PARTITIONS = Hardware(devices=("MIG-c7384736", "MIG-0a9f11f3"))
 
@@ -27,3 +29,26 @@ def test_each_partition_gets_a_worker() -> None:
 def test_a_model_over_partitions_is_refused() -> None:
     with pytest.raises(PlanError, match="a worker of 2 devices, and the devices are partitions"):
         plan("option.tensor_parallel_degree=2")
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "host", "expected"),
+    [
+        ("", 4, 64, True),
+        # 16 GB of weights each.
+        ("", 4, 59, False),
+        ("option.parallel_loading=true", 4, 1, True),
+        ("option.parallel_loading=false", 4, 64, False),
+        ("", 1, 64, False),
+        ("minWorkers=2\noption.env=VLLM_CPU_KVCACHE_SPACE=20", 0, 64, False),
+    ],
+)
+def test_workers_load_side_by_side_where_the_host_carries_it(
+    text: str, gpus: int, host: int, expected: bool
+) -> None:
+    options = resolve_options(parse_properties(f"option.model_id=org/m\n{text}"), {}, folder=Path())
+    names = tuple(map(str, range(gpus)))
+    hardware = Hardware(devices=names, device_memory=80 * GIB, host_memory=host * GIB)
+    made = make_plan(options, {}, hardware, LLAMA_3_8B)
+    assert made.launch.parallel_loading is expected
+    assert any("side by side" in each for each in made.reasons) is (expected and not text)

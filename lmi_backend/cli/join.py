@@ -1,0 +1,114 @@
+"""`lmi-backend join`: be one of the further machines of a model that spans several."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.cli.folders import add_path, models_at
+from lmi_backend.cli.planning import options_of
+from lmi_backend.errors import ConfigurationError, EngineDeadError, UnavailableError
+from lmi_backend.options.engine_spec import implementations
+from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.pool.pool import Pool
+from lmi_backend.printable import say
+
+if TYPE_CHECKING:
+    import argparse
+
+    from lmi_backend.ipc import messages as msg
+
+_INDEX: Final = "LWS_WORKER_INDEX"
+"""Kubernetes' LeaderWorkerSet numbers the pods of a group in it; the leader is 0."""
+_POLL_SECONDS: Final = 0.5
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "join",
+        help="be a further machine of a model that spans several without Ray and MPI",
+        description="Run this machine's part of a model that vLLM spreads over several machines by "
+        "itself (option.distributed_executor_backend=mp, option.cluster_size), until SIGTERM. The "
+        "first machine serves it, in Triton; each of the others runs this, with the same folder "
+        "and the same variables, before or after. When the first machine's engine ends, this "
+        "waits for the next one.",
+    )
+    add_path(parser, "folder with serving.properties")
+    parser.add_argument(
+        "--node-rank",
+        type=int,
+        metavar="N",
+        help=f"number of this machine, from 1; default: what {_INDEX} says",
+    )
+    parser.set_defaults(run=_join)
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    (model, *others) = models_at(arguments, os.environ)
+    if others:
+        raise ConfigurationError("join: there are several models; accepted: the PATH of one")
+    plan = plan_model(options_of(model), os.environ, reach="model", say=say)
+    refuse_unserved(plan)
+    plan = on_node(plan, _rank_of(arguments))
+    for note in plan.notes:
+        say(f"{model.name}: {note}")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="lmi-backend: %(message)s")
+    pool = Pool(plan, model.name, lambda name, line: say(f"{name}: {line}"))
+    try:
+        pool.start(_Listener())
+        while not stop.wait(_POLL_SECONDS):
+            if pool.health().is_given_up:
+                raise UnavailableError(f"{model.name}: {pool.health().trouble}")
+    finally:
+        pool.close()
+    return 0
+
+
+def on_node(plan: EnginePlan, rank: int) -> EnginePlan:
+    """Return the plan of a further machine.
+
+    Raises:
+        ConfigurationError: the model is not spread so, or has no such machine.
+    """
+    implementation = implementations().get(plan.engine)
+    count = plan.config.arguments.get("nnodes", 1)
+    if implementation is None or not implementation.node or count == 1:
+        raise ConfigurationError(
+            "the model does not span machines by vLLM itself; accepted: "
+            "option.distributed_executor_backend=mp with option.cluster_size"
+        )
+    if not 1 <= rank < count:
+        raise ConfigurationError(f"--node-rank {rank}; accepted: 1 to {count - 1}")
+    arguments = plan.config.arguments | {"node_rank": rank}
+    return replace(plan, config=replace(plan.config, arguments=arguments))
+
+
+def _rank_of(arguments: argparse.Namespace) -> int:
+    said = os.environ.get(_INDEX, "")
+    rank: int | None = arguments.node_rank
+    if rank is None and not said.isdecimal():
+        raise ConfigurationError(f"--node-rank is missing, and {_INDEX} is not set")
+    return int(said) if rank is None else rank
+
+
+class _Listener:
+    """Has nothing to hear: requests and answers are the first machine's."""
+
+    def on_messages(self, messages: list[msg.FromWorker]) -> None:
+        """Take what a worker says."""
+
+    def on_ready(self) -> None:
+        """Learn that it takes requests, which it does not here."""
+
+    def on_death(self, index: int, error: EngineDeadError) -> None:
+        """Learn that it died, which the pool says and mends."""

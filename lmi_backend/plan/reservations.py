@@ -1,0 +1,196 @@
+"""Who holds the devices of this machine: a file for each model, of all servers of this user.
+
+The kernel keeps a file locked as long as its owner lives, so what a killed server leaves counts no
+more, whatever process has its number since.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.plan.holdings import Holding
+from lmi_backend.private_folders import private_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from lmi_backend.plan.engine_plan import EnginePlan
+    from lmi_backend.plan.hardware import Hardware
+
+_SUFFIX: Final = ".json"
+_GUARD: Final = "lock"
+
+
+@dataclass
+class Reservation:
+    """The devices of a model, until it is closed or its process ends; or none."""
+
+    path: Path | None = None
+    marks: tuple[Path, ...] = ()
+    """A file for each of its devices."""
+    _files: ExitStack = field(default_factory=ExitStack)
+
+    @contextmanager
+    def loading(self, on_wait: Callable[[], None]) -> Iterator[None]:
+        """Load while nobody else does on these devices.
+
+        An engine that finds out how much memory it has would take another's growth for its own.
+
+        Args:
+            on_wait: called if another loads.
+        """
+        with ExitStack() as files:
+            # All in one order, so that no two wait for each other.
+            for path in sorted(self.marks):
+                descriptor = _open(path, files)
+                if not _lock(descriptor):
+                    on_wait()
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+
+    def close(self) -> None:
+        """Give the devices back; may be called twice."""
+        if self.path:
+            self.path.unlink(missing_ok=True)
+        self._files.close()
+
+
+class Reservations:
+    """The reservations on this machine, as one server sees them.
+
+    Args:
+        server: tells this server from others.
+        base: the folder for temporary files.
+    """
+
+    def __init__(self, server: str, base: Path | None = None) -> None:
+        self._server = server
+        self._folder = (base or Path(tempfile.gettempdir())) / f"lmi-devices-{os.getuid()}"
+
+    def held(self, model: str = "") -> tuple[Holding, ...]:
+        """Return what is held, except by a model of this server: a new load takes its place.
+
+        Raises:
+            ConfigurationError: somebody else has made the folder.
+        """
+        if not self._folder.is_dir():
+            return ()
+        with self._guarded():
+            return self._others(model)
+
+    def take(
+        self,
+        holding: Holding,
+        known: tuple[Holding, ...],
+    ) -> Reservation | None:
+        """Reserve what a model holds, in place of what was expected of it.
+
+        Args:
+            holding: the model and its devices.
+            known: what `held` said when it was planned.
+
+        Returns:
+            None if others have taken or given back something since.
+
+        Raises:
+            ConfigurationError: somebody else has made the folder.
+        """
+        with self._guarded():
+            if self._others(holding.model) != known:
+                return None
+            return self._replace(holding, is_planned=False)
+
+    def expect(self, holding: Holding) -> Reservation:
+        """Reserve what a model is to get that will be loaded; its load takes it over.
+
+        Raises:
+            ConfigurationError: somebody else has made the folder.
+        """
+        with self._guarded():
+            return self._replace(holding, is_planned=True)
+
+    def plan(
+        self, model: str, hardware: Hardware, plan: Callable[[Hardware], EnginePlan]
+    ) -> tuple[EnginePlan, Reservation]:
+        """Plan a model with what others leave, and reserve what it gets.
+
+        Args:
+            model: its name.
+            hardware: the machine.
+            plan: plans it; called again if others have taken or given back something meanwhile.
+
+        Raises:
+            ConfigurationError: it cannot be run.
+        """
+        while True:
+            known = self.held(model) if hardware.devices else ()
+            made = plan(replace(hardware, holdings=known))
+            holding = Holding.of(model, made.parallel, hardware.gpus)
+            if not holding.shares:
+                return made, Reservation()
+            if reservation := self.take(holding, known):
+                return made, reservation
+
+    def _replace(self, holding: Holding, *, is_planned: bool) -> Reservation:
+        for path, read in self._living():
+            if read["is_planned"] and self._is_own(read, holding.model):
+                path.unlink()
+        said = asdict(holding) | {"server": self._server, "is_planned": is_planned}
+        descriptor, name = tempfile.mkstemp(_SUFFIX, dir=self._folder)
+        devices = (sha256(device.encode()).hexdigest()[:16] for device in holding.shares)
+        marks = tuple(self._folder / f"{device}.loading" for device in devices)
+        reservation = Reservation(Path(name), marks)
+        reservation._files.callback(os.close, descriptor)
+        os.write(descriptor, json.dumps(said).encode())
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return reservation
+
+    def _others(self, model: str) -> tuple[Holding, ...]:
+        living = [read for _, read in self._living() if not self._is_own(read, model)]
+        found = [Holding(model=read["model"], shares=read["shares"]) for read in living]
+        return tuple(sorted(found, key=lambda each: (each.model, sorted(each.shares.items()))))
+
+    def _is_own(self, read: dict[str, Any], model: str) -> bool:
+        return bool(read["server"] == self._server and read["model"] == model)
+
+    def _living(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Yield file and content of each reservation, and remove those of the dead."""
+        for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+            # One that is given back just now.
+            with suppress(FileNotFoundError), ExitStack() as files:
+                descriptor = _open(path, files)
+                if _lock(descriptor):
+                    path.unlink()
+                else:
+                    yield path, json.loads(path.read_bytes())
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        with ExitStack() as files:
+            descriptor = _open(private_folder(self._folder) / _GUARD, files)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+
+
+def _open(path: Path, files: ExitStack) -> int:
+    flags = os.O_RDWR | (0 if path.suffix == _SUFFIX else os.O_CREAT)
+    descriptor = os.open(path, flags, 0o600)
+    files.callback(os.close, descriptor)
+    return descriptor
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file; return whether nobody else has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

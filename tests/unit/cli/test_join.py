@@ -1,0 +1,50 @@
+"""A further machine of a model; tests/integration/test_nodes.py runs one."""
+
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli.join import on_node
+from lmi_backend.cli.main import main
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.plan.engine_plan import EnginePlan, Launch
+
+TWO = EnginePlan(
+    engine="vllm",
+    config=EngineConfig(model="m", arguments={"nnodes": 2, "node_rank": 0, "master_addr": "a"}),
+    launch=Launch(python="python"),
+)
+
+
+def test_a_further_machine_has_its_number() -> None:
+    arguments = on_node(TWO, 1).config.arguments
+    assert arguments == {"nnodes": 2, "node_rank": 1, "master_addr": "a"}
+
+
+@pytest.mark.parametrize("rank", [-1, 0, 2])
+def test_a_number_that_is_none_of_theirs_is_refused(rank: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"--node-rank {rank}; accepted: 1 to 1"):
+        on_node(TWO, rank)
+
+
+@pytest.mark.parametrize(
+    ("index", "words", "said"),
+    [
+        ("", [], "--node-rank is missing, and LWS_WORKER_INDEX is not set"),
+        ("1", [], "does not span machines by vLLM itself; accepted: option.distributed_executor"),
+        ("", ["--node-rank", "1"], "does not span machines by vLLM itself"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(
+    index: str,
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n", encoding="utf-8")
+    monkeypatch.setenv("LWS_WORKER_INDEX", index)
+    assert main(["join", str(tmp_path), *words]) == 2
+    assert said in capsys.readouterr().err
