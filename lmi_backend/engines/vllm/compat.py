@@ -58,6 +58,7 @@ except ImportError:
     from vllm.multimodal.utils import MediaConnector
 
 __all__ = [
+    "EXTERNAL_LAUNCHER",
     "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
@@ -86,6 +87,7 @@ __all__ = [
     "failed_outputs",
     "guard_media",
     "import_reasoning_parser",
+    "rank_executor",
     "request_state",
     "running_state",
     "take_outputs",
@@ -95,6 +97,10 @@ __all__ = [
 
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
+
+
+EXTERNAL_LAUNCHER = "external_launcher"
+"""vLLM's name of an executor whose ranks somebody else starts."""
 
 
 def count_less(engine: Any) -> None:
@@ -169,10 +175,18 @@ def import_reasoning_parser(plugin: str) -> None:
     ReasoningParserManager.import_reasoning_parser(plugin)
 
 
-def core_config(arguments: AsyncEngineArgs) -> tuple[Any, Any]:
-    """Return the VllmConfig of an engine core, and the class of its executor."""
-    config = arguments.create_engine_config()
-    return config, Executor.get_class(config)
+def core_config(arguments: AsyncEngineArgs) -> Any:
+    """Return the VllmConfig of an engine core."""
+    return arguments.create_engine_config()
+
+
+def rank_executor(vllm_config: Any) -> Any:
+    """Return the class of the executor of a rank that mpirun started.
+
+    On a CPU, 0.11 to 0.16 have put vLLM's own processes in its place when they made the config.
+    """
+    vllm_config.parallel_config.distributed_executor_backend = EXTERNAL_LAUNCHER
+    return Executor.get_class(vllm_config)
 
 
 @contextmanager
