@@ -137,7 +137,7 @@ def _run_line(line: Line) -> bool:
     report = _FOLDER / f"{line.name}.xml"
     report.unlink(missing_ok=True)
     runner = python if line.is_server else ROOT / ".venv" / "bin" / "python"
-    command = [str(runner), "-m", "pytest", "-q", "--timeout=200", f"--junitxml={report}"]
+    command = [str(runner), "-m", "pytest", "-q", "--timeout=400", f"--junitxml={report}"]
     variables = os.environ | {"PYTHON_EXECUTABLE": str(python), "OMP_NUM_THREADS": "1"}
     with (_FOLDER / f"{line.name}.log").open("wb") as log:
         subprocess.run(
