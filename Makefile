@@ -9,6 +9,7 @@ HOST ?= 127.0.0.1
 CLIENTS ?=
 PYTEST ?=
 BENCH ?=
+COMPAT ?=
 MINUTES ?= 30
 # Most tests wait for a server or an engine; what shares one stays in one of the processes.
 SIDE_BY_SIDE := -n 3 --dist loadgroup --no-loadscope-reorder
@@ -18,7 +19,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu chaos soak bench scale check lint types layers docs licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat chaos soak bench scale check lint types layers docs licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +52,9 @@ test-unit: install-server ## the tests that need no engine, model or server; PYT
 
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
+
+compat: install model ## run the contract tests on other releases of vLLM, Triton and Python; COMPAT="--only NAME"
+	@$(BIN)/python tools/compat.py $(COMPAT)
 
 chaos: install-server model ## break a running server in every way and write docs/reliability.md
 	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)

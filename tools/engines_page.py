@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from compat_page import compat_section
 from named_tests import TESTS, check_test
 
 TABLE = TESTS / "data" / "engines.json"
@@ -220,7 +221,9 @@ def engines_page() -> Iterator[str]:
     yield from (f"{number}. `{test}`" for number, test in enumerate(tests, start=1))
     yield "\n**Why not:**\n"
     yield from (f"- {_letter(number)}: {reason}" for number, reason in enumerate(reasons))
-    yield f"\n{_HOWS}".rstrip()
+    yield ""
+    yield from compat_section()
+    yield _HOWS.rstrip()
 
 
 def _cell(row: dict[str, Any], name: str, tests: list[str], reasons: list[str]) -> str:

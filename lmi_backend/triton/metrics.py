@@ -95,7 +95,8 @@ class MetricsPublisher:
 
         The metrics are left to the interpreter's end. Given back here, 24.10 hangs in models that
         are loaded and unloaded under load; left, a stub of 26.01 crashes as it ends
-        (triton-inference-server/server#8662), which python_backend#429 has repaired.
+        (triton-inference-server/server#8662). python_backend#429 would repair it, and is in no
+        release up to 26.07.
         """
         self._stopped.set()
         if self._thread.is_alive():

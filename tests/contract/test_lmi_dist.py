@@ -12,6 +12,7 @@ from lmi_backend.errors import CancelledError, EngineDeadError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from tests.support.harness import RecordingSink
 from tests.support.processes import shared_memory
+from tests.support.releases import vllm_release
 
 WRONG = Path(__file__).resolve().parents[2] / ".cache" / "tiny" / "lora"
 
@@ -85,7 +86,8 @@ def test_a_killed_rank_ends_every_stream(engine: Any) -> None:
     )
     # Restarted groups share other memory, perhaps under the same name.
     shared = {path: os.stat(path).st_ino for path in shared_memory([second], "lmi-")}
-    assert shared
+    # The CPU builds of older ones have none.
+    assert shared or vllm_release() < (0, 17)
     began = time.monotonic()
     second.kill()
     for stream in streams:

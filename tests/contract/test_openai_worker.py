@@ -9,6 +9,7 @@ import pytest
 from lmi_backend.errors import CancelledError
 from lmi_backend.generation import HttpRequest
 from tests.support.harness import RecordingSink
+from tests.support.releases import vllm_release
 from tests.support.waiting import wait_for
 
 CHAT = [{"role": "user", "content": "What is the capital of Italy?"}]
@@ -84,6 +85,8 @@ def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> N
 
 
 def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
+    if vllm_release() < (0, 32):
+        pytest.skip("an older vLLM may know no tools that a message adds")
     schema = {"type": "object", "properties": {"x": {"enum": CHOICES}}, "required": ["x"]}
     # vLLM keeps a model to the schema of a tool that is strict.
     definition = {"name": "f", "strict": True, "input_schema": schema}

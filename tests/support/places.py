@@ -1,9 +1,13 @@
 """Where things are."""
 
+import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 TINY = ROOT / ".cache" / "tiny"
 CLIENTS_PYTHON = ROOT / ".venv-clients" / "bin" / "python"
-ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
+ENGINE_PYTHON = Path(
+    os.environ.get("PYTHON_EXECUTABLE") or ROOT / ".venv-engine" / "bin" / "python"
+)
+"""Has the engines; `make compat` names those of other releases."""

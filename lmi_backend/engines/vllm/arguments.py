@@ -57,7 +57,7 @@ def _rank_arguments() -> dict[str, Any]:
         return {}
     # Each rank has its core in this process.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    return {"distributed_executor_backend": "external_launcher"}
+    return {"distributed_executor_backend": compat.EXTERNAL_LAUNCHER}
 
 
 def _read_texts(passthrough: dict[str, str], names: dict[str, bool]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Every vLLM name this project uses, in one place but for shared_memory.py.
+"""Every vLLM name this project uses, but for those of shared_memory.py and server_compat.py.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.
@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from types import SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 from vllm import __version__ as vllm_version
 from vllm.connections import HTTPConnection
@@ -60,12 +58,13 @@ except ImportError:
     from vllm.multimodal.utils import MediaConnector
 
 __all__ = [
-    "CHATS",
+    "EXTERNAL_LAUNCHER",
     "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
     "EngineCoreRequest",
     "EngineGenerateError",
+    "FlexibleArgumentParser",
     "HTTPConnection",
     "InprocClient",
     "LoRARequest",
@@ -87,13 +86,12 @@ __all__ = [
     "engine_arguments",
     "failed_outputs",
     "guard_media",
-    "http_request",
-    "http_server",
     "import_reasoning_parser",
+    "rank_executor",
     "request_state",
     "run_headless",
     "running_state",
-    "stream_calls",
+    "take_outputs",
     "tokens_input",
     "vllm_version",
 ]
@@ -101,12 +99,9 @@ __all__ = [
 NO_HOSTS = ("nowhere.invalid",)
 """For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
 
-CHATS = "/v1/chat/completions"
-_WATCHING = (
-    "middleware", "enable_request_id_headers", "enable_server_load_tracking", "enable_log_outputs",
-    "sse_keep_alive_interval",
-)  # fmt: skip
-"""Options of vLLM's server that have each response looked at, or written to."""
+
+EXTERNAL_LAUNCHER = "external_launcher"
+"""vLLM's name of an executor whose ranks somebody else starts."""
 
 
 def count_less(engine: Any) -> None:
@@ -119,6 +114,14 @@ def count_less(engine: Any) -> None:
     del loggers[1:]
     if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
         engine.log_stats = engine.output_processor.log_stats = False
+
+
+def take_outputs(engine: Any) -> None:
+    """Have an AsyncLLM take the outputs of its core; called on the event loop.
+
+    Its `add_request` does since 0.16, only its `generate` before.
+    """
+    engine._run_output_handler()
 
 
 def request_state(engine: Any, queue: Any, request_id: str) -> Any:
@@ -144,36 +147,6 @@ def running_state(engine: Any, request_id: str) -> Any:
     return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
 
 
-def stream_calls(state: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
-    """Return what vLLM's server calls for streams that can be plain, and the models of the bodies.
-
-    Args:
-        state: of its application. Chats are not plain where more than text is read out of them.
-    """
-    arguments = getattr(state, "args", None)
-    if arguments is None or any(getattr(arguments, name, None) for name in _WATCHING):
-        return {}
-    calls = {}
-    chat = getattr(state, "openai_serving_chat", None)
-    completion = getattr(state, "openai_serving_completion", None)
-    parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
-    if chat and not any(getattr(chat, name, None) is not None for name in parsers):
-        calls[CHATS] = chat.create_chat_completion
-    if completion:
-        calls["/v1/completions"] = completion.create_completion
-    return {
-        path: (create, get_type_hints(inspect.unwrap(create))["request"])
-        for path, create in calls.items()
-    }
-
-
-def http_request(scope: dict[str, Any], app: Any) -> Any:
-    """Return a request as vLLM's server hands it on."""
-    from starlette.requests import Request  # noqa: PLC0415
-
-    return Request({**scope, "app": app, "state": {}})
-
-
 async def abort(engine: Any, queue: Any, request_id: str) -> None:
     """End the request whose outputs a queue collects; None if it was still being added."""
     if hasattr(queue, "request_id"):  # 0.13: the engine's own id differs from the caller's
@@ -196,31 +169,6 @@ def argument_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def http_server() -> SimpleNamespace:
-    """Return the parts of vLLM's HTTP server."""
-    try:  # 0.30: moved
-        from vllm.entrypoints.launchers.api_server.app_state import init_app_state  # noqa: PLC0415
-        from vllm.entrypoints.launchers.app import build_app  # noqa: PLC0415
-        from vllm.entrypoints.launchers.cli_args import make_arg_parser  # noqa: PLC0415
-    except ImportError:
-        from vllm.entrypoints.openai.api_server import (  # noqa: PLC0415
-            build_app,
-            init_app_state,
-        )
-        from vllm.entrypoints.openai.cli_args import make_arg_parser  # noqa: PLC0415
-    try:  # 0.13: moved
-        from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
-    except ImportError:
-        from vllm.entrypoints.openai.tool_parsers import ToolParserManager  # noqa: PLC0415
-
-    return SimpleNamespace(
-        build_app=build_app,
-        init_app_state=init_app_state,
-        argument_parser=lambda: make_arg_parser(FlexibleArgumentParser()),
-        import_tool_parser=ToolParserManager.import_tool_parser,
-    )
-
-
 def import_reasoning_parser(plugin: str) -> None:
     """Make the parsers of a user's file known, which vLLM does only in its own server."""
     from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415
@@ -228,10 +176,18 @@ def import_reasoning_parser(plugin: str) -> None:
     ReasoningParserManager.import_reasoning_parser(plugin)
 
 
-def core_config(arguments: AsyncEngineArgs) -> tuple[Any, Any]:
-    """Return the VllmConfig of an engine core, and the class of its executor."""
-    config = arguments.create_engine_config()
-    return config, Executor.get_class(config)
+def core_config(arguments: AsyncEngineArgs) -> Any:
+    """Return the VllmConfig of an engine core."""
+    return arguments.create_engine_config()
+
+
+def rank_executor(vllm_config: Any) -> Any:
+    """Return the class of the executor of a rank that mpirun started.
+
+    On a CPU, 0.11 to 0.16 have put vLLM's own processes in its place when they made the config.
+    """
+    vllm_config.parallel_config.distributed_executor_backend = EXTERNAL_LAUNCHER
+    return Executor.get_class(vllm_config)
 
 
 @contextmanager

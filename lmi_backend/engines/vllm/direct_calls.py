@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import server_compat
 from lmi_backend.engines.vllm.asgi import scope_of
 from lmi_backend.generation import HttpChunk
 
@@ -45,7 +45,7 @@ class DirectCalls:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._calls = compat.stream_calls(app.state)
+        self._calls = server_compat.stream_calls(app.state)
 
     @property
     def paths(self) -> frozenset[str]:
@@ -61,7 +61,7 @@ class DirectCalls:
             return False
         # A chat's first event tells a role, and its first text comes in the same turn. So do all
         # events that are left after the last token.
-        held, is_role = b"", request.path == compat.CHATS
+        held, is_role = b"", request.path == server_compat.CHATS
         async with aclosing(events):
             async for event in events:
                 held += (data := event.encode())
@@ -84,7 +84,7 @@ class DirectCalls:
             # As the router reads a body.
             body = kind.model_validate(json.loads(request.body))
             events: AsyncGenerator[str, None] = await create(
-                body, compat.http_request(scope_of(request), self._app)
+                body, server_compat.http_request(scope_of(request), self._app)
             )
         except Exception as error:  # noqa: BLE001  the application will say it in its own form
             _log.debug("%s: %s", request.path, error)

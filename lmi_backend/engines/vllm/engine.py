@@ -15,7 +15,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
-from lmi_backend.engines.vllm import compat, output_hook
+from lmi_backend.engines.vllm import compat, output_hook, server_compat
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
 from lmi_backend.engines.vllm.http_app import HttpApp
@@ -62,6 +62,7 @@ class VllmEngine(Engine):
             self._engine = await loading
         except ValueError as error:
             raise ConfigurationError(f"vLLM refuses to start: {error}") from error
+        compat.take_outputs(self._engine)
         self._tokenizer = self._engine.get_tokenizer()
         if asyncio.iscoroutine(self._tokenizer):
             self._tokenizer = await self._tokenizer
@@ -206,7 +207,7 @@ async def _import_while(loading: asyncio.Task[Any]) -> None:
     this = psutil.Process()
     while not loading.done():
         if this.children():
-            await asyncio.to_thread(compat.http_server)
+            await asyncio.to_thread(server_compat.http_server)
             return
         await asyncio.sleep(_POLL_SECONDS)
 

@@ -41,7 +41,7 @@ class VllmFollower(Rank):
 
     def _follow(self, arguments: Any, ready: Future[None]) -> None:
         try:
-            follow(*compat.core_config(arguments), ready)
+            follow(compat.core_config(arguments), ready)
         except BaseException as error:  # noqa: BLE001  raised where it is started
             if not ready.done():
                 ready.set_exception(error)

@@ -11,7 +11,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import compat, server_compat
 from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
@@ -59,14 +59,27 @@ class HttpApp:
             OptionError: an option is not one of vLLM's server.
             ConfigurationError: vLLM's server refuses an option's value.
         """
-        server = compat.http_server()
+        server = server_compat.http_server()
         arguments = _arguments(server, engine_args, config)
         client = _CountingClient(engine, _wrapped(config.structure_bounds))
         tasks = await engine.get_supported_tasks()
         with _hidden():
-            app = server.build_app(arguments, tasks, engine.model_config)
+            app = server_compat.call(
+                server.build_app,
+                args=arguments,
+                supported_tasks=tasks,  # 0.16
+                model_config=engine.model_config,  # 0.20
+            )
+        app.state.args = arguments  # as 0.13 and later do
         try:
-            await server.init_app_state(client, app.state, arguments, tasks)
+            await server_compat.call(
+                server.init_app_state,
+                engine_client=client,
+                vllm_config=engine.vllm_config,  # 0.11
+                state=app.state,
+                args=arguments,
+                supported_tasks=tasks,
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
         # An error handler of vLLM's would stop the server through it; a worker stops itself.

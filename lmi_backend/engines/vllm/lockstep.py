@@ -42,10 +42,11 @@ class _Command(NamedTuple):
 class Core:
     """The engine core of one rank. Made and used by one thread only."""
 
-    def __init__(self, vllm_config: Any, executor_class: Any, *, log_stats: bool) -> None:
+    def __init__(self, vllm_config: Any, *, log_stats: bool) -> None:
         # Two groups on one machine must not meet; two machines share no memory.
         name_shared_memory(f"{os.environ[GROUP_VARIABLE]}-{socket.gethostname()}")
-        self._core = compat.InprocClient(vllm_config, executor_class, log_stats=log_stats)
+        executor = compat.rank_executor(vllm_config)
+        self._core = compat.InprocClient(vllm_config, executor, log_stats=log_stats)
         self.broadcast = Broadcast()
 
     @property
@@ -68,9 +69,9 @@ class LockstepClient:
 
     engine_ranks_managed = (0,)
 
-    def __init__(self, *, vllm_config: Any, executor_class: Any, log_stats: bool, **_: Any) -> None:
+    def __init__(self, *, vllm_config: Any, log_stats: bool, **_: Any) -> None:
         self.resources = SimpleNamespace(engine_dead=False)
-        self._make = partial(Core, vllm_config, executor_class, log_stats=log_stats)
+        self._make = partial(Core, vllm_config, log_stats=log_stats)
         self._commands: queue.SimpleQueue[_Command | None] = queue.SimpleQueue()
         self._outputs: asyncio.Queue[Any] = asyncio.Queue()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -171,10 +172,10 @@ class LockstepClient:
             self._loop.call_soon_threadsafe(self._outputs.put_nowait, outputs)
 
 
-def follow(vllm_config: Any, executor_class: Any, ready: Future[None]) -> None:
+def follow(vllm_config: Any, ready: Future[None]) -> None:
     """Take every step that rank 0 takes; returns only by an error."""
     try:
-        core = Core(vllm_config, executor_class, log_stats=False)
+        core = Core(vllm_config, log_stats=False)
     except BaseException as error:
         ready.set_exception(error)
         raise
