@@ -54,18 +54,22 @@ def main() -> None:
         rank, ranks = rank_variables["RANK"], rank_variables["WORLD_SIZE"]
         _log.info("rank %s of %s is on %s", rank, ranks, socket.gethostname())
     rank_number = int(rank_variables.get("RANK", 0))
-    status = _loop_runner()(_serve(arguments.connect, token, rank_number))
-    _leave(status)
+    _loop_runner()(_serve_and_leave(arguments.connect, token, rank_number))
 
 
-def _loop_runner() -> Callable[[Coroutine[None, None, int]], int]:
+def _loop_runner() -> Callable[[Coroutine[None, None, None]], None]:
     """Return what runs an event loop: uvloop's takes a tenth less CPU a token; vLLM brings it."""
     try:
         import uvloop  # noqa: PLC0415  not every engine's environment has it
     except ImportError:
         return asyncio.run
-    run: Callable[[Coroutine[None, None, int]], int] = uvloop.run
+    run: Callable[[Coroutine[None, None, None]], None] = uvloop.run
     return run
+
+
+async def _serve_and_leave(address: str, token: str, rank: int) -> None:
+    # Not after the loop's end: that waits for an engine that still loads, maybe for other machines.
+    _leave(await _serve(address, token, rank))
 
 
 async def _serve(address: str, token: str, rank: int) -> int:

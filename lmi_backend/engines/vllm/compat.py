@@ -206,7 +206,7 @@ def run_headless(arguments: Any) -> None:
     from vllm.entrypoints.cli.serve import run_headless as run  # noqa: PLC0415  brings the server
 
     fields = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(arguments)}
-    run(argparse.Namespace(**fields, api_server_count=0, reasoning_parser_plugin=""))
+    run(argparse.Namespace(**{"api_server_count": 0, "reasoning_parser_plugin": ""} | fields))
 
 
 def failed_outputs(request_id: str) -> Any:
