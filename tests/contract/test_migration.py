@@ -13,6 +13,7 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.renewal import Renewal
 from tests.support.harness import Harness, RecordingSink
+from tests.support.places import TINY
 
 Start = Callable[..., AbstractContextManager[Harness]]
 ECHO = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.01}
@@ -152,6 +153,7 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "penalties": (TEXT, STORY | {"presence_penalty": 0.5, "frequency_penalty": 0.3}),
     "repetition": (TEXT, STORY | {"repetition_penalty": 1.3}),
     "seed": (TEXT, STORY | {"temperature": 1.0, "seed": 7}),
+    "adapter": (TEXT, STORY | {"model": "wrong"}),
     "chat": (CHATS, CHAT | USAGE),
     "chat's log probabilities": (CHATS, CHAT | {"logprobs": True, "top_logprobs": 2}),
     "tool": (CHATS, CHAT | {"tools": [TOOL], "tool_choice": NAMED}),
@@ -173,6 +175,7 @@ REQUESTS: dict[str, GenerateRequest] = {
         Sampling(150, 0.0, extra={"structured_outputs": {"regex": "[a-z ]{200,}"}}),
     ),
 }
+ADAPTER = str(TINY / "lora")
 SAMPLED = GenerateRequest("Tell a story:", Sampling(150, 1.0, ignore_eos=True))
 
 
@@ -233,6 +236,11 @@ def _joined(seen: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("engine", ["vllm"], indirect=True)
 def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None:
+    # What the worker that takes over knows from its start.
+    engine.plan.config.adapters["wrong"] = ADAPTER
+    loaded = RecordingSink()
+    engine.service.adapt("wrong", ADAPTER, loaded, preload=True, pin=False)
+    assert loaded.wait().error is None
     undisturbed = {name: told(sink) for name, sink in begin(engine).items()}
     before = engine.service.snapshot().moved
     sinks = begin(engine)
@@ -253,3 +261,6 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
         _, reason, count, *_ = told(sink)
         assert (reason, count) == ("length", 150)
     assert engine.service.snapshot().moved - before >= len(sinks) // 2
+    del engine.plan.config.adapters["wrong"]
+    engine.service.adapt("wrong", "", gone := RecordingSink(), preload=True, pin=False)
+    assert gone.wait().error is None
