@@ -451,7 +451,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
 
 
 def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_backend.pool.pool._FORGIVEN_SECONDS", 0)
+    monkeypatch.setattr("lmi_backend.pool.slot._FORGIVEN_SECONDS", 0)
     with start(MORTAL) as echo:
         for _ in range(3):
             _die(echo)
