@@ -77,5 +77,7 @@ class EngineConfig:
     """Arguments of the engine's own HTTP server, which an `HttpEngine` answers with."""
     adapters: dict[str, str] = field(default_factory=dict)
     """LoRA adapter name to folder."""
+    sends_ids: bool = False
+    """Whether deltas carry the ids of their tokens, so that another worker can go on from them."""
     structure_bounds: StructureBounds = DEFAULT_BOUNDS
     """What a request may ask of the compiler of structured outputs."""

@@ -38,6 +38,23 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     """Parameters only this engine knows, under the engine's own names."""
 
 
+class Continuation(msgspec.Struct, frozen=True, array_like=True):
+    """What the client of a stream has of its answer, whose worker is gone.
+
+    The worker that goes on makes all of the answer again, up to here from the ids, and sends what
+    follows.
+    """
+
+    ids: bytes
+    """Of the tokens so far (`token_ids.pack`)."""
+    num_lines: int = 0
+    """Of a body's answer: the lines of its server-sent events so far."""
+    head: bytes = b""
+    """Of a body's answer: how it begins."""
+    cumulative_logprob: float | None = None
+    """See `Delta`."""
+
+
 class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """One prompt to continue."""
 
@@ -58,6 +75,8 @@ class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     """The same for the tokens of the prompt, which come with the first delta."""
     images: tuple[bytes, ...] = ()
     """Files of the images the prompt speaks of, in its order."""
+    continuation: Continuation | None = None
+    """Where to go on; None to begin."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +86,8 @@ class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
     """Where an HTTP server would have got it: /v1/chat/completions, /invocations …"""
     body: bytes
     headers: dict[str, str] = {}
+    continuation: Continuation | None = None
+    """Where to go on; None to begin."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -108,6 +129,9 @@ class Delta(msgspec.Struct, array_like=True):
     """Sum of the logarithms of all tokens so far, where tokens were asked for."""
     decode_seconds: float | None = None
     """From the first token to the last of an answer that comes whole, where the engine tells."""
+    ids: bytes = b""
+    """The ids of these tokens (`token_ids.pack`), from an engine that can go on from them; the stub
+    keeps them."""
 
     @property
     def is_last(self) -> bool:
@@ -125,6 +149,7 @@ class Delta(msgspec.Struct, array_like=True):
         self.prompt_tokens += later.prompt_tokens
         self.cumulative_logprob = later.cumulative_logprob
         self.decode_seconds = later.decode_seconds
+        self.ids += later.ids
 
 
 class HttpChunk(msgspec.Struct, array_like=True):
@@ -142,6 +167,9 @@ class HttpChunk(msgspec.Struct, array_like=True):
     num_tokens: int = 0
     """Tokens generated since the chunk before, as far as they are known."""
     num_prompt_tokens: int = 0
+    ids: bytes = b""
+    """The ids of what was generated for it (`token_ids.pack`), from an engine that can go on from
+    them; the stub keeps them."""
 
     def merge(self, later: HttpChunk) -> None:
         """Append `later`, so that both travel in one response."""
@@ -149,6 +177,7 @@ class HttpChunk(msgspec.Struct, array_like=True):
         self.is_last = later.is_last
         self.num_tokens += later.num_tokens
         self.num_prompt_tokens = later.num_prompt_tokens
+        self.ids += later.ids
 
 
 def openai_error(status: int, message: str, field: str = "") -> HttpChunk:

@@ -6,13 +6,16 @@ import argparse
 import time
 
 from lmi_backend.cli.arguments import add_timeout, add_url
-from lmi_backend.endpoint.control import Draining
-from lmi_backend.errors import UnavailableError
+from lmi_backend.endpoint.control import Draining, count_workers, is_endpoint_of, renew_worker
+from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.printable import say
 from lmi_backend.supervisor.local_server import LocalServer
 
 _POLL_SECONDS = 0.1
 _PROGRESS_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
+# The stub knows how long a start may take, and says when it takes longer.
+_LOAD_SECONDS = 86_400.0
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -27,6 +30,15 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     add_url(parser)
     add_timeout(parser, 30.0, "time running requests have to finish")
+    parser.add_argument(
+        "--worker",
+        metavar="N",
+        help="a number, or all: the server serves on; the requests of this worker, or of one after "
+        "the other, go on elsewhere, those that cannot end, and it is started anew",
+    )
+    parser.add_argument(
+        "--model", metavar="NAME", help="whose worker; needed where the server has several models"
+    )
     parser.set_defaults(run=_drain)
 
 
@@ -34,6 +46,8 @@ def _drain(arguments: argparse.Namespace) -> int:
     server = LocalServer.at(arguments.url)
     if not server.endpoints:
         raise UnavailableError(f"{arguments.url}: has no model of lmi-backend")
+    if arguments.worker is not None:
+        return _renew(server, arguments)
     draining = Draining(server.endpoints, arguments.timeout)
     began = said = time.monotonic()
     while not draining.is_over:
@@ -46,4 +60,24 @@ def _drain(arguments: argparse.Namespace) -> int:
         say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")
     cut = f"; {draining.cut} requests took too long and got an error" if draining.cut else ""
     say(f"drained {len(server.endpoints)} models in {time.monotonic() - began:.1f} s{cut}")
+    return 0
+
+
+def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
+    """Start workers anew, one after the other."""
+    name = arguments.model
+    found = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
+    if len(found) != 1:
+        asked = f"no model {name}" if name else f"{len(found)} models"
+        raise UnavailableError(f"{arguments.url}: has {asked}; accepted: --model, one of its own")
+    count = count_workers(found[0], _ANSWER_SECONDS)
+    if arguments.worker != "all" and not arguments.worker.isdecimal():
+        raise RequestError(
+            "is no number", field="--worker", value=arguments.worker, accepted="a number, or all"
+        )
+    for index in range(count) if arguments.worker == "all" else (int(arguments.worker),):
+        began = time.monotonic()
+        cut = renew_worker(found[0], index, arguments.timeout, _LOAD_SECONDS)
+        more = f"; {cut} requests took too long and got an error" if cut else ""
+        say(f"worker {index} is new after {time.monotonic() - began:.1f} s{more}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import socket
 import threading
@@ -26,7 +27,7 @@ from lmi_backend.serving.service import Service
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lmi_backend.pool.pool import Listener
+    from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.request_state import Sink
 
@@ -72,6 +73,10 @@ class SharedWorkers:
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
         """Do nothing: requests wait in the shared model."""
+
+    def ready_in(self) -> float:
+        """Return infinity where the shared model is gone; it has its own requests wait."""
+        return math.inf if self.context is None else 0.0
 
     def check(self) -> Context:
         """Return the model's context.
@@ -143,7 +148,7 @@ class SharedWorkers:
             for message in messages:
                 if isinstance(message, msg.Welcome):
                     self._on_welcome(message)
-                elif not isinstance(message, msg.Drained | msg.Health | msg.State):
+                elif not isinstance(message, msg.Drained | msg.Renewed | msg.Health | msg.State):
                     answers.append(message)
             listener.on_messages(answers)
 

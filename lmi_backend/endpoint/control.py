@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
-from lmi_backend.errors import WorkerError
+from lmi_backend.errors import UnavailableError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.private_folders import private_folder
@@ -42,6 +42,36 @@ def ask_health(endpoint: Path, seconds: float) -> msg.Health | None:
     """Return how the model behind an endpoint is; None if its stub does not answer in time."""
     answer = _ask(endpoint, msg.AskHealth(), seconds)
     return answer if isinstance(answer, msg.Health) else None
+
+
+def count_workers(endpoint: Path, seconds: float) -> int:
+    """Return how many workers the model behind an endpoint has.
+
+    Raises:
+        UnavailableError: its stub does not answer in time.
+    """
+    answer = _ask(endpoint, msg.AskState(), seconds)
+    if not isinstance(answer, msg.State):
+        raise UnavailableError("the model does not answer")
+    return len(answer.values["workers"])
+
+
+def renew_worker(endpoint: Path, index: int, seconds: float, load_seconds: float) -> int:
+    """Let a worker's requests go on elsewhere and start it anew; return how many were ended.
+
+    Args:
+        seconds: for requests that cannot go on to end.
+        load_seconds: the new worker may take.
+
+    Raises:
+        UnavailableError: it could not be, or the stub does not answer.
+    """
+    answer = _ask(endpoint, msg.RenewWorker(index, seconds), seconds + load_seconds)
+    if not isinstance(answer, msg.Renewed):
+        raise UnavailableError(f"worker {index} was not ready again in time")
+    if answer.trouble:
+        raise UnavailableError(f"worker {index}: {answer.trouble}")
+    return answer.cut
 
 
 class Draining:

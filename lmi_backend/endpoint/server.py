@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.context import Context
     from lmi_backend.serving.lora import LoraManager
+    from lmi_backend.serving.renewal import Renewal
     from lmi_backend.serving.service import Service
 
 _log = logging.getLogger(__name__)
@@ -50,8 +51,9 @@ class Endpoint:
         lora_manager: LoraManager,
         context: Context,
         state: StateView,
+        renewal: Renewal,
     ) -> None:
-        self._state = state
+        self._state, self._renewal = state, renewal
         self._service, self._lora_manager, self._context = service, lora_manager, context
         self._model, self._address = model, endpoint_address(model.name)
         self._socket = socket.socket(socket.AF_UNIX)
@@ -98,6 +100,8 @@ class Endpoint:
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
                 client.put(msg.Drained(self._service.drain(seconds)))
+            case msg.RenewWorker(index=index, seconds=seconds):
+                client.put(self._renewal.renew(index, seconds))
             case msg.Submit(id=request_id, requests=work, tenant=tenant):
                 self._try(
                     client, request_id, lambda s: self._service.submit(work, s, tenant=tenant)

@@ -18,8 +18,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import re
-import time
 import zlib
 from collections.abc import AsyncGenerator
 
@@ -27,13 +25,21 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.echo_bodies import WORD, OpenAiBody
 from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, Sampling, Token
+from lmi_backend.generation import (
+    Continuation,
+    Delta,
+    GenerateRequest,
+    HttpChunk,
+    HttpRequest,
+    Token,
+)
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.token_ids import ID_BYTES, pack
 
-_WORD = re.compile(r"\s*\S+|\s+")
 _LOGPROB = -0.5
 _JSON = "application/json"
 _OPENAI = ("/v1/chat/completions", "/v1/completions")
@@ -49,57 +55,6 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     die_on: str = ""
     fail_on: str = ""
     openai: bool = False
-
-
-class _Message(msgspec.Struct):
-    content: str = ""
-
-
-class _OpenAiBody(msgspec.Struct):
-    """A body of chat or completion, as far as an echo looks at it."""
-
-    model: str = ""
-    messages: list[_Message] = []
-    prompt: str = ""
-    stream: bool = False
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-
-    def request(self) -> GenerateRequest:
-        """Return the prompt, or the last message, to be said once where no limit is given."""
-        prompt = self.messages[-1].content if self.messages else self.prompt
-        most = self.max_tokens or self.max_completion_tokens or len(_WORD.findall(prompt))
-        return GenerateRequest(prompt, Sampling(max_tokens=most))
-
-    def event(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return an event of a stream."""
-        return b"data: " + self._said(request_id, delta, count, is_chunk=True) + b"\n\n"
-
-    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
-        """Return a whole answer."""
-        return self._said(request_id, delta, count, is_chunk=False)
-
-    def _said(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
-        said = {"role": "assistant", "content": delta.text}
-        choice: dict[str, object] = {"index": 0, "finish_reason": delta.finish_reason}
-        choice |= {"delta" if is_chunk else "message": said} if self.messages else {}
-        choice |= {} if self.messages else {"text": delta.text}
-        kind = "chat.completion" if self.messages else "text_completion"
-        usage = {
-            "prompt_tokens": delta.num_prompt_tokens,
-            "completion_tokens": count,
-            "total_tokens": delta.num_prompt_tokens + count,
-        }
-        return msgspec.json.encode(
-            {
-                "id": request_id,
-                "object": kind + ".chunk" * (is_chunk and bool(self.messages)),
-                "created": int(time.time()),
-                "model": self.model,
-                "choices": [choice],
-                "usage": usage,
-            }
-        )
 
 
 class EchoEngine(Engine):
@@ -156,12 +111,16 @@ class EchoEngine(Engine):
         total = Delta(num_prompt_tokens=len(tokens))
         if request.prompt_logprobs is not None:
             total.prompt_tokens = tuple(_token(word) for word in tokens)
-        for count, word in enumerate(itertools.islice(itertools.cycle(tokens), room), start=1):
+        has = _num_said(request.continuation)
+        words = itertools.islice(itertools.cycle(tokens), has, room)
+        for count, word in enumerate(words, start=has + 1):
             await asyncio.sleep(self._settings.token_seconds)
             if request.prompt == self._settings.die_on:
                 self._is_dead = True
             await self.check_health()
             delta = _delta(request, word, count, len(tokens))
+            if self._config.sends_ids and request.stream and request.n == 1:
+                delta.ids = pack([_token_id(word)])
             if word.strip() in request.sampling.stop:
                 delta.text = word if request.sampling.include_stop else ""
                 delta.finish_reason, delta.stop_reason = "stop", word.strip()
@@ -192,14 +151,20 @@ class EchoEngine(Engine):
 
     async def _as_openai(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
-            body = msgspec.json.decode(call.body, type=_OpenAiBody)
+            body = msgspec.json.decode(call.body, type=OpenAiBody)
         except msgspec.DecodeError as error:
             said = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(said), True, 400, {"content-type": _JSON})
             return
-        request = body.request()
+        request = msgspec.structs.replace(body.request(), continuation=call.continuation)
         request_id, text, count = call.headers.get("x-request-id", "echo"), "", 0
         kind = {"content-type": "text/event-stream" if body.stream else _JSON}
+        # What the client has is written again, and dropped where it is sent.
+        words = _tokens(request)
+        for word in itertools.islice(itertools.cycle(words), _num_said(call.continuation)):
+            count += 1
+            data = body.event(request_id, Delta(word, num_prompt_tokens=len(words)), count)
+            yield HttpChunk(data, headers=kind)
         async with contextlib.aclosing(stream(self, [request])) as deltas:
             async for delta in deltas:
                 text += delta.text
@@ -208,7 +173,7 @@ class EchoEngine(Engine):
                     data = body.event(request_id, delta, count)
                     yield HttpChunk(
                         data, headers=kind, num_tokens=delta.num_tokens,
-                        num_prompt_tokens=delta.num_prompt_tokens,
+                        num_prompt_tokens=delta.num_prompt_tokens, ids=delta.ids,
                     )  # fmt: skip
         delta.text = text
         data = b"data: [DONE]\n\n" if body.stream else body.answer(request_id, delta, count)
@@ -239,7 +204,7 @@ class EchoFollower(Rank):
 def _tokens(request: GenerateRequest) -> list[str]:
     """Return the tokens of the prompt; one given as ids is spelled `<id>`."""
     if isinstance(request.prompt, str):
-        return _WORD.findall(request.prompt)
+        return WORD.findall(request.prompt)
     return [f"<{number}>" for number in request.prompt]
 
 
@@ -253,10 +218,19 @@ def _delta(request: GenerateRequest, word: str, count: int, num_prompt_tokens: i
 
 def _token(word: str, top: int = 0) -> Token:
     """A token whose id is a checksum of its word."""
-    number = zlib.crc32(word.encode("utf-8", "replace")) % 32_000
+    number = _token_id(word)
     return Token(
         number, word, _LOGPROB, rank=1, top=(Token(number, word, _LOGPROB, 1),) * min(top, 1)
     )
+
+
+def _token_id(word: str) -> int:
+    return zlib.crc32(word.encode("utf-8", "replace")) % 32_000
+
+
+def _num_said(continuation: Continuation | None) -> int:
+    """Return how many tokens the client has."""
+    return len(continuation.ids) // ID_BYTES if continuation else 0
 
 
 def _read(texts: dict[str, str]) -> Settings:

@@ -84,6 +84,9 @@ class Engine(Rank):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         """Generate, and hand each delta to the sink; cancelling aborts the request.
 
+        An engine whose deltas carry ids (`EngineConfig.sends_ids`) is asked to go on from them
+        where the request has a `continuation`, and gives what follows alone.
+
         Raises:
             RequestError: the request is wrong.
             EngineError: the engine failed on this request.
@@ -93,6 +96,8 @@ class Engine(Rank):
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a whole HTTP body, such as OpenAI's; cancelling aborts the request.
+
+        One that goes on is written from its beginning: what its client has is dropped after it.
 
         Raises:
             RequestError: this engine reads no such bodies.

@@ -20,7 +20,7 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 
-PROTOCOL: Final = 6
+PROTOCOL: Final = 7
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -186,6 +186,23 @@ class Drained(_Message, frozen=True):
     """Requests that took longer and were ended with an error."""
 
 
+class RenewWorker(_Message, frozen=True):
+    """Let the requests of a worker go on elsewhere, and start it anew."""
+
+    index: int
+    seconds: float
+    """For those that cannot go on to end."""
+
+
+class Renewed(_Message, frozen=True):
+    """The answer to a `RenewWorker`: the new worker is ready, or why it is not."""
+
+    cut: int = 0
+    """Requests that took longer and were ended with an error."""
+    trouble: str = ""
+    """What is wrong, if anything."""
+
+
 class AskHealth(_Message, frozen=True):
     """Does the model take requests?"""
 
@@ -216,8 +233,10 @@ class State(_Message, frozen=True):
 
 
 ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abort | Stop
-FromClient = Hello | Submit | SubmitHttp | Manage | Abort | Drain | AskHealth | AskState
-ToClient = Welcome | Output | HttpOutput | Failure | Drained | Health | State
+FromClient = (
+    Hello | Submit | SubmitHttp | Manage | Abort | Drain | RenewWorker | AskHealth | AskState
+)
+ToClient = Welcome | Output | HttpOutput | Failure | Drained | Renewed | Health | State
 FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

@@ -49,6 +49,7 @@ def engine_config(
         passthrough=passthrough,
         custom_file=custom.file if custom else "",
         runs_code=runs_code,
+        sends_ids=options[opt.MIGRATION_TIMEOUT] != 0 and options[opt.MIGRATION_LIMIT] > 0,
         custom_handler=options[opt.HANDLER],
         properties=handler_properties(options) if runs_code else {},
         front_end=_front_end(options),

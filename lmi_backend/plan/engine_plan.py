@@ -67,6 +67,10 @@ class RequestLimits:
     """Seconds a request may run."""
     max_message_size: int = 67_108_864
     """Bytes of the largest message between stub and worker."""
+    migration_timeout: float | None = None
+    """Seconds a request waits for a worker while none is ready; None to go by the last start."""
+    migration_limit: int = 3
+    """Times a request goes on elsewhere."""
     adapter_roots: tuple[str, ...] = ()
     """Folders from which adapters may be loaded while serving; none where LoRA is off."""
 

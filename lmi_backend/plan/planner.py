@@ -174,12 +174,15 @@ def _handler_plan(
 
 
 def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
+    patience = options[opt.MIGRATION_TIMEOUT]
     return RequestLimits(
         max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
         tenant_weights=options[srv.TENANT_WEIGHTS],
         request_timeout=options[opt.PREDICT_TIMEOUT],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
+        migration_timeout=None if patience == "auto" else patience,
+        migration_limit=options[opt.MIGRATION_LIMIT],
         adapter_roots=find_adapter_roots(options),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import shutil
 import tempfile
@@ -12,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -22,37 +23,24 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
 from lmi_backend.pool.scaling import Scaler
-from lmi_backend.pool.slot import Slot, least_busy, slots_of
+from lmi_backend.pool.slot import Slot, health_of, least_busy, slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import Worker, WorkerStats
 
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 15.0
 _LONGEST_PAUSE = 30.0
-
-
-class Listener(Protocol):
-    """Gets what workers send; called from the threads of the pool."""
-
-    def on_messages(self, messages: list[msg.FromWorker]) -> None:
-        """Take what one engine step, or several, brought."""
-
-    def on_ready(self) -> None:
-        """Learn that one more worker takes requests."""
-
-    def on_death(self, index: int, error: EngineDeadError) -> None:
-        """Learn that every request of a worker is lost."""
 
 
 class Pool:
@@ -71,6 +59,8 @@ class Pool:
         self._slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
+        self._start_seconds = 0.0
+        """What the longest start took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
 
@@ -119,7 +109,7 @@ class Pool:
 
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
-        ready = sum(slot.worker is not None for slot in self._slots)
+        ready = sum(slot.is_open for slot in self._slots)
         return self._plan.worker_requests * ready
 
     def unwanted_capacity(self) -> int:
@@ -134,11 +124,23 @@ class Pool:
         if self._scaler is not None:
             self._scaler.note_queue(waiting, refused)
 
+    def ready_in(self) -> float:
+        """Return the seconds in which a worker is expected to be ready: 0 where one is."""
+        if least_busy(self._slots) is not None:
+            return 0.0
+        if self._closing.is_set() or all(it.is_given_up for it in self._slots if it.is_wanted):
+            return math.inf
+        return self._start_seconds
+
+    def slot(self, index: int) -> Slot:
+        """Return the place of a worker."""
+        return self._slots[index]
+
     def abort(self, index: int, request_ids: list[int]) -> None:
         """Tell a worker that nobody waits for some requests."""
         worker = self._slots[index].worker
         try:
-            if worker is not None:
+            if worker is not None and request_ids:
                 worker.send(msg.Abort(request_ids))
         except ConnectionLostError as error:
             # It is dying, and its reader deals with that.
@@ -154,11 +156,7 @@ class Pool:
     def health(self) -> msg.Health:
         """Tell whether a request would be taken, and what is wrong with each worker that is not."""
         with self._lock:
-            return msg.Health(
-                is_ready=any(slot.worker is not None for slot in self._slots),
-                is_given_up=all(slot.is_given_up for slot in self._slots if slot.is_wanted),
-                trouble="; ".join(str(slot) for slot in self._slots if slot.is_missed),
-            )
+            return health_of(self._slots)
 
     def stats(self) -> list[WorkerStats]:
         """Return the stats of each worker."""
@@ -209,6 +207,7 @@ class Pool:
             worker.kill()
             return
         seconds = time.monotonic() - began
+        self._start_seconds = max(self._start_seconds, seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:
@@ -232,15 +231,21 @@ class Pool:
                     how = f"was ended: {type(error).__name__} in the stub"
                     listener.on_death(slot.index, self._reap(slot, worker, how))
             if slot.is_wanted and not self._closing.is_set() and not self._restart(slot):
+                listener.on_ready()
                 return
 
     def _read(self, slot: Slot, worker: Worker, listener: Listener) -> None:
         try:
             while True:
                 messages = worker.read()
-                for message in messages:
-                    self._note(slot, message)
-                listener.on_messages(messages)
+                how = [self._note(slot, message) for message in messages]
+                if not any(how):
+                    listener.on_messages(messages)
+                    continue
+                # All its requests are lost and not only those it says so of; they may go on.
+                pairs = zip(messages, how, strict=True)
+                listener.on_messages([message for message, death in pairs if not death])
+                listener.on_death(slot.index, EngineDeadError(max(how)))
         except WorkerError as error:
             if not slot.is_wanted:
                 # It was told to end when it had no request.
@@ -253,8 +258,8 @@ class Pool:
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
 
-    def _note(self, slot: Slot, message: msg.FromWorker) -> None:
-        """Take what a message says about the worker itself."""
+    def _note(self, slot: Slot, message: msg.FromWorker) -> str:
+        """Take what a message says about the worker itself; return how its engine died, if so."""
         if isinstance(message, msg.Heartbeat):
             slot.stats = message.stats
         elif isinstance(message, msg.Failure) and message.kind == "dead":
@@ -262,17 +267,15 @@ class Pool:
             with self._lock:
                 slot.worker, slot.trouble = None, "its engine died and it is being restarted"
                 slot.is_dying = True
+            return message.message
+        return ""
 
     def _reap(self, slot: Slot, worker: Worker, how: str) -> EngineDeadError:
         """Forget a worker; return the error of its requests."""
         with self._lock:
-            slot.worker, slot.stats = None, EngineStats()
-            if not self._closing.is_set():
-                slot.count_death()
-            slot.trouble = f"it {how} and is being restarted"
+            is_planned = slot.lose(how, is_closing=self._closing.is_set())
         text = f"worker {worker.name} {how}"
-        if not self._closing.is_set():
-            _log.error("%s; its requests are failed", text)
+        _log.log(logging.INFO if is_planned else logging.ERROR, "%s", text)
         return EngineDeadError(text)
 
     def _restart(self, slot: Slot) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import threading
@@ -79,6 +80,11 @@ class Worker:
         """
         messages = self._ranks.read()
         return [self._redacted(each) if _may_quote(each) else each for each in messages]
+
+    def ask_to_end(self) -> None:
+        """Ask it to end; what it holds is failed."""
+        with contextlib.suppress(ConnectionLostError):
+            self._ranks.send_all(encode([msg.Stop()]))
 
     def stop(self, seconds: float) -> None:
         """Ask it to end, and make it after some seconds."""

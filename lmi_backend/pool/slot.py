@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.messages import Health
 from lmi_backend.pool.rank_group import WorkerStats
 
 if TYPE_CHECKING:
@@ -44,12 +45,19 @@ class Slot:
     """When its last request ended."""
     is_dying: bool = False
     """Whether its worker said that its engine died; nothing else holds that worker any more."""
+    is_retiring: bool = False
+    """Whether its worker gets no more requests, because it is to be started anew."""
     trouble: str = "it is not started"
     is_given_up: bool = False
     stats: EngineStats = field(default_factory=EngineStats)
 
     def __str__(self) -> str:
         return f"worker {self.name}: {self.trouble or 'it cannot be reached'}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its worker takes requests."""
+        return self.worker is not None and not self.is_retiring
 
     @property
     def is_missed(self) -> bool:
@@ -62,12 +70,23 @@ class Slot:
         Args:
             now: of the monotonic clock, as all times here.
         """
-        if self.worker is None or self.outstanding:
+        if not self.is_open or self.outstanding:
             return 0.0
         return now - max(self.last_used, self.ready_since)
 
-    def count_death(self) -> None:
-        """Count that its worker died."""
+    def lose(self, how: str, *, is_closing: bool) -> bool:
+        """Forget its worker, which has ended, and count that if it died.
+
+        Returns whether it was meant to end.
+        """
+        is_planned = is_closing or self.is_retiring
+        self.worker, self.stats, self.is_retiring = None, EngineStats(), False
+        self.trouble = f"it {how} and is being restarted"
+        if not is_planned:
+            self._count_death()
+        return is_planned
+
+    def _count_death(self) -> None:
         self.deaths += 1
         has_proved = time.monotonic() - self.ready_since > _FORGIVEN_SECONDS
         self.failures = 1 if has_proved else self.failures + 1
@@ -97,9 +116,18 @@ def least_busy(slots: Sequence[Slot]) -> Slot | None:
     Of two with as much to do, it is the one that runs always, and then the one that has had less:
     also a client that asks one after the other uses all of those.
     """
-    ready = (slot for slot in slots if slot.worker is not None and not slot.worker.is_broken)
+    ready = (slot for slot in slots if slot.is_open and slot.worker and not slot.worker.is_broken)
     return min(
         ready,
         key=lambda slot: (slot.outstanding, slot.is_extra, slot.assigned, slot.index),
         default=None,
+    )
+
+
+def health_of(slots: Sequence[Slot]) -> Health:
+    """Tell whether a request would be taken, and what is wrong with each worker that is not."""
+    return Health(
+        is_ready=any(slot.worker is not None for slot in slots),
+        is_given_up=all(slot.is_given_up for slot in slots if slot.is_wanted),
+        trouble="; ".join(str(slot) for slot in slots if slot.is_missed),
     )

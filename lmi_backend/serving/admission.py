@@ -112,7 +112,7 @@ class Admission:
         tenant = self._tenants.get(state.tenant)
         if tenant is None:
             tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
-        bisect.insort(tenant.queue, (state.priority, state.id, state))
+        bisect.insort(tenant.queue, (state.priority, state.arrival, state))
         state.is_held = True
         tenant.waiting += state.width
         self.waiting += state.width
@@ -142,7 +142,7 @@ class Admission:
             return
         state.is_held = False
         tenant = self._tenants[state.tenant]
-        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.id))]
+        del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.arrival))]
         tenant.waiting -= state.width
         self.waiting -= state.width
         if not tenant.queue:
@@ -154,12 +154,16 @@ class Admission:
 
     def ended(self, state: RequestState) -> None:
         """Note that a request that was started is over."""
-        self.running -= state.width
+        self.left(state)
         self._num_done += state.width
         seconds = time.monotonic() - self._since
         if seconds >= _RATE_SECONDS:
             self._rate = self._num_done / seconds
             self._num_done, self._since = 0, self._since + seconds
+
+    def left(self, state: RequestState) -> None:
+        """Note that a request that was started has lost its worker."""
+        self.running -= state.width
 
     def _most(self, capacity: int) -> int:
         """Return how many answers the workers are asked for at once: a few more than they run."""

@@ -30,15 +30,19 @@ _QUESTION_SECONDS = 150e-6
 
 
 class CancellationPoller(threading.Thread):
-    """Calls `end` for each open request that is cancelled or out of time."""
+    """Calls `end` for each open request that is cancelled or out of time.
+
+    And `give_up` for each that has waited for a worker for long enough.
+    """
 
     def __init__(
         self,
         open_states: Callable[[], list[RequestState]],
         end: Callable[[RequestState, LmiError], None],
+        give_up: Callable[[RequestState], None] = lambda state: None,
     ) -> None:
         super().__init__(name="lmi-cancel", daemon=True)
-        self._open_states, self._end = open_states, end
+        self._open_states, self._end, self._give_up = open_states, end, give_up
         self._has_work = threading.Event()
         self._is_stopping = False
         cores = len(os.sched_getaffinity(0))
@@ -78,6 +82,8 @@ class CancellationPoller(threading.Thread):
         if now > state.deadline:
             message = "the request took longer than its timeout or option.predict_timeout"
             self._end(state, DeadlineError(message))
+        elif now > state.give_up_at:
+            self._give_up(state)
         elif state.sink.is_cancelled():
             self._end(state, CancelledError("the client cancelled the request"))
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -15,16 +16,14 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.serving.admission import Admission
+from lmi_backend.serving.migration import Migration, Trials, is_suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from lmi_backend.ipc import messages as msg
-    from lmi_backend.ipc.engine import Capabilities
-    from lmi_backend.pool.pool import Listener
-    from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
+    from lmi_backend.serving.workers import SendsFrames, Workers
 
 _log = logging.getLogger(__name__)
 
@@ -32,72 +31,6 @@ _DISPLACED: Final = (
     "made way for another tenant's request, which found the queue full (job_queue_size); "
     "the tenant it is of has the most requests waiting"
 )
-
-
-class Workers(Protocol):
-    """What generates: a `Pool`, or that of another model, through its endpoint."""
-
-    def start(self, listener: Listener) -> Capabilities:
-        """Start; from now on the listener gets the messages of the workers."""
-        ...
-
-    def claim(self, width: int) -> tuple[int, SendsFrames]:
-        """Choose a worker for `width` more answers, until `done`; return its index and itself."""
-        ...
-
-    def capacity(self) -> int:
-        """Return how many answers the workers that are ready generate at once."""
-        ...
-
-    def unwanted_capacity(self) -> int:
-        """Return how many more answers there could be at once if every worker ran."""
-        ...
-
-    def note_queue(self, waiting: int, refused: str = "") -> None:
-        """Learn how many answers wait for a worker, or why a request was refused; never blocks."""
-        ...
-
-    def abort(self, index: int, request_ids: list[int]) -> None:
-        """Tell a worker that nobody waits for some requests."""
-        ...
-
-    def done(self, index: int, width: int) -> None:
-        """Take back `width` answers that have ended."""
-        ...
-
-    def health(self) -> msg.Health:
-        """Tell whether a request would be taken, and if not, why."""
-        ...
-
-    def stats(self) -> list[WorkerStats]:
-        """Return the stats of each worker."""
-        ...
-
-    def close(self) -> None:
-        """End it in order."""
-        ...
-
-    def kill(self) -> None:
-        """End it at once."""
-        ...
-
-
-class SendsFrames(Protocol):
-    """One worker, or another model that stands for its workers."""
-
-    @property
-    def name(self) -> str:
-        """Its name in logs."""
-        ...
-
-    def send_frame(self, frame: bytes) -> None:
-        """Send packed messages.
-
-        Raises:
-            NotSentError: they cannot be sent, and nothing of them was; `claim` knows it.
-            ConnectionLostError: they cannot be sent.
-        """
-        ...
 
 
 class Dispatch:
@@ -109,6 +42,8 @@ class Dispatch:
     Args:
         lock: the service's.
         fail: ends a request with an error; called with the lock held.
+        renew: gives a request another id, so that nothing its worker still says finds it, and
+            packs it anew; called with the lock held.
     """
 
     def __init__(
@@ -117,9 +52,12 @@ class Dispatch:
         limits: Limits,
         lock: threading.Lock,
         fail: Callable[[RequestState, LmiError], None],
+        renew: Callable[[RequestState], None],
     ) -> None:
-        self._workers, self._lock, self._fail = workers, lock, fail
+        self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
+        self.migration = Migration(limits.migration_timeout, limits.migration_limit)
+        self._trials = Trials()
         self._released: queue.SimpleQueue[tuple[RequestState, SendsFrames] | None] = (
             queue.SimpleQueue()
         )
@@ -146,20 +84,32 @@ class Dispatch:
             RequestError: it asks for more than the capacity.
             UnavailableError: the queue is full, or no worker is ready.
         """
-        try:
-            displaced = self._admission.displaced_by(state, self._workers.unwanted_capacity())
-            is_free = not may_wait or self._admission.is_free(self._workers.capacity())
-            worker = self._claim(state) if is_free else None
-        except UnavailableError as error:
-            self._workers.note_queue(self.num_waiting, str(error))
-            raise
+        displaced = self._displaced(state)
+        worker, wait_until = None, math.inf
+        if not may_wait or self._admission.is_free(self._workers.capacity()):
+            try:
+                worker = self._claim(state)
+            except UnavailableError as error:
+                self._workers.note_queue(self.num_waiting, str(error))
+                wait_until = self._wait_until() if may_wait else 0.0
+                if not wait_until:
+                    raise
+                self.migration.held += 1
         for other in displaced:
             self._fail(other, UnavailableError(_DISPLACED))
         if worker is None:
+            state.give_up_at = wait_until
             self._admission.hold(state)
             self.release()
             self._workers.note_queue(self.num_waiting)
         return worker
+
+    def _displaced(self, state: RequestState) -> list[RequestState]:
+        try:
+            return self._admission.displaced_by(state, self._workers.unwanted_capacity())
+        except UnavailableError as error:
+            self._workers.note_queue(self.num_waiting, str(error))
+            raise
 
     def send(self, state: RequestState, worker: SendsFrames) -> None:
         """Send a request to its worker; called without the lock.
@@ -179,12 +129,86 @@ class Dispatch:
             # It was ended before the worker knew of it.
             self.abort(state)
 
-    def on_death(self, state: RequestState, error: EngineDeadError) -> None:
-        """Note that the worker of a request died; its sender sees to one that is not sent yet."""
-        if state.frame:
-            state.death = error
+    def on_death(self, states: Iterable[RequestState], error: EngineDeadError) -> None:
+        """Let the requests of a worker that died go on, or end them.
+
+        The sender of one that is not sent yet sees to it.
+        """
+        lost = []
+        for state in states:
+            if state.frame:
+                state.death = error
+            elif state.error is None and not state.is_complete:
+                lost.append(state)
+        cause = self.migration.cause_of_death(lost)
+        before = self.migration.moved
+        for state in lost:
+            if state is cause:
+                self._fail(state, self.migration.blame(error))
+            else:
+                self._go_on(state, error)
+        if lost:
+            moved = self.migration.moved - before
+            _log.warning("%s; of its %d requests %d go on", error, len(lost), moved)
+        self.release()
+
+    def _go_on(self, state: RequestState, error: EngineDeadError) -> None:
+        """Let a request that has lost its worker wait for another, or end it."""
+        refusal = self.migration.refusal(state, error)
+        if refusal is not None or not self._move(state, error):
+            self._fail(state, refusal or error)
+        elif state.progress is not None:
+            state.progress.moves += 1
+
+    def move(self, states: Iterable[RequestState], why: EngineDeadError) -> list[int]:
+        """Let requests go on elsewhere that can, whose worker lives; return what it may forget."""
+        moved = []
+        for state in states:
+            request_id, is_running = state.id, not state.frame and not state.is_complete
+            if is_running and state.error is None and self._move(state, why):
+                moved.append(request_id)
+        self.release()
+        return moved
+
+    def _move(self, state: RequestState, error: EngineDeadError) -> bool:
+        """Let a request wait for another worker; return False if it cannot go on there."""
+        progress, wait_until = state.progress, self._wait_until()
+        if progress is None or not progress.can_continue or not wait_until:
+            return False
+        if state.worker is not None:
+            self._workers.done(state.worker, state.width)
+            self._admission.left(state)
+        state.worker, state.death, state.loss = None, None, error
+        state.give_up_at = wait_until
+        self.migration.moved += 1
+        progress.is_proven = False
+        self._renew(state)
+        self._hold(state)
+        return True
+
+    def _hold(self, state: RequestState) -> None:
+        if is_suspect(state):
+            self._trials.hold(state)
         else:
-            self._fail(state, error)
+            self._admission.hold(state)
+
+    def proved(self, state: RequestState) -> None:
+        """Note the first that came from a worker of a request that it may have ended."""
+        if self._trials.end(state):
+            self.release()
+
+    def give_up(self, state: RequestState) -> None:
+        """End a request that waits for long enough, if no worker is ready; without the lock."""
+        with self._lock:
+            if state.worker is not None or self._workers.capacity():
+                # It has one, or waits for its turn.
+                state.give_up_at = math.inf
+            elif state.error is None:
+                self._fail(state, self.migration.late(state))
+
+    def _wait_until(self) -> float:
+        """Return until when a request may wait while no worker is ready; 0: not at all."""
+        return self.migration.wait_until(self._workers.ready_in)
 
     def _after_sending(
         self, state: RequestState, worker: SendsFrames, error: ConnectionLostError | None
@@ -196,10 +220,11 @@ class Dispatch:
                 _log.warning("worker %s: %s; a request goes to another", worker.name, error)
                 return other
         state.frame = b""
-        if error is not None:
-            self._fail(state, state.death or EngineDeadError(f"worker {worker.name}: {error}"))
-        elif state.death is not None:
-            self._fail(state, state.death)
+        if error is not None and state.death is None:
+            state.death = EngineDeadError(f"worker {worker.name}: {error}")
+        if state.death is not None and state.error is None:
+            self._go_on(state, state.death)
+            self.release()
         return None
 
     def _elsewhere(self, state: RequestState) -> SendsFrames | None:
@@ -222,21 +247,43 @@ class Dispatch:
     def withdraw(self, state: RequestState) -> None:
         """Let a request wait no longer, if it did: it is about to end."""
         self._admission.withdraw(state)
+        self._trials.end(state)
 
     def ended(self, state: RequestState) -> None:
         """Free the capacity of a request that has ended, so that others start."""
         if state.worker is not None:
             self._workers.done(state.worker, state.width)
             self._admission.ended(state)
+        self._trials.end(state)
         self.release()
 
     def release(self) -> None:
         """Let requests start that waited, as far as there is capacity."""
-        while (state := self._admission.next(self._workers.capacity())) is not None:
+        while not self._must_wait() and (state := self._next()) is not None:
             try:
-                self._released.put((state, self._claim(state)))
+                worker = self._claim(state)
             except UnavailableError as error:
-                self._fail(state, error)
+                if self._waits_on(state, error):
+                    return
+            else:
+                self._released.put((state, worker))
+
+    def _must_wait(self) -> bool:
+        """Tell whether no worker is ready, and one will be soon enough."""
+        return not self._workers.capacity() and bool(self._wait_until())
+
+    def _waits_on(self, state: RequestState, error: UnavailableError) -> bool:
+        """Let a request wait on, for no worker is left to have it, or end it; tell which."""
+        state.give_up_at = self._wait_until()
+        if not state.give_up_at:
+            self._fail(state, state.loss or error)
+        else:
+            self._hold(state)
+        return bool(state.give_up_at)
+
+    def _next(self) -> RequestState | None:
+        """Return the request that starts now; one that may be fatal starts alone."""
+        return self._trials.next() or self._admission.next(self._workers.capacity())
 
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""

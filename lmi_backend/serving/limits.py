@@ -31,6 +31,10 @@ class Limits:
     """What a request may ask of the compiler of structured outputs."""
     weights: Mapping[str, int] = field(default_factory=dict)
     """Tenant to the answers it starts in its turn, where it is not 1."""
+    migration_timeout: float | None = 0.0
+    """Seconds a request waits for a worker while none is ready; None to go by the last start."""
+    migration_limit: int = 3
+    """Times a request goes on elsewhere when its worker dies."""
 
     @property
     def capacity(self) -> int:
@@ -47,6 +51,8 @@ class Limits:
             size=plan.limits.max_message_size,
             structures=plan.config.structure_bounds,
             weights=plan.limits.tenant_weights,
+            migration_timeout=plan.limits.migration_timeout,
+            migration_limit=plan.limits.migration_limit,
         )
 
     def check_structures(self, requests: tuple[GenerateRequest, ...]) -> None:

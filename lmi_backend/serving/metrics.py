@@ -43,6 +43,12 @@ FAMILIES: Final = {
     "lmi_engine_prompt_tokens_cached_total": (COUNTER, "Prompt tokens found in the prefix cache"),
     "lmi_engine_tokens_drafted_total": (COUNTER, "Tokens that speculation proposed"),
     "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
+    "lmi_migrations_total": (COUNTER, "Times a request went on after its worker had died"),
+    "lmi_requests_held_total": (COUNTER, "Requests that waited because no worker was ready"),
+    "lmi_requests_given_up_total": (
+        COUNTER,
+        "Requests that waited for a worker, to begin or to go on, and none was ready in time",
+    ),
     "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
     "lmi_worker_wanted": (
         GAUGE,
@@ -104,6 +110,9 @@ def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
         ("lmi_responses_total", own): now.responses,
         ("lmi_prompt_tokens_total", own): now.prompt_tokens,
         ("lmi_generation_tokens_total", own): now.generation_tokens,
+        ("lmi_migrations_total", own): now.moved,
+        ("lmi_requests_held_total", own): now.held,
+        ("lmi_requests_given_up_total", own): now.given_up,
     }
     for outcome, count in now.ended.items():
         series["lmi_requests_total", (*own, ("outcome", outcome))] = count

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
+    from lmi_backend.serving.migration import Progress
 
 
 class Sink(Protocol):
@@ -64,6 +66,7 @@ class RequestState:
     __slots__ = (
         "_left",
         "_pending",
+        "arrival",
         "began",
         "deadline",
         "death",
@@ -71,14 +74,17 @@ class RequestState:
         "error",
         "first_at",
         "frame",
+        "give_up_at",
         "id",
         "is_held",
         "is_scheduled",
+        "loss",
         "n",
         "num_prompt_tokens",
         "num_sent",
         "num_tokens",
         "priority",
+        "progress",
         "sent_at",
         "sink",
         "tenant",
@@ -90,6 +96,8 @@ class RequestState:
         self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int, ends: int = 0
     ) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
+        self.arrival = request_id
+        """Its place among those that wait; `id` changes with the worker."""
         self.width, self.n = width, n
         self.direct = sink if isinstance(sink, DirectSink) else None
         self.worker: int | None = None
@@ -100,6 +108,12 @@ class RequestState:
         """What the worker is sent; empty once it was."""
         self.death: EngineDeadError | None = None
         """How its worker died before it was sent."""
+        self.progress: Progress | None = None
+        """What lets it go on when its worker dies; None if it cannot."""
+        self.loss: EngineDeadError | None = None
+        """How the worker died that it is to go on without."""
+        self.give_up_at = math.inf
+        """When it has waited for a worker for long enough, while none is ready."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the stats: seconds of a monotonic clock, and what was sent.

@@ -4,7 +4,8 @@ A request goes to a worker, at once or, where all are busy, in its tenant's turn
 and comes back as deltas on a reader thread of the pool. That thread only stores them and marks
 the request ready; sender threads do the sending, which waits on Triton. Only sinks that do not wait
 get them from the reader thread itself. Whatever arrives while a request is being sent joins its
-next response; when many streams run, tokens have waited for each other (`ipc/flush_policy.py`).
+next response; when many streams run, the worker has already let tokens wait for each other
+(`ipc/flush_policy.py`). What a worker that dies leaves goes on elsewhere (`migration.py`).
 """
 
 from __future__ import annotations
@@ -31,19 +32,20 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
-from lmi_backend.serving.admission import tenant_key
-from lmi_backend.serving.answers import AT_ONCE, answers_wanted
 from lmi_backend.serving.cancellation import CancellationPoller
-from lmi_backend.serving.dispatch import Dispatch, Workers
+from lmi_backend.serving.dispatch import Dispatch
+from lmi_backend.serving.intake import may_wait, take_in
 from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.migration import renew
 from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
+from lmi_backend.serving.waiting import wait_until
+from lmi_backend.serving.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
-_POLL_SECONDS = 0.02
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 _FromEngine = msg.Output | msg.HttpOutput | msg.Failure
 _FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
@@ -60,8 +62,9 @@ class Service:
         self._ids = itertools.count(1)
         self._ready: queue.SimpleQueue[RequestState | None] = queue.SimpleQueue()
         self._is_closing = False
-        self._dispatch = Dispatch(workers, limits, self._lock, self._set_error)
-        self._cancellation = CancellationPoller(self._open_states, self._end_early)
+        self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
+        ends = (self._end_early, self._dispatch.give_up)
+        self._cancellation = CancellationPoller(self._open_states, *ends)
         self._senders = [
             threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
             for i in range(_SENDERS)
@@ -81,36 +84,20 @@ class Service:
         """Take a request; its answer, or its error, goes to the sink from another thread.
 
         It may wait and run for so many seconds, if the model's own limit is not less. Tenants whose
-        requests wait take turns.
-
-        Never blocks. Triton's queue cannot do the waiting: with any bound on it, its batcher looks
-        at the next request only every 0.5 s (dynamic_batch_scheduler.cc, seen on 24.10).
+        requests wait take turns. Never blocks.
 
         Raises:
             UnavailableError: as many requests wait as may, no worker is ready, or the server is
                 stopping; the sink is not used.
             RequestError: it asks for more than the limits allow.
         """
-        request_id, deadline = next(self._ids), self._deadline(seconds)
-        tenant = tenant_key(tenant)
-        if isinstance(work, HttpRequest):
-            width = answers_wanted(work)
-            state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, ends=1)
-            state.tenant = tenant
-            message = msg.SubmitHttp(request_id, work, tenant)
-            self._start(state, message, may_wait=work.path not in AT_ONCE)
-            return
-        self._limits.check_structures(work)
-        n = work[0].n
-        state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
-        state.tenant, state.priority = tenant, work[0].priority
-        self._start(state, msg.Submit(request_id, work, tenant), may_wait=True)
+        if not isinstance(work, HttpRequest):
+            self._limits.check_structures(work)
+        self._start(*take_in(next(self._ids), work, sink, self._deadline(seconds), tenant))
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        self._change(
-            sink, lambda request_id: msg.SetAdapter(request_id, name, folder, preload, pin)
-        )
+        self._change(sink, lambda own: msg.SetAdapter(own, name, folder, preload, pin))
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
@@ -118,7 +105,7 @@ class Service:
 
     def _change(self, sink: Sink, message: Callable[[int], msg.SetAdapter | msg.Manage]) -> None:
         state = RequestState(next(self._ids), sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, message(state.id), may_wait=False)
+        self._start(state, message(state.id))
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""
@@ -134,16 +121,15 @@ class Service:
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.seconds)
 
-    def _start(
-        self, state: RequestState, message: msg.ToWorker | msg.Manage, *, may_wait: bool
-    ) -> None:
+    def _start(self, state: RequestState, message: msg.ToWorker | msg.Manage) -> None:
         if self._is_closing:
             raise StoppingError("the server is stopping")
         # Packed first: what cannot be packed must not leave a state behind.
         state.frame = encode([message])
+        state.progress = self._dispatch.migration.progress(message, state.width)
         self._limits.check_size(len(state.frame))
         with self._lock:
-            worker = self._dispatch.enter(state, may_wait=may_wait)
+            worker = self._dispatch.enter(state, may_wait=may_wait(message))
             self._states[state.id] = state
         if worker is not None:
             self._dispatch.send(state, worker)
@@ -155,17 +141,12 @@ class Service:
         Returns how many took longer than some seconds; they are ended with an error.
         """
         self._is_closing = True
-        self._wait_until_empty(seconds)
+        wait_until(lambda: not self._states, seconds)
         late = self._open_states()
         for state in late:
             self._end_early(state, StoppingError("the server is stopping and waits no longer"))
-        self._wait_until_empty(_LAST_SECONDS)
+        wait_until(lambda: not self._states, _LAST_SECONDS)
         return len(late)
-
-    def _wait_until_empty(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        while self._states and time.monotonic() < end:
-            time.sleep(_POLL_SECONDS)
 
     def health(self) -> msg.Health:
         """Tell whether a request would be taken, and if not, why."""
@@ -176,8 +157,8 @@ class Service:
     def snapshot(self) -> StatsSnapshot:
         """Return the stats now."""
         with self._lock:
-            waiting = self._dispatch.num_waiting
-            return self._stats.snapshot(len(self._states), self._workers.stats(), waiting)
+            num_open, queue, workers = len(self._states), self._dispatch, self._workers.stats()
+            return self._stats.snapshot(num_open, workers, queue.num_waiting, queue.migration)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
@@ -217,6 +198,8 @@ class Service:
         if isinstance(message, msg.Failure):
             self._set_error(state, error_of(message))
             return None
+        if state.progress is not None and state.progress.add(message.chunk):
+            self._dispatch.proved(state)
         if (direct := state.direct) is not None and not state.is_scheduled:
             chunks = state.pass_on(message.chunk)
             is_last = state.is_complete
@@ -230,17 +213,34 @@ class Service:
         state.is_scheduled = True
         return state
 
+    def on_death(self, index: int, error: EngineDeadError) -> None:
+        """Let all requests of a worker go on elsewhere, or end them with an error."""
+        with self._lock:
+            self._dispatch.on_death(self._of(index), error)
+
+    def _of(self, index: int) -> list[RequestState]:
+        return [state for state in self._states.values() if state.worker == index]
+
+    def move_from(self, index: int, why: EngineDeadError, *, ends: bool = False) -> int:
+        """Let a worker's requests go on elsewhere; return how many cannot, which it may end."""
+        with self._lock:
+            moved = self._dispatch.move(self._of(index), why)
+            left = self._of(index)
+        self._workers.abort(index, moved)
+        for state in left if ends else ():
+            self._end_early(state, why)
+        return len(left)
+
     def on_ready(self) -> None:
         """Let requests start that waited for one more worker."""
         with self._lock:
             self._dispatch.release()
 
-    def on_death(self, index: int, error: EngineDeadError) -> None:
-        """End all requests of a worker with an error."""
-        with self._lock:
-            for state in self._states.values():
-                if state.worker == index:
-                    self._dispatch.on_death(state, error)
+    def _renew(self, state: RequestState) -> None:
+        """Give a request that is to go on elsewhere another id."""
+        del self._states[state.id]
+        renew(state, next(self._ids))
+        self._states[state.id] = state
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
+    from lmi_backend.serving.migration import Migration
     from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
@@ -100,6 +101,12 @@ class StatsSnapshot:
     answer_counts: Histogram
     """Answers that each of them asked for."""
     workers: list[WorkerStats]
+    moved: int = 0
+    """Times a request went on after its worker had died."""
+    held: int = 0
+    """Requests that waited because no worker was ready."""
+    given_up: int = 0
+    """Of both, those for which none was ready in time."""
 
 
 class RequestStats:
@@ -165,7 +172,11 @@ class RequestStats:
             _log.log(level, "%s", self._line(state, outcome))
 
     def snapshot(
-        self, num_open: int, workers: list[WorkerStats], num_waiting: int = 0
+        self,
+        num_open: int,
+        workers: list[WorkerStats],
+        num_waiting: int = 0,
+        migration: Migration | None = None,
     ) -> StatsSnapshot:
         """Return the counts now."""
         return StatsSnapshot(
@@ -182,6 +193,9 @@ class RequestStats:
             answer_lengths=self._answer_lengths.copy(),
             answer_counts=self._answer_counts.copy(),
             workers=workers,
+            moved=migration.moved if migration else 0,
+            held=migration.held if migration else 0,
+            given_up=migration.given_up if migration else 0,
         )
 
     def _line(self, state: RequestState, outcome: str) -> str:

@@ -30,6 +30,7 @@ from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
 from lmi_backend.triton.recent_log import RECENT
@@ -186,7 +187,8 @@ def _start(
         RECENT.after,
         time.time(),
     )
-    endpoint = Endpoint(model, service, lora_manager, context, state)
+    renewal = Renewal(service, pool, plan.launch.load_timeout)
+    endpoint = Endpoint(model, service, lora_manager, context, state, renewal)
     endpoint.open()
     return _Model(service, lora_manager, context, endpoint, devices)
 

@@ -7,7 +7,7 @@ import logging
 import time
 from functools import partial
 
-from lmi_backend.engines.protocol import Engine, Rank, TemplateEngine
+from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, TemplateEngine
 from lmi_backend.engines.registry import create_engine, create_follower, is_further_node
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
@@ -26,6 +26,7 @@ from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
+from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
 
 _log = logging.getLogger(__name__)
@@ -183,7 +184,10 @@ class Conversation:
                 make_sink = partial(self._coalescer.sink, message.id)
                 await generate_all(engine, message.requests, make_sink)
             case msg.SubmitHttp():
-                await engine.respond(message.request, AnswerSink(self._coalescer, message.id))
+                answer: ChunkSink = AnswerSink(self._coalescer, message.id)
+                if message.request.continuation is not None:
+                    answer = ContinuedSink(answer, message.request.continuation)
+                await engine.respond(message.request, answer)
             case msg.SetAdapter():
                 await _set_adapter(message, engine)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))

@@ -25,7 +25,7 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
 
 
 @pytest.fixture
-def serve_echo(tmp_path: Path) -> Callable[[str], AbstractContextManager[Served]]:
+def serve_echo(tmp_path: Path) -> Callable[..., AbstractContextManager[Served]]:
     """Serve `echo`, 50 tokens a second for each stream, from a folder of some name."""
     properties = {
         "option.rolling_batch": "echo",
@@ -35,14 +35,15 @@ def serve_echo(tmp_path: Path) -> Callable[[str], AbstractContextManager[Served]
         "option.max_rolling_batch_size": 64,
     }
 
-    def served(name: str) -> AbstractContextManager[Served]:
-        return serve([write_properties(tmp_path / name / "echo", properties)], tmp_path / name)
+    def served(name: str, **more: object) -> AbstractContextManager[Served]:
+        folder = write_properties(tmp_path / name / "echo", properties | more)
+        return serve([folder], tmp_path / name)
 
     return served
 
 
 @pytest.fixture
-def echo(serve_echo: Callable[[str], AbstractContextManager[Served]]) -> Iterator[Served]:
+def echo(serve_echo: Callable[..., AbstractContextManager[Served]]) -> Iterator[Served]:
     """`echo`, served."""
     with serve_echo("own") as server:
         yield server

@@ -256,6 +256,7 @@ def test_engine_death_ends_every_stream_and_the_worker_comes_back(start: Any) ->
         "option.rolling_batch": "echo",
         "option.die_on": "die",
         "option.token_seconds": 0.01,
+        "option.migration_timeout": 0,
     }
     with start(properties) as echo:
         others = [echo.start("a b c", max_tokens=4000).wait_first() for _ in range(8)]
@@ -376,7 +377,12 @@ def _die(echo: Any) -> None:
     assert isinstance(echo.ask("die").error, EngineDeadError)
 
 
-MORTAL = {"option.rolling_batch": "echo", "option.die_on": "die", "retry_threshold": 1}
+MORTAL = {
+    "option.rolling_batch": "echo",
+    "option.die_on": "die",
+    "option.migration_timeout": 0,
+    "retry_threshold": 1,
+}
 
 
 def test_closing_while_a_worker_dies_leaves_no_process(start: Any) -> None:
@@ -415,7 +421,12 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
     start: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that reads the worker, and the one that starts it again, go on."""
-    with start({"option.rolling_batch": "echo", "option.token_seconds": 0.005}) as echo:
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.token_seconds": 0.005,
+        "option.migration_timeout": 0,
+    }
+    with start(properties) as echo:
         pool, faults = echo.service._workers, [TypeError("a bug"), TypeError("another")]
         hear, start_slot = echo.service.on_messages, pool._start_slot
 
@@ -440,7 +451,7 @@ def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
 
 
 def test_old_deaths_of_a_worker_are_forgiven(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmi_backend.pool.pool._FORGIVEN_SECONDS", 0)
+    monkeypatch.setattr("lmi_backend.pool.slot._FORGIVEN_SECONDS", 0)
     with start(MORTAL) as echo:
         for _ in range(3):
             _die(echo)

@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.errors import CancelledError, EngineDeadError
+from lmi_backend.errors import CancelledError
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from tests.support.harness import RecordingSink
 from tests.support.processes import shared_memory
@@ -73,12 +73,10 @@ def test_python_mode_splits_layers_too(
 
 
 @of_dist
-def test_a_killed_rank_ends_every_stream(engine: Any) -> None:
-    """Last: the worker is gone for a while after this."""
-    streams = [
-        engine.start("Count to one hundred:", max_tokens=900, ignore_eos=True).wait_first()
-        for _ in range(8)
-    ]
+def test_a_killed_rank_costs_every_stream_a_pause(engine: Any) -> None:
+    asked = {"max_tokens": 300, "ignore_eos": True}
+    undisturbed = engine.ask("Count to one hundred:", **asked).text
+    streams = [engine.start("Count to one hundred:", **asked).wait_first() for _ in range(8)]
     (launcher,) = engine.workers
     members = launcher.children(recursive=True)
     (second,) = (
@@ -88,13 +86,9 @@ def test_a_killed_rank_ends_every_stream(engine: Any) -> None:
     shared = {path: os.stat(path).st_ino for path in shared_memory([second], "lmi-")}
     # The CPU builds of older ones have none.
     assert shared or vllm_release() < (0, 17)
-    began = time.monotonic()
     second.kill()
     for stream in streams:
-        error = stream.wait().error
-        assert isinstance(error, EngineDeadError)
-        assert "rank 1" in str(error)
-    assert time.monotonic() - began < 2
+        assert (stream.wait().error, stream.text) == (None, undisturbed)
     gone, alive = psutil.wait_procs(members, timeout=5)
     assert (len(gone), alive) == (len(members), [])
     left = [path for path in shared if os.path.exists(path)]

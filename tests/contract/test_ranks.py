@@ -55,7 +55,7 @@ def _is_gone(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def group(start: Any) -> Iterator[Any]:
-    with start(ECHO) as harness:
+    with start(ECHO | {"option.migration_timeout": 0}) as harness:
         yield harness
 
 
@@ -91,7 +91,7 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
 
 def test_a_rank_that_hangs_ends_the_group(start: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lmi_backend.pool.rank_group.SILENCE_SECONDS", 3)
-    with start(ECHO) as group:
+    with start(ECHO | {"option.migration_timeout": 0}) as group:
         stream = group.start("a b c", max_tokens=4000).wait_first()
         _, ranks, _ = _members(group)
         ranks[1].send_signal(signal.SIGSTOP)

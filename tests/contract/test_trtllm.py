@@ -84,7 +84,7 @@ def test_a_dead_engine_ends_every_stream_and_comes_back(
     start: Any, doubles: None, how: str
 ) -> None:
     """The real library waits for ever for a killed rank, and so does the double."""
-    with start(MODEL | TWO) as harness:
+    with start(MODEL | TWO | {"option.migration_timeout": 0}) as harness:
         streams = [harness.start("a b c", max_tokens=4000).wait_first() for _ in range(4)]
         if how == "the library dies":
             streams.append(harness.start("deadly"))

@@ -79,6 +79,37 @@ def test_a_server_that_may_not_unload_refuses_requests(
         assert (status, answer["error"]) == (400, "the server is stopping")
 
 
+def test_workers_are_started_anew_one_after_the_other(tmp_path: Path) -> None:
+    two = {"minWorkers": 2, "maxWorkers": 2, "option.parallel_loading": "true"}
+    folders = [
+        write_properties(tmp_path / "echo", ECHO | two),
+        write_properties(tmp_path / "other", ECHO),
+    ]
+    with serve(folders, tmp_path) as served:
+        before = {process.pid for process in served.workers("echo")}
+        streams = [_stream(served, "echo", 100) for _ in range(8)]
+        wait_for(lambda: served.metric("lmi_requests_open", "echo") == 8)
+        said = _renewed(served, "--worker", "all", "--model", "echo")
+        assert "worker 0 is new after" in said
+        assert "worker 1 is new after" in said
+        assert "error" not in said
+        for thread, events in streams:
+            thread.join(30)
+            assert events[-1]["generated_text"] == "a b" * 50
+        after = {process.pid for process in served.workers("echo")}
+        assert len(after) == 2
+        assert not before & after
+        assert "has 2 models; accepted: --model" in _renewed(served, "--worker", "0")
+        asked = ("--model", "other", "--worker", "7")
+        assert "there is no worker 7; accepted: 0 to 0" in _renewed(served, *asked)
+
+
+def _renewed(served: Served, *options: str) -> str:
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://{served.http}"]
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False)
+    return done.stderr
+
+
 @pytest.fixture
 def convert() -> Callable[[Path, Path], None]:
     def run(folder: Path, repository: Path) -> None:

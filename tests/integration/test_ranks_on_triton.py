@@ -64,7 +64,7 @@ def test_a_client_that_leaves_frees_its_place(engines: Served, model: str) -> No
     wait_for(lambda: engines.metric("lmi_engine_requests_running", model) == 0)
 
 
-def test_a_killed_rank_fails_its_streams_by_name_and_comes_back(engines: Served) -> None:
+def test_a_killed_rank_costs_its_streams_a_pause(engines: Served) -> None:
     events: list[Any] = []
     parameters = {"max_new_tokens": 900, "ignore_eos": True}
     body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
@@ -80,8 +80,9 @@ def test_a_killed_rank_fails_its_streams_by_name_and_comes_back(engines: Served)
     thread.start()
     wait_for(lambda: engines.metric("lmi_engine_requests_running", "dist") == 1)
     second.kill()
-    thread.join(30)
-    assert "lost rank 1" in events[-1]["error"]
+    thread.join(120)
+    assert "error" not in events[-1]
+    assert engines.metric("lmi_migrations_total", "dist") == 1
     assert not psutil.wait_procs(members, timeout=5)[1]
     question = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 20}}
     wait_for(lambda: engines.generate("dist", question)[0] == 200, 120)

@@ -11,6 +11,10 @@ _HEAD = """<!-- Written by `make chaos`. -->
 
 # What happens when something breaks
 
+A request outlives its worker. When that dies, hangs or is started anew, each of its requests that
+can ([below](#what-goes-on)) goes on: on another worker of the model at once, or on the next one that
+is ready. Its client sees a pause, and no token twice, changed or missing.
+
 Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a
 connection of its own, and 16 over one gRPC stream. Afterwards each request has ended exactly once,
 counted at its client and in the metrics, the engine runs nothing, and the server answers again.
@@ -23,6 +27,33 @@ connection that was closed under it: only tritonserver's own end does that. Time
 | --- | --- | --- | --- | --- | --- | --- |
 """
 _MIDDLE = """
+## What goes on
+
+What a client has of a stream is kept beside it, four bytes a token. The next worker brings its own
+detokeniser, stop strings, tool parser … to the same place from these tokens, sends nothing of it,
+and generates the rest. Greedy answers are the same byte for byte in the tests, sampled ones are drawn
+anew from there. OpenAI's streams keep their id and time.
+
+| request | with vLLM | with other engines |
+| --- | --- | --- |
+| nothing of its answer was sent yet, which is any answer that comes whole | asked again, whatever it asks | asked again |
+| a stream, greedy or sampled, in any client's form: text, chats, Anthropic's messages, tools, stop strings, `min_tokens`, repetition penalty, log probabilities, LoRA | goes on: its tokens are computed at once, as a prompt | ends |
+| the same with a seed; greedy with a presence or frequency penalty, `bad_words`, a structured output, a tool that must be called | goes on: its tokens are generated again, and checked | ends |
+| those neither greedy nor with a seed | ends: vLLM's core cannot be told what its grammar or penalty has seen | ends |
+| a stream of another path, of several answers or prompts, of beams | ends | ends |
+| users' own code (`/invocations`), a change of adapters | ends | ends |
+
+`tests/contract/test_migration.py` has each row of the first kinds, beside answers that nothing disturbed.
+
+*Ends* is with an error that names the worker, at once. A request goes on at most
+`option.migration_limit` times. One that each of two deaths can be put down to ends alone, and is told
+so. While no worker is ready, requests wait for `option.migration_timeout`, new ones too, if a start
+usually takes less; by default that is twice the longest start and 5 s. 0 turns all of it off: then
+they end at once.
+
+`lmi-backend drain URL --worker N` starts a worker anew in this way, `--worker all` one after the
+other: for a leak of memory, or new weights. What cannot go on has `--timeout` to end.
+
 ## Without streams to lose
 
 | fault | what was seen |
@@ -49,8 +80,8 @@ dies again and again, also while it is started, and a killed `serve`
 
 | what | LMI | here |
 | --- | --- | --- |
-| a worker dies under requests | their clients hang until a timeout of 120 s | an error that names the worker, at once |
-| requests while it is restarted | wait, or 400 without a cause | UNAVAILABLE at once, with the cause; other workers take them, also those that a dead one was not sent yet |
+| a worker dies under requests | their clients hang until a timeout of 120 s | they go on, on another worker or the next; what cannot ends with an error that names the worker, at once |
+| requests while it is restarted | wait, or 400 without a cause | other workers take them; without any they wait, within `option.migration_timeout` |
 | one bad parameter | may fail every request in flight | fails that request, and names the field |
 | a client leaves | is generated for to the end | its place is free within a second; over Triton's own HTTP only if its answer is streamed (see below) |
 | more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
@@ -61,15 +92,16 @@ What LMI does is read from its source (0.37), not run here.
 
 ## Bounds
 
-A request is held in the stub as the text that has not been sent yet, at most one answer. Triton
+A request is held in the stub as it came, with the text that has not been sent yet, at most one
+answer, and four bytes for each token that has: 16 MB for 1,000 streams of 4,000 tokens. Triton
 buffers what a slow client does not read: no model of 24.10 can tell, so that is bounded by the
 answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
 larger than `option.max_output_size` is refused; an answer that is larger, whole or one response of
 a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
 have (the context's length times the longest token's) is refused before it is tokenised. An OpenAI
 body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
-worker of a model is ready its requests are refused as UNAVAILABLE at once, with the reason; Triton
-asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
+worker of a model is ready and none will be soon, its requests are refused as UNAVAILABLE at once, with
+the reason; Triton asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
 unload by the model-control API lets running requests end, each within its `option.predict_timeout`.
 Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
 over gRPC.
@@ -133,7 +165,7 @@ class Report:
         lines = [
             f"| {row.fault} | {row.outcomes['whole']} | {row.outcomes['error']} "
             f"| {row.outcomes['cut']} | {row.last_seconds:.1f} | {row.back_seconds:.1f} "
-            f"| {row.told or 'nothing: the connection closed'} |\n"
+            f"| {row.told} |\n"
             for row in self.rows
         ]
         page = [_HEAD.format(cores=cores), *lines, _MIDDLE, *map(_row, self.notes)]

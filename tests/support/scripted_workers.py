@@ -17,6 +17,8 @@ class ScriptedWorkers:
         self.outstanding = [0] * count
         self.requests: list[dict[int, int]] = [{} for _ in range(count)]
         """Of each worker: the requests it works on, and how many answers each will have."""
+        self.sent: dict[int, Any] = {}
+        """Each message, by its request's id."""
         self.order: list[int] = []
         """All requests workers were sent, as they came."""
         self.listener: Any = None
@@ -54,6 +56,9 @@ class ScriptedWorkers:
     def is_ready(self) -> bool:
         return any(self.is_alive)
 
+    def ready_in(self) -> float:
+        return 0.0 if any(self.is_alive) else 1.0
+
     def stats(self) -> list[Any]:
         return []
 
@@ -68,6 +73,15 @@ class ScriptedWorkers:
         width = worker.pop(number)
         chunks = [Delta("a", 1, "stop", index=index) for index in range(width)]
         self.listener.on_messages([msg.Output(number, chunk) for chunk in chunks])
+
+    def say(self, number: int, text: str, ids: bytes) -> None:
+        """Bring a token of a request."""
+        chunk = Delta(text, 1, ids=ids)
+        self.listener.on_messages([msg.Output(number, chunk)])
+
+    def revive(self, index: int) -> None:
+        self.is_alive[index] = True
+        self.listener.on_ready()
 
     def die(self, index: int) -> None:
         self.is_alive[index] = False
@@ -90,3 +104,4 @@ class _Worker:
             width = len(work) * work[0].n if work else 1
             self._workers.requests[self._index][message.id] = width
             self._workers.order.append(message.id)
+            self._workers.sent[message.id] = message

@@ -24,6 +24,16 @@ class Stream:
     """`whole`, `error` or `cut`: the connection ended without a word. One, if all is well."""
     error: str = ""
     ended_at: float = 0.0
+    came_at: float = 0.0
+    pause: float = 0.0
+    """The longest time between two chunks, in seconds."""
+
+    def take(self) -> None:
+        """Note a chunk."""
+        now = time.monotonic()
+        if self.chunks:
+            self.pause = max(self.pause, now - self.came_at)
+        self.chunks, self.came_at = self.chunks + 1, now
 
     def end(self, how: str, error: str = "") -> None:
         self.endings.append(how)
@@ -65,6 +75,11 @@ class Streams:
         return Counter(s.endings[0] if len(s.endings) == 1 else "twice" for s in self.all)
 
     @property
+    def pause(self) -> float:
+        """The longest time that one of them waited for its next chunk."""
+        return max(stream.pause for stream in self.all)
+
+    @property
     def errors(self) -> set[str]:
         return {stream.error for stream in self.all if stream.error}
 
@@ -83,7 +98,7 @@ class Streams:
             events = (line for line in connection.getresponse() if line.startswith(b"data:"))
             for line in events:
                 event = json.loads(line[5:])
-                stream.chunks += 1
+                stream.take()
                 if "error" in event:
                     stream.end("error", event["error"])
                     continue
@@ -117,7 +132,7 @@ class Streams:
                 return
             response = result.get_response()
             stream = streams[int(response.id)]
-            stream.chunks += 1
+            stream.take()
             if response.parameters["triton_final_response"].bool_param:
                 stream.end("whole")
 

@@ -70,6 +70,7 @@ FOLDERS = {
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
+    "token_ids": WORKERS,
     "tokenization": ("front end", *SERVER),
     "units": ALL,
 }

@@ -6,10 +6,14 @@ import contextvars
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.continuation import way_of
 from lmi_backend.engines.vllm.plain_stream import Middle, Pattern
 from lmi_backend.generation import HttpChunk
+from lmi_backend.token_ids import pack
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lmi_backend.engines.protocol import ChunkSink
 
 _TRIES: Final = 4
@@ -19,8 +23,17 @@ _TRIES: Final = 4
 class Answer:
     """One body's answer: hands chunks on, and counts their tokens."""
 
-    def __init__(self, sink: ChunkSink, engine: Any, *, may_be_plain: bool) -> None:
+    def __init__(
+        self, sink: ChunkSink, engine: Any, *, may_be_plain: bool, sends_ids: bool
+    ) -> None:
         self._sink, self._engine, self.may_be_plain = sink, engine, may_be_plain
+        self.sends_ids = sends_ids
+        """Whether chunks carry the ids of their tokens, where the answer could go on from them."""
+        self.ids = b""
+        """Of tokens that no chunk has carried yet."""
+        self.is_over = False
+        """Whether its last token has come: what is left of it leaves as one chunk."""
+        self._held = HttpChunk()
         self.prompt_tokens = self.generated_tokens = 0
         self.num_generations = 0
         """That the server has asked the engine for."""
@@ -28,23 +41,36 @@ class Answer:
         self.has_middle = False
         """Whether all between the first and the last events is written without the server."""
         self.is_cut = False
-        """Whether the engine died, whatever last chunk the server made of that."""
+        """Whether the engine died, whatever the server made of that."""
         self._given = 0
         self.defer = sink.defer
 
     def take(self, chunk: HttpChunk) -> None:
         """Take a chunk from the server."""
-        if chunk.is_last and self._engine.errored:
+        if self._engine.errored:
+            # Perhaps the server's own words of that, in the middle of a stream that can go on.
             self.is_cut = True
             return
         chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
         chunk.num_prompt_tokens = self.prompt_tokens
+        chunk.ids, self.ids = self.ids, b""
         self.last_data = chunk.data
+        if self.is_over and not chunk.is_last:
+            # A worker that goes on from an answer's last token would generate more.
+            self._held.merge(chunk)
+            return
+        if self._held.data:
+            self._held.merge(chunk)
+            self._held.status, self._held.headers = chunk.status, chunk.headers
+            chunk = self._held
         self._sink.take(chunk)
 
-    def take_event(self, event: bytes, num_tokens: int) -> None:
-        """Take an event that was written without the server."""
-        chunk = HttpChunk(event, num_tokens=num_tokens, num_prompt_tokens=self.prompt_tokens)
+    def take_event(self, event: bytes, ids: Sequence[int]) -> None:
+        """Take an event that was written without the server, and the ids of its tokens."""
+        packed = pack(ids) if self.sends_ids else b""
+        chunk = HttpChunk(
+            event, num_tokens=len(ids), num_prompt_tokens=self.prompt_tokens, ids=packed
+        )
         self._sink.take(chunk)
 
 
@@ -57,6 +83,8 @@ class Generation:
     def __init__(self, engine: Any, answer: Answer, params: Any) -> None:
         self._engine, self._answer = engine, answer
         answer.num_generations += 1
+        if answer.sends_ids:
+            answer.sends_ids = answer.num_generations == 1 and bool(way_of(engine, params))
         self._is_delta = getattr(params, "output_kind", None) == compat.RequestOutputKind.DELTA
         self._tries = _TRIES if answer.may_be_plain and self._is_delta and params.n == 1 else 0
         self._has_prompt = False
@@ -64,18 +92,26 @@ class Generation:
         """Tokens that are counted already of what an output tells, by answer."""
         self._middle: Middle | None = None
 
-    def count(self, output: Any) -> None:
-        """Count the tokens of an output; vLLM gives all so far, or only what is new."""
+    def count(self, output: Any, *, is_known: bool = False) -> None:
+        """Count the tokens of an output; vLLM gives all so far, or only what is new.
+
+        Args:
+            is_known: whether the stub has their ids.
+        """
         if not self._has_prompt:
             self._has_prompt = True
             self._answer.prompt_tokens += len(output.prompt_token_ids or ())
         if self._middle is not None:
             self._counted[0] = self._middle.num_sent
         for answer in output.outputs:
-            given = len(answer.token_ids)
-            self._answer.generated_tokens += given - self._counted.get(answer.index, 0)
+            given, counted = len(answer.token_ids), self._counted.get(answer.index, 0)
+            self._answer.generated_tokens += given - counted
+            if self._answer.sends_ids and not is_known:
+                self._answer.ids += pack(answer.token_ids[counted:])
             if not self._is_delta:
                 self._counted[answer.index] = given
+        if output.finished and self._answer.sends_ids:
+            self._answer.is_over = True
 
     def sent(self, output: Any) -> None:
         """Note that the server has sent what it made of an output; write the next if that is plain.

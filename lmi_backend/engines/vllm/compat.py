@@ -42,6 +42,11 @@ try:  # 0.13: moved
 except ImportError:
     from vllm.utils import FlexibleArgumentParser
 
+try:  # 0.11: moved
+    from vllm.logprobs import Logprob
+except ImportError:
+    from vllm.sequence import Logprob
+
 try:  # appeared between 0.20 and 0.32; ValueError before
     from vllm.exceptions import VLLMClientError
 except ImportError:
@@ -62,12 +67,14 @@ __all__ = [
     "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
+    "EngineCoreOutput",
     "EngineCoreRequest",
     "EngineGenerateError",
     "FlexibleArgumentParser",
     "HTTPConnection",
     "InprocClient",
     "LoRARequest",
+    "Logprob",
     "MsgpackDecoder",
     "MsgpackEncoder",
     "RequestOutputKind",

@@ -17,6 +17,7 @@ from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook, server_compat
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
+from lmi_backend.engines.vllm.continuation import Continuations, Continued, current, way_of
 from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.lora import LoraAdapters
@@ -87,6 +88,7 @@ class VllmEngine(Engine):
         else:
             engine = create()
         compat.count_less(engine)
+        Continuations(engine).attach()
         keep_cores_apart()
         return engine
 
@@ -105,8 +107,13 @@ class VllmEngine(Engine):
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         reader = OutputReader(self._tokenizer, request)
+        if request.continuation is not None:
+            current.set(Continued(request.continuation))
         try:
             arguments = await self._request_arguments(request)
+            reader.sends_ids = self._config.sends_ids and bool(
+                way_of(self._engine, arguments["params"])
+            )
             await output_hook.generate(self._engine, arguments, reader, sink)
         except Exception as error:
             raise _translate(error) from error

@@ -15,6 +15,7 @@ from lmi_backend.engines.vllm import compat, server_compat
 from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
+from lmi_backend.engines.vllm.continuation import Continued, current
 from lmi_backend.engines.vllm.direct_calls import DirectCalls
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpRequest, openai_error
@@ -34,6 +35,8 @@ _OWN_SIZE: Final = 4
 _OWN_DEPTH: Final = 16
 """Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
 
+_CONTINUED: Final = frozenset({server_compat.CHATS, "/v1/completions", "/v1/messages"})
+"""Paths whose streams can go on: the same tokens make the same events there."""
 _HIDDEN: Final = ("VLLM_API_KEY", "CUSTOM_SCRIPT_FILENAME")
 """What the environment must not say to vLLM's server.
 
@@ -45,8 +48,9 @@ is not named, is run when the server is built, and LMI's users keep a handler of
 class HttpApp:
     """vLLM's application, called without a socket. `create` makes one."""
 
-    def __init__(self, app: Any, engine: Any, bounds: StructureBounds) -> None:
-        self._app, self._engine, self._bounds = app, engine, bounds
+    def __init__(self, app: Any, engine: Any, config: EngineConfig) -> None:
+        self._app, self._engine = app, engine
+        self._bounds, self._sends_ids = config.structure_bounds, config.sends_ids
         self._calls = DirectCalls(app)
 
     @classmethod
@@ -86,7 +90,7 @@ class HttpApp:
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.
         app.state.openai_serving_models.lora_requests = adapters.known
-        return cls(app, engine, config.structure_bounds)
+        return cls(app, engine, config)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body.
@@ -99,8 +103,15 @@ class HttpApp:
         except RequestError as error:
             sink.take(openai_error(400, str(error), error.field))
             return
-        answer = Answer(sink, self._engine, may_be_plain=request.path in self._calls.paths)
+        answer = Answer(
+            sink,
+            self._engine,
+            may_be_plain=request.path in self._calls.paths,
+            sends_ids=self._sends_ids and request.path in _CONTINUED,
+        )
         answers.set(answer)
+        if request.continuation is not None:
+            current.set(Continued(request.continuation))
         try:
             if not await self._calls.stream(request, answer):
                 await respond(self._app, request, answer.take)
@@ -142,11 +153,23 @@ class _CountingClient:
         # Closed with this one: closing is the abort.
         async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
+                for known in _known(generation):
+                    yield known
                 if generation is not None:
                     generation.count(output)
                 yield output
                 if generation is not None:
                     generation.sent(output)
+
+
+def _known(generation: Generation | None) -> Iterator[Any]:
+    """Yield the outputs of what the client of a request that goes on has, once."""
+    continued = current.get()
+    while continued is not None and continued.outputs:
+        output = continued.outputs.popleft()
+        if generation is not None:
+            generation.count(output, is_known=True)
+        yield output
 
 
 def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:

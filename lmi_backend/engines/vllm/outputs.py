@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmi_backend.generation import Delta, GenerateRequest, Token
+from lmi_backend.token_ids import pack
 
 
 class OutputReader:
@@ -14,6 +15,8 @@ class OutputReader:
     def __init__(self, tokenizer: Any, request: GenerateRequest) -> None:
         self.is_whole = not request.stream
         """Whether each answer comes as one delta."""
+        self.sends_ids = False
+        """Whether deltas carry ids."""
         self._wants_tokens = request.logprobs is not None
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs
@@ -37,6 +40,8 @@ class OutputReader:
                 num_prompt_tokens=num_prompt_tokens,
                 index=answer.index,
             )
+            if self.sends_ids:
+                delta.ids = pack(answer.token_ids)
             if self._wants_tokens:
                 self._add_tokens(delta, answer)
             if self._prompt_alternatives is not None and output.prompt_logprobs:

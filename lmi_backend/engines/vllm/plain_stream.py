@@ -80,8 +80,8 @@ class Pattern:
 class EventSink(Deferring, Protocol):
     """Takes the events of an answer."""
 
-    def take_event(self, event: bytes, num_tokens: int) -> None:
-        """Take an event that tells so many new tokens."""
+    def take_event(self, event: bytes, ids: Sequence[int]) -> None:
+        """Take an event that tells new tokens."""
         ...
 
 
@@ -132,5 +132,5 @@ class Middle:
 
     def _write(self, text: str, ids: Sequence[int] = ()) -> None:
         self._ids.extend(ids)
-        num_tokens, self.num_sent = len(self._ids) - self.num_sent, len(self._ids)
-        self._take(self._pattern.event(text), num_tokens)
+        new, self.num_sent = self._ids[self.num_sent :], len(self._ids)
+        self._take(self._pattern.event(text), new)

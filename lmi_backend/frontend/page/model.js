@@ -106,7 +106,7 @@ export class ModelCard {
       ["Whole answer", times("request_seconds"), "median · 95th percentile"],
       ["Finished", count(good), `${count(stats.generation_tokens)} tokens`],
       ["Ended otherwise", count(ended - good), others.map(([end, number]) => `${number} ${end.replaceAll("_", " ")}`).join(", ") || "none"],
-      ["Worker deaths", count(deaths), deaths ? "each is started again" : "no restarts"],
+      ["Worker deaths", count(deaths), deaths ? `${count(stats.moved)} requests went on elsewhere, ${count(stats.given_up)} did not in time` : "no restarts"],
     ];
     fill(this.#facts, rows);
   }

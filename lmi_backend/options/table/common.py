@@ -258,6 +258,21 @@ HANG_TIMEOUT: Final = Option(
     help="Seconds without a step, while it has requests, after which an engine is restarted; 0: "
     "never. Only vLLM's are counted; its first 8 may take option.model_loading_timeout each.",
 )
+MIGRATION_TIMEOUT: Final = Option(
+    name="option.migration_timeout",
+    kind=auto_or_number(0),
+    default="auto",
+    plan_field="migration_timeout",
+    help="Seconds that a request waits for a worker while none is ready, before it begins or to go "
+    "on when its own died; auto: twice a start and 5; 0: it ends with an error at once.",
+)
+MIGRATION_LIMIT: Final = Option(
+    name="option.migration_limit",
+    kind=whole(0),
+    default=3,
+    plan_field="migration_limit",
+    help="Times a request goes on elsewhere when its worker dies.",
+)
 LOG_REQUESTS: Final = Option(
     name="option.log_requests",
     kind=BOOL,

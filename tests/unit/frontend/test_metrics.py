@@ -19,6 +19,7 @@ from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
 
@@ -74,7 +75,8 @@ def _endpoint(name: str, *said: EngineStats) -> Endpoint:
         log=lambda _: [],
         started_at=1.0,
     )
-    one = Endpoint(model, service, lora, Context(), view)
+    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
+    one = Endpoint(model, service, lora, Context(), view, renewal)
     one.open()
     return one
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmi_backend.errors import LmiError, RequestError, UnavailableError
-from lmi_backend.generation import Chunk, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
@@ -17,72 +17,8 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.metrics import gauges_and_counters
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
+from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink
 from tests.support.waiting import wait_for
-
-CAPACITY = 2
-RUNNING = CAPACITY + 1
-"""Of a worker: what it runs, and one that waits in the engine's own queue."""
-
-
-class Sink:
-    """A client who notes each end of its request: there should be one."""
-
-    def __init__(self, request_id: str = "") -> None:
-        self.request_id = request_id
-        self.ends: list[str] = []
-        self.has_gone = False
-
-    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        if is_last:
-            self.ends.append("answered")
-
-    def fail(self, error: LmiError) -> None:
-        self.ends.append(type(error).__name__)
-
-    def is_cancelled(self) -> bool:
-        return self.has_gone
-
-
-class Bench:
-    """A service whose threads do not run: the test does their work, in the order it likes."""
-
-    def __init__(self, count: int = 1, waiting: int = 100, capacity: int = CAPACITY) -> None:
-        self.workers = ScriptedWorkers(capacity, count)
-        limits = Limits(running=capacity * count, waiting=waiting, seconds=math.inf)
-        self.service = Service(self.workers, limits)  # type: ignore[arg-type]
-        self.workers.start(self.service)
-        self.sinks: list[Sink] = []
-
-    def submit(self, tenant: str = "", width: int = 1) -> Sink:
-        sink = Sink(str(len(self.sinks) + 1))
-        self.sinks.append(sink)
-        self.service.submit((GenerateRequest("a", n=width),), sink, tenant=tenant)
-        return sink
-
-    def send_released(self) -> None:
-        self.service._dispatch.stop()
-        self.service._dispatch._send_released()
-
-    def send_answers(self) -> None:
-        self.service._ready.put(None)
-        self.service._send_ready()
-
-    def settle(self) -> None:
-        for _ in range(2):
-            self.send_answers()
-            self.send_released()
-
-    def answer(self, *numbers: int) -> None:
-        for number in numbers:
-            self.workers.answer(number)
-        self.settle()
-
-    @property
-    def waiting(self) -> int:
-        return self.service.snapshot().waiting
-
-    def open(self) -> list[int]:
-        return [number for requests in self.workers.requests for number in requests]
 
 
 def test_with_a_free_place_a_request_is_sent_by_its_own_thread() -> None:

@@ -1,6 +1,7 @@
 """Events that differ in their text only are written from the first of them."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -124,8 +125,8 @@ class Events:
         self.taken: list[tuple[bytes, int]] = []
         self.asked: list[int] = []
 
-    def take_event(self, data: bytes, num_tokens: int) -> None:
-        self.taken.append((data, num_tokens))
+    def take_event(self, data: bytes, ids: Sequence[int]) -> None:
+        self.taken.append((data, len(ids)))
 
     def defer(self, flush: Any, num_tokens: int) -> bool:
         self.flushes.append(flush)

@@ -1,0 +1,66 @@
+"""OpenAI's bodies, as far as the echo reads and writes them."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+
+import msgspec
+
+from lmi_backend.generation import Delta, GenerateRequest, Sampling
+
+WORD: Final = re.compile(r"\s*\S+|\s+")
+"""A token."""
+
+
+class _Message(msgspec.Struct):
+    content: str = ""
+
+
+class OpenAiBody(msgspec.Struct):
+    """A body of chat or completion, as far as an echo looks at it."""
+
+    model: str = ""
+    messages: list[_Message] = []
+    prompt: str = ""
+    stream: bool = False
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    created: int = msgspec.field(default_factory=lambda: int(time.time()))
+
+    def request(self) -> GenerateRequest:
+        """Return the prompt, or the last message, to be said once where no limit is given."""
+        prompt = self.messages[-1].content if self.messages else self.prompt
+        most = self.max_tokens or self.max_completion_tokens or len(WORD.findall(prompt))
+        return GenerateRequest(prompt, Sampling(max_tokens=most))
+
+    def event(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return an event of a stream."""
+        return b"data: " + self._said(request_id, delta, count, is_chunk=True) + b"\n\n"
+
+    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return a whole answer."""
+        return self._said(request_id, delta, count, is_chunk=False)
+
+    def _said(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
+        said = {"role": "assistant", "content": delta.text}
+        choice: dict[str, object] = {"index": 0, "finish_reason": delta.finish_reason}
+        choice |= {"delta" if is_chunk else "message": said} if self.messages else {}
+        choice |= {} if self.messages else {"text": delta.text}
+        kind = "chat.completion" if self.messages else "text_completion"
+        usage = {
+            "prompt_tokens": delta.num_prompt_tokens,
+            "completion_tokens": count,
+            "total_tokens": delta.num_prompt_tokens + count,
+        }
+        return msgspec.json.encode(
+            {
+                "id": request_id,
+                "object": kind + ".chunk" * (is_chunk and bool(self.messages)),
+                "created": self.created,
+                "model": self.model,
+                "choices": [choice],
+                "usage": usage,
+            }
+        )

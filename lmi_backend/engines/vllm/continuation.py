@@ -1,0 +1,167 @@
+"""Let a request of vLLM go on from tokens that another engine generated.
+
+The tokens go through vLLM's output processor as if they had just been generated, in the groups in
+which they were, so that its detokeniser, its stop strings and all that reads its outputs stand
+where the other engine's stood. Its core gets the prompt and these tokens as a prompt, or, where
+more depends on which of them were generated, the request as it was, and what it repeats is checked.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lmi_backend.engines.vllm import compat
+from lmi_backend.errors import EngineError
+from lmi_backend.token_ids import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmi_backend.generation import Continuation
+
+Way = Literal["from the prompt", "from the start", ""]
+
+_GREEDY: Final = 1e-5
+"""Temperature below which vLLM takes the likeliest token."""
+_STATEFUL: Final = (
+    "structured_outputs", "guided_decoding", "presence_penalty", "frequency_penalty", "bad_words",
+    "thinking_token_budget", "repetition_detection", "watermarking",
+)  # fmt: skip
+"""Parameters for which vLLM tells tokens that were generated from those of the prompt."""
+
+
+def way_of(engine: Any, params: Any) -> Way:
+    """Return how a request could go on: with its tokens as a prompt, repeated, or not at all."""
+    if getattr(params, "n", 0) != 1 or params.output_kind != compat.RequestOutputKind.DELTA:
+        return ""
+    is_greedy = params.temperature < _GREEDY
+    is_seeded = params.seed is not None and not is_greedy
+    if not is_seeded and not any(getattr(params, name, None) for name in _STATEFUL):
+        custom = getattr(engine.model_config, "logits_processors", None)
+        if not custom:
+            return "from the prompt"
+    return "from the start" if is_greedy or is_seeded else ""
+
+
+class Continued:
+    """One request that goes on."""
+
+    def __init__(self, continuation: Continuation) -> None:
+        self._groups = unpack(continuation.ids)
+        self._cumulative_logprob = continuation.cumulative_logprob
+        self.is_begun = False
+        self.outputs: deque[Any] = deque()
+        """What vLLM made of the tokens so far, in its order."""
+
+    def begin(self, engine: Any, request: Any) -> tuple[Any, list[int]]:
+        """Bring the output processor to where the answer is.
+
+        Returns:
+            What the core is to be sent instead of its EngineCoreRequest, and the tokens that it
+            will repeat.
+
+        Raises:
+            EngineError: the answer is another here.
+        """
+        self.is_begun = True
+        state = engine.output_processor.request_states.get(request.request_id)
+        for group in self._groups:
+            self._replay(engine, state, request.request_id, group)
+        if self._cumulative_logprob is not None:
+            state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
+        ids = list(chain.from_iterable(self._groups))
+        if way_of(engine, request.sampling_params) != "from the prompt" or not (
+            request.prompt_token_ids and request.prompt_embeds is None
+        ):
+            return request, ids
+        params = request.sampling_params.clone()
+        params.max_tokens -= len(ids)
+        params.min_tokens = max(0, params.min_tokens - len(ids))
+        params.prompt_logprobs = None
+        longer = copy(request)
+        longer.prompt_token_ids = [*request.prompt_token_ids, *ids]
+        longer.sampling_params = params
+        return longer, []
+
+    def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
+        output = compat.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
+        engine.output_processor.process_outputs([output])
+        made = state.queue.get_nowait()
+        if request_id not in engine.output_processor.request_states:
+            raise EngineError("the answer cannot go on: it has ended on this worker")
+        if made is None:
+            return
+        for answer in made.outputs:
+            if answer.logprobs is not None:
+                # Their readers want one for each token; the client has the true ones.
+                answer.logprobs = [{i: compat.Logprob(0.0, 1, "")} for i in answer.token_ids]
+        self.outputs.append(made)
+
+
+current: contextvars.ContextVar[Continued | None] = contextvars.ContextVar("current", default=None)
+"""What goes on in this task."""
+
+
+class Continuations:
+    """Stands between an AsyncLLM and its core, for requests that go on. `attach` puts it there."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._add = engine.engine_core.add_request_async
+        self._process = engine.output_processor.process_outputs
+        self._repeated: dict[str, list[int]] = {}
+        """Request to the tokens that its core will repeat."""
+
+    def attach(self) -> None:
+        """See all requests from now on."""
+        self._engine.engine_core.add_request_async = self._add_request
+
+    async def _add_request(self, request: Any) -> None:
+        continued = current.get()
+        if continued is not None and not continued.is_begun:
+            request, repeated = continued.begin(self._engine, request)
+            if repeated:
+                self._repeated[request.request_id] = repeated
+                self._engine.output_processor.process_outputs = self._process_others
+        await self._add(request)
+
+    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+        """Process outputs but for what they repeat; only there while something is repeated."""
+        left = [output for output in outputs if self._is_new(output)]
+        if not self._repeated:
+            self._engine.output_processor.process_outputs = self._process
+        return self._process(left, *more, **named)
+
+    def _is_new(self, output: Any) -> bool:
+        """Take from an output what it repeats; tell whether anything is left."""
+        repeated = self._repeated.get(output.request_id)
+        if repeated is None:
+            return True
+        state = self._engine.output_processor.request_states.get(output.request_id)
+        ids = output.new_token_ids
+        count = min(len(ids), len(repeated))
+        is_same = ids[:count] == repeated[:count]
+        if state is None or not is_same or (output.finished and count < len(repeated)):
+            del self._repeated[output.request_id]
+            if state is not None:
+                said = "the answer cannot go on: it comes out otherwise on this worker"
+                state.queue.put(EngineError(said))
+            return False
+        del repeated[:count]
+        if not repeated:
+            del self._repeated[output.request_id]
+        output.new_token_ids = ids[count:]
+        output.new_prompt_logprobs_tensors = None
+        if output.new_logprobs is not None:
+            output.new_logprobs = _logprobs_after(output.new_logprobs, count)
+        return bool(output.new_token_ids) or output.finished
+
+
+def _logprobs_after(lists: Any, count: int) -> Any:
+    """Return vLLM's log probabilities of one request without those of its first tokens."""
+    names = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
+    return lists._replace(**{name: getattr(lists, name)[count:] for name in names})

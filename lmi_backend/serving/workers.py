@@ -1,0 +1,81 @@
+"""What a service sends its requests to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lmi_backend.ipc import messages as msg
+    from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.pool.listener import Listener
+    from lmi_backend.pool.rank_group import WorkerStats
+
+
+class Workers(Protocol):
+    """What generates: a `Pool`, or that of another model, through its endpoint."""
+
+    def start(self, listener: Listener) -> Capabilities:
+        """Start; from now on the listener gets the messages of the workers."""
+        ...
+
+    def claim(self, width: int) -> tuple[int, SendsFrames]:
+        """Choose a worker for `width` more answers, until `done`; return its index and itself."""
+        ...
+
+    def capacity(self) -> int:
+        """Return how many answers the workers that are ready generate at once."""
+        ...
+
+    def abort(self, index: int, request_ids: list[int]) -> None:
+        """Tell a worker that nobody waits for some requests."""
+        ...
+
+    def done(self, index: int, width: int) -> None:
+        """Take back `width` answers that have ended."""
+        ...
+
+    def unwanted_capacity(self) -> int:
+        """Return how many more answers there could be at once if every worker ran."""
+        ...
+
+    def note_queue(self, waiting: int, refused: str = "") -> None:
+        """Learn how many answers wait for a worker, or why a request was refused; never blocks."""
+        ...
+
+    def ready_in(self) -> float:
+        """Return the seconds in which a worker is expected to be ready; 0 where one is."""
+        ...
+
+    def health(self) -> msg.Health:
+        """Tell whether a request would be taken, and if not, why."""
+        ...
+
+    def stats(self) -> list[WorkerStats]:
+        """Return the stats of each worker."""
+        ...
+
+    def close(self) -> None:
+        """End it in order."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class SendsFrames(Protocol):
+    """One worker, or another model that stands for its workers."""
+
+    @property
+    def name(self) -> str:
+        """Its name in logs."""
+        ...
+
+    def send_frame(self, frame: bytes) -> None:
+        """Send packed messages.
+
+        Raises:
+            NotSentError: they cannot be sent, and nothing of them was; `claim` knows it.
+            ConnectionLostError: they cannot be sent.
+        """
+        ...

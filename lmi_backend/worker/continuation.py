@@ -1,0 +1,57 @@
+"""Go on with an answer to a body: it is written again, and what the client has is dropped."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import HTTP_ERROR, EngineError
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import ChunkSink
+    from lmi_backend.generation import Continuation, HttpChunk
+
+_END: Final = b"\n"
+"""Of a line of server-sent events."""
+_HEAD: Final = re.compile(rb'"id":"[^"]*","object":"[^"]*","created":\d+')
+"""What names an answer in each event of OpenAI's."""
+
+
+class ContinuedSink:
+    """Takes all of an answer, and hands on what follows that which the client has.
+
+    The answer keeps the name that it had, and its time.
+    """
+
+    def __init__(self, sink: ChunkSink, continuation: Continuation) -> None:
+        self._sink, self.defer = sink, sink.defer
+        self._left = continuation.num_lines
+        found = _HEAD.search(continuation.head)
+        self._before, self._own = found[0] if found else b"", b""
+
+    def take(self, chunk: HttpChunk) -> None:
+        """Take a chunk.
+
+        Raises:
+            EngineError: the answer is another than before.
+        """
+        if chunk.status >= HTTP_ERROR:
+            said = chunk.data.decode("utf-8", "replace")
+            raise EngineError(f"the answer cannot go on: {said}")
+        if self._left:
+            self._drop(chunk)
+            if self._left and chunk.is_last:
+                raise EngineError("the answer cannot go on: it is another on this worker")
+            if not chunk.data and not chunk.is_last:
+                return
+        if self._own:
+            chunk.data = chunk.data.replace(self._own, self._before)
+        self._sink.take(chunk)
+
+    def _drop(self, chunk: HttpChunk) -> None:
+        """Take the lines from a chunk that the client has."""
+        if self._before and not self._own and (found := _HEAD.search(chunk.data)):
+            self._own = found[0]
+        *lines, chunk.data = chunk.data.split(_END, self._left)
+        self._left -= len(lines)
+        chunk.num_tokens = 0
