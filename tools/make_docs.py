@@ -17,7 +17,7 @@ from clients_page import clients_page
 from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
-from metrics_page import dashboard, metrics_page
+from metrics_page import dashboard, fleet_dashboard, metrics_page
 from planner_page import planner_page
 from scaling_page import scaling_page
 
@@ -75,6 +75,7 @@ def pages() -> dict[Path, str]:
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
         CLIENTS: clients_page(),
         DASHBOARD: "\n".join(dashboard()) + "\n",
+        DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
         **{DEPLOY / "kubernetes" / "base" / name: text for name, text in base_files().items()},
         **{DEPLOY / name: text for name, text in repository_compose().items()},
     }

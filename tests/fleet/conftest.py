@@ -11,7 +11,7 @@ from tests.support.routers import ROUTERS, Router, Running
 from tests.support.steady_load import STREAMS, TOKENS
 
 HANG_SECONDS = 6.0
-SHORT = ("HAProxy",)
+SHORT = ("Envoy",)
 """What is tried without --fleet-report."""
 AT_LENGTH = "test_routers_at_length.py"
 

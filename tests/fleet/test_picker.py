@@ -3,21 +3,15 @@
 import contextlib
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_envoy
-from tests.support.fleet_report import FleetReport
 from tests.support.pods import MODEL, Pod
 from tests.support.routers import ENVOY_BINARY, Router, envoy_config
 from tests.support.waiting import wait_for
-
-_SECONDS = 10.0
-_RATE = 20.0
 
 
 def test_the_newest_series_counts_else_the_first_and_never_a_sum() -> None:
@@ -108,42 +102,3 @@ def test_requests_go_through_envoy_to_who_has_the_least_to_do(
         wait_for(lambda: sum("picked-" in each for each in servers[2].answered()) == 10)
         assert [len(each.answered()) for each in servers[:2]] == before[:2]
     assert made.refused == []
-
-
-def test_scraping_twenty_times_a_second_costs_little(
-    servers: list[Pod], fleet_report: FleetReport, *, is_long: bool
-) -> None:
-    """By CPU time, beside that of doing nothing; a machine at work takes more for the same."""
-    server = servers[0]
-    seconds = _SECONDS if is_long else 4.0
-    idle = _cost(server, seconds, 0)
-    asked = _cost(server, seconds, _RATE)
-    share = 100 * (asked - idle) / seconds
-    fleet_report.notes.append(
-        f"**An endpoint picker** that reads `/metrics` twenty times a second takes "
-        f"{share:.1f} % of a core of a server (CPU time of all processes, beside idle ones)."
-    )
-    # What it took before only what changes was asked for: 2.8 %.
-    assert share < 2.5
-
-
-def _cost(server: Pod, seconds: float, rate: float) -> float:
-    """Return the CPU seconds of a server over some time in which it is asked at a rate."""
-    before = _cpu(server)
-    end = time.monotonic() + seconds
-    client = http.client.HTTPConnection(server.served.front_end, timeout=10)
-    with contextlib.closing(client):
-        while time.monotonic() < end:
-            if rate:
-                client.request("GET", "/metrics")
-                assert client.getresponse().read()
-            time.sleep(1 / (rate or 1))
-    return _cpu(server) - before
-
-
-def _cpu(server: Pod) -> float:
-    total = 0.0
-    for each in [psutil.Process(server.served.process.pid), *server.served.family()]:
-        used = each.cpu_times()
-        total += used.user + used.system
-    return total

@@ -324,7 +324,11 @@ ROUTERS = (
         "LiteLLM proxy",
         _package("litellm"),
         _litellm,
-        lambda: {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "*"},
+        lambda: {
+            # It asks the network for prices, and will not start without a key of its own.
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+        },
         is_sticky=False,
     ),
     Router("vLLM's router", _package("vllm-router"), _vllm_router),
