@@ -97,7 +97,7 @@ def test_requests_go_through_envoy_to_who_has_the_least_to_do(
                 answer = client.getresponse()
                 assert (answer.status, json.loads(answer.read())["choices"][0]["text"]) == (
                     200,
-                    "a ",
+                    "a b",
                 )
         wait_for(lambda: sum("picked-" in each for each in servers[2].answered()) == 10)
         assert [len(each.answered()) for each in servers[:2]] == before[:2]

@@ -98,7 +98,7 @@ def test_a_server_that_stands_still_is_gone_round(
         "hanging: lost, waited, last asked there after",
         f"{lost(load.failures, len(load.all))}, {len(waited)}, {max(0.0, last):.1f} s",
     )
-    assert load.whole > 100
+    assert load.whole > 50
 
 
 def test_a_session_stays_with_a_server(

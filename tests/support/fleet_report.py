@@ -42,7 +42,9 @@ What the routers need to be told, found here:
   fourth gets the server's 503.
 - **HAProxy**: `retry-on conn-failure empty-response response-timeout 503`, `option redispatch 1`, and a
   `tune.bufsize` into which a request fits: a larger one is not sent twice.
-- **Both**: no bound on the whole request; 20 s or more without a byte.
+- **LiteLLM's proxy** hands some refusals on, with `num_retries: 3` and `cooldown_time`: it may ask the same
+  server again. With `routing_strategy: least-busy` it is worse: who refuses is never busy.
+- **All**: no bound on the whole request; 20 s or more without a byte.
 {notes}
 """
 
@@ -80,8 +82,8 @@ class FleetReport:
 def lost(failures: Counter[str], asked: int) -> str:
     """Say how many of all were lost, and of what."""
     count = sum(failures.values())
-    why = f" ({', '.join(sorted(failures))[:80]})" if count else ""
-    return f"{count} of {asked}{why}"
+    why = ", ".join(sorted({text.partition(": ")[0] for text in failures}))
+    return f"{count} of {asked}" + (f" ({why})" if count else "")
 
 
 _TAIL = """

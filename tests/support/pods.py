@@ -3,6 +3,8 @@
 import contextlib
 import re
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,10 +74,8 @@ class Pod:
 
     def drain(self) -> None:
         """Refuse what is new and let the rest end, as the command `drain` does; it stays up."""
-        word = ["--timeout", "30"]
-        from lmi_backend.cli import main  # noqa: PLC0415  only here
-
-        assert main.main(["drain", f"http://{self.served.http}", *word]) == 0
+        words = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
+        subprocess.run([*words, f"http://{self.served.http}"], check=True, capture_output=True)
 
     def answered(self) -> list[str]:
         """Return the ids of the requests it has answered with 200, since its log began."""

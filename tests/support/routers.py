@@ -268,7 +268,7 @@ def _litellm(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -
     config = {
         "model_list": models,
         "router_settings": {
-            "routing_strategy": "least-busy",
+            "routing_strategy": "simple-shuffle",
             "num_retries": 3,
             "retry_after": 0,
             "allowed_fails": 0,
@@ -330,6 +330,7 @@ ROUTERS = (
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         },
         is_sticky=False,
+        keeps_streams_whole=False,
     ),
     Router("vLLM's router", _package("vllm-router"), _vllm_router),
 )
