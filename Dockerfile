@@ -21,8 +21,8 @@
 #
 # `docker stop -t 60` lets running requests finish; serve waits 30 s for them (--drain-timeout).
 #
-# `serve --host 0.0.0.0` listens inside the container, where 127.0.0.1 cannot be published; -p says
-# who may ask. Open to whoever reaches the ports: inference, health, metadata, statistics, metrics.
+# LMI_BACKEND_HOST lets the front end listen on every address inside the container, where 127.0.0.1
+# cannot be published, whatever the arguments: SageMaker says `serve` and no more. -p says who may ask. Open to whoever reaches the ports: inference, health, metadata, statistics, metrics.
 # Restricted by a key that only serve knows: the model repository, shared memory, logging, trace.
 #
 # Triton's releases: the newest that NVIDIA's compatibility matrix has for each of the two images.
@@ -48,13 +48,14 @@ COPY --chown=lmi lmi_backend lmi_backend
 COPY --chown=lmi examples examples
 RUN make install model
 ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
-    PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python
+    PYTHON_EXECUTABLE=/opt/lmi-backend/.venv-engine/bin/python \
+    LMI_BACKEND_HOST=0.0.0.0
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]
+CMD ["serve", "--triton-host", "0.0.0.0"]
 
 # NVIDIA's images have tritonserver, Python, the engine and Open MPI; only this package is added.
 FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
@@ -65,13 +66,14 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model
+ENV LMI_BACKEND_HOST=0.0.0.0
 USER 1001
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]
+CMD ["serve", "--triton-host", "0.0.0.0"]
 
 # SERVING_FEATURES says which engine the image holds, as in LMI's images.
 FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
@@ -82,11 +84,12 @@ RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
     && install -d -o lmi -g lmi /opt/ml/model
-ENV SERVING_FEATURES=trtllm
+ENV SERVING_FEATURES=trtllm \
+    LMI_BACKEND_HOST=0.0.0.0
 USER 1001
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
-CMD ["serve", "--host", "0.0.0.0", "--triton-host", "0.0.0.0"]
+CMD ["serve", "--triton-host", "0.0.0.0"]

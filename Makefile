@@ -19,7 +19,7 @@ BIN := .venv/bin
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat chaos soak bench scale check lint types layers docs licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat chaos fleet soak bench scale check lint types layers docs licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,9 @@ compat: install model ## run the contract tests on other releases of vLLM, Trito
 
 chaos: install-server model ## break a running server in every way and write docs/reliability.md
 	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
+
+fleet: install-server install-clients ## servers behind real routers that restart, die and fill; write docs/fleet.md
+	@$(BIN)/python -m pytest tests/fleet --fleet-report docs/fleet.md $(PYTEST)
 
 soak: install-server model ## mixed traffic for 30 minutes, written into docs/soak.md; MINUTES=
 	@$(BIN)/python -m pytest tests/soak --minutes $(MINUTES) --soak-report docs/soak.md \

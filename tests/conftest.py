@@ -13,11 +13,11 @@ from tests.support.serving import Served, serve, write_properties
 # gRPC's code in a forked child crashes it where threads of a client still run.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # From what is known in seconds to what takes minutes.
-ORDER = ("unit", "contract", "integration", "clients", "security", "chaos", "soak", "gpu")
+ORDER = ("unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
-    "doubles", "questions", "long_questions", "report", "said", "said_to_triton", "start",
-    "tiny_properties",
+    "doubles", "fleet_report", "is_long", "questions", "long_questions", "report", "said",
+    "said_to_triton", "start", "tiny_properties",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 

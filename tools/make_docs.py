@@ -17,10 +17,11 @@ from clients_page import clients_page
 from engines_page import engines_page
 from licenses import LicensesError
 from licenses_page import licenses_page
-from metrics_page import dashboard, metrics_page
+from metrics_page import dashboard, fleet_dashboard, metrics_page
 from planner_page import planner_page
 from scaling_page import scaling_page
 
+from lmi_backend.deploy.files import base_files, repository_compose
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import AnyOption
@@ -32,7 +33,8 @@ from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-DASHBOARD = ROOT / "deploy" / "grafana-dashboard.json"
+DEPLOY = ROOT / "deploy"
+DASHBOARD = DEPLOY / "grafana-dashboard.json"
 WIRE = ROOT / "tests" / "wire"
 NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
@@ -50,6 +52,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.write(f"{path.relative_to(ROOT)}: stale; run `make docs`\n")
         return 1 if stale else 0
     for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(made[path], encoding="utf-8")
         sys.stdout.write(f"wrote {path.relative_to(ROOT)}\n")
     return 0
@@ -72,6 +75,9 @@ def pages() -> dict[Path, str]:
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
         CLIENTS: clients_page(),
         DASHBOARD: "\n".join(dashboard()) + "\n",
+        DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
+        **{DEPLOY / "kubernetes" / "base" / name: text for name, text in base_files().items()},
+        **{DEPLOY / name: text for name, text in repository_compose().items()},
     }
 
 

@@ -137,6 +137,47 @@ QUESTIONS = (
 """In the order of the dashboard."""
 
 
+def _each_and_all(metric: str, whole: str = "sum") -> dict[str, str]:
+    """Return a pod's gauge of the front end's port, and what it is of all."""
+    return {"{{instance}}": metric, f"{whole} of all": f"{whole}({metric})"}
+
+
+_OF_A_POD = "sum by (instance) (rate(lmi_generation_tokens_total[$__rate_interval]))"
+_P95 = "histogram_quantile(0.95, sum by ({}) (rate({}_bucket[$__rate_interval])))"
+_FIRST = "lmi_time_to_first_token_seconds"
+FLEET_QUESTIONS = (
+    Question("Requests that run", "short", _each_and_all("vllm:num_requests_running")),
+    Question("Requests that wait", "short", _each_and_all("vllm:num_requests_waiting")),
+    Question("KV cache in use", "percentunit", _each_and_all("vllm:kv_cache_usage_perc", "avg")),
+    Question(
+        "Tokens generated", "short", {"{{instance}}": _OF_A_POD, "sum of all": f"sum({_OF_A_POD})"}
+    ),
+    Question(
+        "First token, 95 of 100 requests",
+        "s",
+        {
+            "{{instance}}": _P95.format("instance, le", _FIRST),
+            "all": _P95.format("le", _FIRST),
+        },
+    ),
+    Question(
+        "Requests that did not end well",
+        "reqps",
+        {
+            "{{instance}} {{outcome}}": "sum by (instance, outcome) "
+            '(rate(lmi_requests_total{outcome!~"stop|length"}[$__rate_interval]))'
+        },
+    ),
+    Question("Pods that answer", "short", {"pods": "count(vllm:num_requests_running)"}),
+    Question(
+        "The busiest pod, as a multiple of the mean",
+        "short",
+        {"running": "max(vllm:num_requests_running) / avg(vllm:num_requests_running)"},
+    ),
+)
+"""The same of the dashboard of a fleet: a line a pod, and one of all."""
+
+
 def metrics_page() -> Iterator[str]:
     """Yield the lines of docs/metrics.md."""
     yield _HEAD
@@ -158,15 +199,24 @@ def metrics_page() -> Iterator[str]:
 
 def dashboard() -> Iterator[str]:
     """Yield deploy/grafana-dashboard.json."""
+    yield from _board("lmi-backend", QUESTIONS)
+
+
+def fleet_dashboard() -> Iterator[str]:
+    """Yield deploy/grafana-fleet.json."""
+    yield from _board("lmi-backend-fleet", FLEET_QUESTIONS)
+
+
+def _board(name: str, questions: tuple[Question, ...]) -> Iterator[str]:
     board = {
-        "title": "lmi-backend",
-        "uid": "lmi-backend",
+        "title": name,
+        "uid": name,
         "tags": ["triton", "llm"],
         "schemaVersion": 39,
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "templating": {"list": [_source()]},
-        "panels": [_panel(number, question) for number, question in enumerate(QUESTIONS)],
+        "panels": [_panel(number, question) for number, question in enumerate(questions)],
     }
     yield json.dumps(board, indent=2)
 

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.deploy.needs import PORT
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -73,9 +74,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def add_front_end_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what `frontend` and `serve` share."""
     group = parser.add_argument_group("the front end")
-    group.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
     group.add_argument(
-        "--port", type=int, default=8080, help="LMI's and SageMaker's by default (%(default)s)"
+        "--host",
+        default=os.environ.get("LMI_BACKEND_HOST", "127.0.0.1"),
+        help="address to listen on; default: LMI_BACKEND_HOST, which images set to 0.0.0.0, or "
+        "127.0.0.1",
+    )
+    group.add_argument(
+        "--port",
+        type=int,
+        default=os.environ.get("SAGEMAKER_BIND_TO_PORT", str(PORT)),
+        help=f"default: SAGEMAKER_BIND_TO_PORT, or {PORT}, LMI's and SageMaker's",
     )
     group.add_argument(
         "--frontend-processes",

@@ -13,6 +13,7 @@ from lmi_backend.cli import (
     api_key,
     check,
     convert,
+    deploy,
     doctor,
     drain,
     frontend,
@@ -58,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     modules = (serve, frontend, api_key, drain, health, generate, join)
-    for module in (*modules, doctor, check, plan, options, convert):
+    for module in (*modules, doctor, check, plan, deploy, options, convert):
         module.add_commands(commands)
     return parser
 

@@ -13,6 +13,7 @@ from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.fleet_size import GpuSpeed, Load, fleet_lines
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 48
 _SHOWN = 400
 _LINE = 3000
+_SPEEDS = ("gpu_tflops", "gpu_bandwidth")
 _NO_MEMORY = (
     "the memory of a GPU is not known, so it is not said whether the model fits, on how few GPUs, "
     "and how many tokens do; --gpu-memory SIZE supposes one"
@@ -58,7 +60,46 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="print what takes a GPU's memory, in the words of vLLM's log",
     )
     add_hardware(parser)
+    _add_fleet(parser)
     parser.set_defaults(run=_plan)
+
+
+def _add_fleet(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("fleet", "how many replicas a load needs, and why")
+    group.add_argument(
+        "--requests-per-second",
+        type=float,
+        metavar="N",
+        help="of all clients; the others count with this one only",
+    )
+    group.add_argument(
+        "--prompt-tokens", type=int, default=1000, metavar="N", help="default %(default)s"
+    )
+    group.add_argument(
+        "--answer-tokens", type=int, default=250, metavar="N", help="default %(default)s"
+    )
+    group.add_argument(
+        "--ttft",
+        type=float,
+        default=1.0,
+        metavar="SECONDS",
+        help="that the first token may take (default %(default)s)",
+    )
+    group.add_argument("--gpus-per-node", type=int, default=0, metavar="N", help="to count nodes")
+    group.add_argument(
+        "--gpu-tflops",
+        type=float,
+        default=GpuSpeed.tflops,
+        metavar="N",
+        help="of a GPU, 16-bit, dense (%(default)s, an H100's)",
+    )
+    group.add_argument(
+        "--gpu-bandwidth",
+        type=float,
+        default=GpuSpeed.terabytes,
+        metavar="N",
+        help="TB/s of a GPU's memory (%(default)s, an H100's)",
+    )
 
 
 def _plan(arguments: argparse.Namespace) -> int:
@@ -71,10 +112,32 @@ def _plan(arguments: argparse.Namespace) -> int:
         return 0
     for model, plan in zip(models, plans, strict=True):
         lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
+        if arguments.requests_per_second is not None:
+            lines = _of_fleet(plan, arguments)
         if len(models) > 1:
             sys.stdout.write(f"{model.name}:\n")
         sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in lines))
     return 0
+
+
+def _of_fleet(plan: EnginePlan, arguments: argparse.Namespace) -> Iterator[str]:
+    """Return the lines of a fleet.
+
+    Raises:
+        ConfigurationError: a number makes no sense, or no number of replicas is enough.
+    """
+    for option in ("requests_per_second", "prompt_tokens", "answer_tokens", "ttft", *_SPEEDS):
+        if not (value := getattr(arguments, option)) > 0:
+            name = option.replace("_", "-")
+            raise ConfigurationError(f"--{name} {value}; accepted: more than 0")
+    load = Load(
+        requests=arguments.requests_per_second,
+        prompt_tokens=arguments.prompt_tokens,
+        answer_tokens=arguments.answer_tokens,
+        first_token=arguments.ttft,
+    )
+    speed = GpuSpeed(tflops=arguments.gpu_tflops, terabytes=arguments.gpu_bandwidth)
+    return fleet_lines(plan, load, speed, arguments.gpus_per_node)
 
 
 def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:

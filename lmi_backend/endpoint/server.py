@@ -94,6 +94,8 @@ class Endpoint:
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
+            case msg.AskState(is_brief=True):
+                client.put(msg.State(self._state.brief()))
             case msg.AskState(log_after=number):
                 client.put(msg.State(self._state.values(log_after=number)))
             case msg.Abort(ids=request_ids):

@@ -64,6 +64,16 @@ class StateView:
             "plan": self.plan,
         } | ({"log": self.log(log_after)} if log_after >= 0 else {})
 
+    def brief(self) -> dict[str, Any]:
+        """Return `model`, `now`, `workers`, and of `stats` how many requests wait."""
+        snapshot = self.service.snapshot()
+        return {
+            "model": self.model.name,
+            "now": time.time(),
+            "stats": {"waiting": snapshot.waiting},
+            "workers": [self._worker(worker) for worker in snapshot.workers],
+        }
+
     def _worker(self, worker: WorkerStats) -> dict[str, Any]:
         return {
             "is_ready": worker.is_ready,

@@ -10,9 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-from starlette.routing import Match, Route
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.access import Access
@@ -33,6 +31,7 @@ from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
+from lmi_backend.frontend.routing import ANYBODY, OPERATOR, Routes, Service, Who, route
 from lmi_backend.frontend.sagemaker import SageMaker, sagemaker_failure
 from lmi_backend.frontend.state import State
 from lmi_backend.frontend.tgi import Tgi
@@ -41,6 +40,8 @@ from lmi_backend.frontend.web_page import PATHS, WebPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from starlette.routing import Route
 
     from lmi_backend.frontend.exchange import Receive, Scope, Send
     from lmi_backend.frontend.failures import Failure
@@ -51,6 +52,7 @@ _Answer = Callable[["Exchange"], Awaitable[None]]
 _Fail = Callable[[LmiError], "Failure"]
 _Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
 _PRINTABLE_ID: Final = 128
+_FAILED: Final = 400
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,21 +90,6 @@ class Settings:
     """Whether browsers get a page at `/`."""
 
 
-Who = Literal["anybody", "client", "operator"]
-"""Whose key a path needs, where keys are needed."""
-_ANYBODY: Final[Who] = "anybody"
-_OPERATOR: Final[Who] = "operator"
-
-
-@dataclass(frozen=True)
-class Service:
-    """What answers a path, and in which form it fails."""
-
-    answer: Callable[[Exchange], Awaitable[None]]
-    failure_of: Callable[[LmiError], Failure]
-    who: Who = "client"
-
-
 class FrontEnd:
     """The application; `run` keeps it in touch with the models."""
 
@@ -115,7 +102,7 @@ class FrontEnd:
         self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
-        self._routes = list(self._make_routes())
+        self._routes = Routes(self._make_routes())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request; ASGI's entry."""
@@ -158,7 +145,9 @@ class FrontEnd:
             await self._fail(exchange, service.failure_of(failed))
         finally:
             exchange.close()
-            self._log_access(exchange)
+            # Probes and scrapers come often, and are of interest where they fail.
+            if service.who != "anybody" or exchange.status >= _FAILED:
+                self._log_access(exchange)
 
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run go on."""
@@ -206,13 +195,9 @@ class FrontEnd:
             )
 
     def _find(self, scope: Scope) -> tuple[Service, dict[str, Any]]:
-        allowed: set[str] = set()
-        for route, service in self._routes:
-            match, found = route.matches(scope)  # type: ignore[arg-type]
-            if match is Match.FULL:
-                return service, dict(found)
-            if match is Match.PARTIAL:
-                allowed |= route.methods or set()
+        service, found, allowed = self._routes.find(scope)
+        if service is not None:
+            return service, found
         if allowed and scope["method"] == "OPTIONS":
             # Browsers ask this before they send a key.
             return Service(_methods(allowed), openai_failure, "anybody"), {}
@@ -232,46 +217,46 @@ class FrontEnd:
             ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
             ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
             ("POST", "/v1/responses/{id}/cancel", openai.stored, openai_failure),
-            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, _OPERATOR),
-            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, _OPERATOR),
+            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, OPERATOR),
+            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, OPERATOR),
             ("POST", "/invocations", lmi.invocations, lmi_failure),
             ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
             ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
             ("POST", f"{endpoint}/invocations", sagemaker.invoke, sagemaker_failure),
             ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
             ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, _OPERATOR),
+            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, OPERATOR),
             ("GET", of_adapter, lmi.adapters, lmi_failure),
-            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, _OPERATOR),
+            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, OPERATOR),
             ("GET", "/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/adapters", lmi.adapters, lmi_failure, _OPERATOR),
-            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, _OPERATOR),
+            ("POST", "/adapters", lmi.adapters, lmi_failure, OPERATOR),
+            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, OPERATOR),
             ("POST", "/generate", tgi.generate, tgi_failure),
             ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
             ("POST", "/", tgi.either, tgi_failure),
             ("GET", "/info", tgi.info, tgi_failure),
-            *(("GET", path, health.ping, lmi_failure, _ANYBODY) for path in ("/ping", "/health")),
-            ("GET", "/live", health.live, lmi_failure, _ANYBODY),
-            ("GET", "/version", health.version, openai_failure, _ANYBODY),
-            ("GET", "/metrics", self._metrics.show, openai_failure, _ANYBODY),
-            ("GET", "/api/state", State(self.models).show, openai_failure, _OPERATOR),
+            *(("GET", path, health.ping, lmi_failure, ANYBODY) for path in ("/ping", "/health")),
+            ("GET", "/live", health.live, lmi_failure, ANYBODY),
+            ("GET", "/version", health.version, openai_failure, ANYBODY),
+            ("GET", "/metrics", self._metrics.show, openai_failure, ANYBODY),
+            ("GET", "/api/state", State(self.models).show, openai_failure, OPERATOR),
             ("GET POST", "/v2", self._triton, triton_failure),
             ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
         )
         for methods, path, *service in (*table, *self._management_rows(), *self._page_rows()):
-            yield Route(path, _unused, methods=methods.split()), Service(*service)
+            yield route(path, methods), Service(*service)
 
     def _management_rows(self) -> Iterator[_Row]:
         limits = self._settings.max_body, self._settings.client_seconds
         management = Management(self.models, self._control, *limits)
         for method, path, answer in management.paths():
-            yield method, path, answer, lmi_failure, _OPERATOR
+            yield method, path, answer, lmi_failure, OPERATOR
 
     def _page_rows(self) -> tuple[_Row, ...]:
         if not self._settings.has_page:
             return ()
         page = WebPage(self._access)
-        return tuple(("GET", path, page.show, lmi_failure, _ANYBODY) for path in PATHS)
+        return tuple(("GET", path, page.show, lmi_failure, ANYBODY) for path in PATHS)
 
 
 def _body_failure(path: str) -> _Fail:
@@ -294,7 +279,3 @@ def _refusal(allowed: set[str]) -> _Answer:
         raise HttpError(405, f"{exchange.method} is not served here")
 
     return refuse
-
-
-async def _unused(_: Any) -> None:
-    """Stand where a route wants an endpoint; `FrontEnd` answers itself."""

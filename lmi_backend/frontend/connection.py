@@ -180,6 +180,10 @@ class ModelConnection(asyncio.Protocol):
         """Ask for all that people look at (`endpoint/state.py`); raises like `submit`."""
         return (await self._ask(msg.AskState(log_after), self._states)).values
 
+    async def brief_state(self) -> dict[str, Any]:
+        """Ask for what changes with each request; raises like `submit`."""
+        return (await self._ask(msg.AskState(is_brief=True), self._states)).values
+
     def send(self, message: msg.FromClient) -> None:
         """Send a message; nothing happens when the model has gone."""
         if self._transport is not None:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _TRITON_SECONDS: Final = 1.0
 """Between two looks at Triton's metrics; the stubs publish theirs once a second."""
-_MODEL_SECONDS: Final = 0.04
-"""Between two questions to the models."""
+_MODEL_SECONDS: Final = 0.09
+"""Between two questions to the models, which cost more than the rest of an answer."""
 _ASK_SECONDS: Final = 1.0
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _CACHE_USAGE: Final = "vllm:kv_cache_usage_perc"
@@ -82,7 +82,7 @@ class Metrics:
 
 async def _state(model: Model) -> dict[str, Any]:
     try:
-        return await asyncio.wait_for(model.connection.state(), _ASK_SECONDS)
+        return await asyncio.wait_for(model.connection.brief_state(), _ASK_SECONDS)
     except (LmiError, asyncio.TimeoutError):
         return {}
 

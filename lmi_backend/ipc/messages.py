@@ -223,6 +223,8 @@ class AskState(_Message, frozen=True):
 
     log_after: int = -1
     """With the lines of the log whose numbers are above this one; -1: without any."""
+    is_brief: bool = False
+    """Only what changes with each request, for who asks many times a second."""
 
 
 class State(_Message, frozen=True):

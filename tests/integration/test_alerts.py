@@ -37,7 +37,9 @@ def test_prometheus_reads_the_alerts_and_they_fire(promtool: str, words: list[st
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["prometheus-alerts.yml", "grafana-dashboard.json"])
+@pytest.mark.parametrize(
+    "name", ["prometheus-alerts.yml", "grafana-dashboard.json", "grafana-fleet.json"]
+)
 def test_only_metrics_that_exist_are_asked_for(name: str) -> None:
     named = set(re.findall(r"\blmi_\w+", (DEPLOY / name).read_text(encoding="utf-8")))
     assert named

@@ -1,31 +1,31 @@
-"""The values of deploy/compose.yaml, as a YAML parser reads them; there is no Docker here."""
+"""deploy/compose.yaml and what `deploy` writes for one machine; there is no Docker here."""
 
-import argparse
 import json
-import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
-from lmi_backend.cli import serve
+from lmi_backend.cli import main
+from lmi_backend.deploy import needs
+from lmi_backend.plan.engine_plan import RequestLimits
+from lmi_backend.supervisor import server
+from tests.support.manifests import check_compose
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
-# PyYAML is in the engine's environment only.
-ENGINE = os.environ.get("PYTHON_EXECUTABLE") or str(ROOT / ".venv-engine" / "bin" / "python")
 
 
 @pytest.fixture(scope="module")
 def service() -> dict[str, Any]:
-    code = "import json, sys, yaml; print(json.dumps(yaml.safe_load(sys.stdin)))"
-    text = (ROOT / "deploy" / "compose.yaml").read_text("utf-8")
-    done = subprocess.run(
-        [ENGINE, "-c", code], input=text, capture_output=True, check=True, text=True
-    )
-    (only,) = json.loads(done.stdout)["services"].values()
+    whole = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text("utf-8"))
+    check_compose(whole)
+    (only,) = whole["services"].values()
     return only
 
 
@@ -54,29 +54,73 @@ def test_it_builds_a_stage_that_exists(service: dict[str, Any]) -> None:
 
 def test_its_ports_are_published_on_this_machine_only(service: dict[str, Any]) -> None:
     (exposed,) = set(re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE))
-    assert service["ports"] == [f"127.0.0.1:{port}:{port}" for port in exposed.split()]
+    assert str(needs.PORT) in exposed.split()
+    assert service["ports"] == [f"127.0.0.1:{needs.PORT}:{needs.PORT}"]
+    assert f"--port={needs.PORT}" in service["command"]
 
 
 def test_the_model_cannot_be_written(service: dict[str, Any]) -> None:
-    assert [volume.rpartition("}:")[2] for volume in service["volumes"]] == ["/opt/ml/model:ro"]
+    (volume,) = service["volumes"]
+    assert (volume["target"], volume["read_only"]) == ("/opt/ml/model/model", True)
 
 
 def test_shared_memory_is_what_the_dockerfile_says(service: dict[str, Any]) -> None:
     assert set(re.findall(r"--shm-size=(\S+)", DOCKERFILE)) == {"2g"}
     assert service["shm_size"] == "2gb"
+    assert needs.Needs().shared_memory == 2 << 30
 
 
 def test_it_asks_the_models_as_the_image_does(service: dict[str, Any]) -> None:
     check = service["healthcheck"]
     (options, words) = re.findall(r"^HEALTHCHECK (.+) \\\n +CMD (.+)$", DOCKERFILE, re.MULTILINE)[0]
     assert check["test"] == ["CMD", *json.loads(words)]
-    for name in ("interval", "timeout", "start_period"):
-        assert f"--{name.replace('_', '-')}={check[name]}" in options.split()
+    for name in ("interval", "timeout"):
+        assert f"--{name}={check[name]}" in options.split()
+    (start,) = re.findall(r"--start-period=(\S+)", options)
+    assert _seconds(check["start_period"]) == _seconds(start) == needs.Needs().load_seconds
 
 
 def test_a_stop_leaves_time_to_drain(service: dict[str, Any]) -> None:
-    parser = argparse.ArgumentParser()
-    serve.add_commands(parser.add_subparsers())
-    drain = parser.parse_args(["serve"]).drain_timeout
-    assert drain > 0
-    assert _seconds(service["stop_grace_period"]) >= drain + 15
+    (drain,) = re.findall(r"--drain-timeout=(\d+)", " ".join(service["command"]))
+    assert int(drain) == RequestLimits().request_timeout
+    assert _seconds(service["stop_grace_period"]) == int(drain) + needs.STOP_SECONDS
+    # What ends its processes one after the other; the front end has as long as 10 s.
+    assert needs.STOP_SECONDS >= 3 * server._EXIT_SECONDS + 10
+
+
+@pytest.fixture
+def echo_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "My_Model"
+    folder.mkdir()
+    (folder / "serving.properties").write_text("option.rolling_batch=echo\n", "utf-8")
+    return folder
+
+
+def test_compose_takes_what_is_written(echo_folder: Path, tmp_path: Path) -> None:
+    words = ["deploy", str(echo_folder), "--to", "compose", "--output", str(tmp_path / "out")]
+    assert main.main([*words, "--gpus", "2"]) == 0
+    for path in (ROOT / "deploy" / "compose.yaml", tmp_path / "out" / "compose.yaml"):
+        check_compose(yaml.safe_load(path.read_text("utf-8")))
+    (service,) = yaml.safe_load((tmp_path / "out" / "compose.yaml").read_text("utf-8"))[
+        "services"
+    ].values()
+    assert service["command"][:2] == ["serve", "/opt/ml/model/my-model"]
+    with pytest.raises(jsonschema.ValidationError):
+        check_compose({"services": {"a": {"image": "b", "misspelt": 1}}})
+
+
+def test_systemd_takes_what_is_written(echo_folder: Path, tmp_path: Path) -> None:
+    if not (verify := shutil.which("systemd-analyze")):
+        pytest.skip("systemd-analyze is not here")
+    words = ["deploy", str(echo_folder), "--to", "systemd", "--output", str(tmp_path / "out")]
+    assert main.main([*words, "--gpus", "0"]) == 0
+    (unit,) = (tmp_path / "out").iterdir()
+    done = subprocess.run(
+        [verify, "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    unit.write_text(unit.read_text("utf-8").replace("KillMode=mixed", "KillMode=mixt"), "utf-8")
+    done = subprocess.run(
+        [verify, "verify", str(unit)], capture_output=True, text=True, check=False
+    )
+    assert "kill mode" in done.stderr

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -178,9 +178,11 @@ class Served:
 
 
 @contextlib.contextmanager
-def serve(folders: list[Path], tmp_path: Path, *options: str) -> Iterator[Served]:
-    """Serve LMI folders until the block ends."""
-    ports = free_ports(4)
+def serve(
+    folders: list[Path], tmp_path: Path, *options: str, ports: Sequence[int] = ()
+) -> Iterator[Served]:
+    """Serve LMI folders until the block ends; Triton's three ports come first, ours last."""
+    ports = ports or free_ports(4)
     log_file = tmp_path / "triton.log"
     command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", *map(str, folders)]
     names = ("--http-port", "--grpc-port", "--metrics-port", "--port")

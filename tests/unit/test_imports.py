@@ -38,6 +38,7 @@ ALL = tuple(PROCESSES)
 FOLDERS = {
     "cli": ("command line",),
     "supervisor": ("command line",),
+    "deploy": ("command line",),
     "frontend": ("front end",),
     "endpoint": ("command line", "front end", "stub"),
     "endpoint/client": ("stub",),

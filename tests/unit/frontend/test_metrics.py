@@ -21,6 +21,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
+from tests.support.endpoint_picker import Seen
 from tests.support.idle_workers import IdleWorkers
 
 NOWHERE = "http://127.0.0.1:9/metrics"
@@ -40,11 +41,17 @@ class Exchange:
 
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert status == 200
+        self.text = data.decode()
         self.lines = [line for line in data.decode().split("\n") if line and line[0] != "#"]
 
 
 async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
     """Return the series that some models' workers make."""
+    return (await shown(folder, *models)).lines
+
+
+async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
+    """Return what is answered where some models' workers run."""
     endpoints = [_endpoint(f"model {number}", *said) for number, said in enumerate(models)]
     found = Models(folder)
     looking = asyncio.create_task(found.run())
@@ -59,7 +66,7 @@ async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
         await metrics.close()
         for each in endpoints:
             each.close()
-    return exchange.lines
+    return exchange
 
 
 def _endpoint(name: str, *said: EngineStats) -> Endpoint:
@@ -108,6 +115,18 @@ async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
     ]
     labels = r'max_lora="4",running_lora_adapters="a\"\\\n,b",waiting_lora_adapters="c"'
     assert lora.startswith(f"vllm:lora_requests_info{{{labels}}} 1")
+
+
+async def test_an_endpoint_picker_reads_them(folder: Path) -> None:
+    one = EngineStats(
+        running=2, waiting=1, kv_cache_usage=0.5, kv_block_size=16, kv_blocks=100,
+        max_adapters=2, running_adapters=("b", "a"), waiting_adapters=("c",),
+    )  # fmt: skip
+    other = EngineStats(running=3, waiting=4, kv_cache_usage=0.75, kv_block_size=16, kv_blocks=50)
+    assert Seen.of((await shown(folder, (one, other))).text) == Seen(
+        waiting=5, running=5, kv_usage=0.75, block_size=16, num_blocks=150, max_adapters=2,
+        running_adapters=frozenset("ab"), waiting_adapters=frozenset("c"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,65 @@
+"""From a request's method and path to what answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from starlette.routing import Match, Route
+
+if TYPE_CHECKING:
+    from lmi_backend.errors import LmiError
+    from lmi_backend.frontend.exchange import Exchange, Scope
+    from lmi_backend.frontend.failures import Failure
+
+Who = Literal["anybody", "client", "operator"]
+"""Whose key a path needs, where keys are needed."""
+ANYBODY: Final[Who] = "anybody"
+OPERATOR: Final[Who] = "operator"
+
+
+@dataclass(frozen=True)
+class Service:
+    """What answers a path, and in which form it fails."""
+
+    answer: Callable[[Exchange], Awaitable[None]]
+    failure_of: Callable[[LmiError], Failure]
+    who: Who = "client"
+
+
+def route(path: str, methods: str) -> Route:
+    """Return a row's path, with names in braces, and its methods, with blanks between."""
+    return Route(path, _unused, methods=methods.split())
+
+
+class Routes:
+    """All rows; those without a name in their path are looked up, the others tried in turn.
+
+    Probes and scrapers come twenty times a second, for paths that stand late among the rows.
+    """
+
+    def __init__(self, rows: Iterable[tuple[Route, Service]]) -> None:
+        self._exact: dict[str, list[tuple[Route, Service]]] = {}
+        self._others: list[tuple[Route, Service]] = []
+        for row in rows:
+            path = row[0].path
+            (self._others if "{" in path else self._exact.setdefault(path, [])).append(row)
+
+    def find(self, scope: Scope) -> tuple[Service | None, dict[str, Any], set[str]]:
+        """Return what answers a request, and what its path names.
+
+        Nothing answers where the third is not empty: these methods do.
+        """
+        allowed: set[str] = set()
+        for row, service in (*self._exact.get(scope["path"], ()), *self._others):
+            match, found = row.matches(scope)
+            if match is Match.FULL:
+                return service, dict(found), set()
+            if match is Match.PARTIAL:
+                allowed |= row.methods or set()
+        return None, {}, allowed
+
+
+async def _unused(_: Any) -> None:
+    """Stand where a route wants an endpoint; the front end answers itself."""

@@ -1,0 +1,104 @@
+"""What the Gateway API's endpoint picker needs of a server, up to a model behind Envoy."""
+
+import contextlib
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_envoy
+from tests.support.pods import MODEL, Pod
+from tests.support.routers import ENVOY_BINARY, Router, envoy_config
+from tests.support.waiting import wait_for
+
+
+def test_the_newest_series_counts_else_the_first_and_never_a_sum() -> None:
+    head = "# TYPE {0} gauge\n"
+    text = head.format("vllm:num_requests_waiting")
+    text += 'vllm:num_requests_waiting{engine="0"} 3 1000\n'
+    text += 'vllm:num_requests_waiting{engine="1"} 5 2000\n'
+    text += head.format("vllm:num_requests_running")
+    text += 'vllm:num_requests_running{engine="0"} 7\nvllm:num_requests_running{engine="1"} 9\n'
+    text += "vllm:kv_cache_usage_perc 0.5\n"
+    lora = 'vllm:lora_requests_info{{max_lora="4",running_lora_adapters="{}"}} {}\n'
+    text += head.format("vllm:lora_requests_info") + lora.format("a, b", 2) + lora.format("c", 1)
+    seen = Seen.of(text)
+    assert (seen.waiting, seen.running, seen.max_adapters) == (5, 7, 4)
+    # Without a TYPE it is neither gauge nor counter.
+    assert seen.kv_usage == 0.0
+    assert seen.running_adapters == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# TYPE a gauge\n# TYPE a gauge\n",
+        "a 1\n# TYPE a gauge\n",
+        "# HELP a b\n# HELP a b\n",
+        "a 1",
+        'a{b="c} 1\n',
+        "a b c d\n",
+    ],
+)
+def test_one_wrong_line_loses_the_whole_scrape(text: str) -> None:
+    with pytest.raises(RefusedError):
+        parse(text)
+
+
+@pytest.fixture(scope="module")
+def picker(servers: list[Pod]) -> Iterator[tuple[Picker, int]]:
+    made = Picker([each.port for each in servers])
+    with made.serving() as port:
+        wait_for(lambda: len(made.seen) == len(servers))
+        yield made, port
+
+
+@contextlib.contextmanager
+def _held(server: Pod, count: int) -> Iterator[None]:
+    """Give a server some long streams."""
+    body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(count):
+            client = http.client.HTTPConnection(server.served.front_end, timeout=60)
+            open_ones.callback(client.close)
+            kind = {"content-type": "application/json"}
+            client.request("POST", "/v1/completions", json.dumps(body), kind)
+        wait_for(lambda: server.running() == count)
+        yield
+
+
+def test_requests_go_through_envoy_to_who_has_the_least_to_do(
+    servers: list[Pod], picker: tuple[Picker, int], tmp_path: Path
+) -> None:
+    made, picker_port = picker
+
+    def command(folder: Path, port: int, ports: list[int], is_sticky: bool) -> list[str]:
+        config = picking_envoy(envoy_config(port, ports, is_sticky=is_sticky), picker_port)
+        path = folder / "envoy.json"
+        path.write_text(json.dumps(config), "utf-8")
+        return [str(ENVOY_BINARY), "-c", str(path), "--use-dynamic-base-id", "--concurrency", "1"]
+
+    router = Router("Envoy with a picker", lambda: "", command)  # type: ignore[arg-type]
+    with (
+        router.running(tmp_path, [each.port for each in servers]) as running,
+        _held(servers[0], 4),
+        _held(servers[1], 2),
+    ):
+        wait_for(lambda: [made.seen[each.port].running for each in servers] == [4, 2, 0])
+        before = [len(each.answered()) for each in servers]
+        client = http.client.HTTPConnection(running.url.removeprefix("http://"), timeout=30)
+        with contextlib.closing(client):
+            for number in range(10):
+                body = {"model": MODEL, "prompt": "a b", "max_tokens": 2}
+                headers = {"content-type": "application/json", "x-request-id": f"picked-{number}"}
+                client.request("POST", "/v1/completions", json.dumps(body), headers)
+                answer = client.getresponse()
+                assert (answer.status, json.loads(answer.read())["choices"][0]["text"]) == (
+                    200,
+                    "a b",
+                )
+        wait_for(lambda: sum("picked-" in each for each in servers[2].answered()) == 10)
+        assert [len(each.answered()) for each in servers[:2]] == before[:2]
+    assert made.refused == []

@@ -1,0 +1,63 @@
+"""Routers of others before three servers of ours, while servers are restarted, killed, full.
+
+`make test` tries one router and two faults; `make fleet` all of them, and writes docs/fleet.md.
+"""
+
+import time
+from collections import Counter
+
+from tests.support.fleet_report import FleetReport, lost
+from tests.support.pods import MODEL, Pod, wait_until_asked
+from tests.support.routers import Router, Running
+from tests.support.steady_load import SteadyLoad
+from tests.support.waiting import wait_for
+
+_ELSEWHERE_SECONDS = 1.0
+
+
+def test_a_rolling_restart_loses_nothing(
+    router: Router,
+    running: Running,
+    servers: list[Pod],
+    fleet_report: FleetReport,
+    *,
+    is_long: bool,
+) -> None:
+    with SteadyLoad(running.url, MODEL) as load:
+        for server in servers if is_long else servers[:1]:
+            wait_until_asked(server)
+            server.stop()
+            server.start()
+        wait_until_asked(server)
+    fleet_report.note(
+        f"{router.name} {router.version()}",
+        "rolling restart: lost",
+        lost(load.failures, len(load.all)),
+    )
+    assert load.whole > 100
+    if router.keeps_streams_whole:
+        assert load.failures == Counter()
+
+
+def test_a_killed_server_takes_only_its_own_streams_with_it(
+    router: Router, running: Running, servers: list[Pod], fleet_report: FleetReport
+) -> None:
+    victim = servers[0]
+    with SteadyLoad(running.url, MODEL) as load:
+        wait_until_asked(victim)
+        wait_for(lambda: victim.running() >= 2)
+        own = victim.running()
+        victim.kill()
+        killed_at = time.monotonic()
+        time.sleep(3)
+    later = load.failed_after(killed_at + _ELSEWHERE_SECONDS)
+    fleet_report.note(
+        f"{router.name} {router.version()}",
+        "killed: lost, of its own, later",
+        f"{len(load.failed)} of {len(load.all)}, {own:.0f}, {len(later)}",
+    )
+    victim.start()
+    # One may have come between the look and the kill, and one is on the way for each that ends.
+    if router.keeps_streams_whole:
+        assert later == []
+        assert len(load.failed) <= 2 * own

@@ -1,0 +1,166 @@
+"""More faults, in minutes; the page of all is docs/fleet.md (`make fleet`)."""
+
+import contextlib
+import http.client
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from tests.fleet.conftest import HANG_SECONDS
+from tests.support.fleet_report import FleetReport, lost
+from tests.support.pods import MODEL, PROPERTIES, Pod, wait_until_asked
+from tests.support.routers import SESSION, Router, Running
+from tests.support.steady_load import SteadyLoad
+from tests.support.waiting import wait_for
+
+_SECONDS = 10.0
+_RATE = 20.0
+
+
+def test_a_drained_server_is_left_alone(
+    router: Router,
+    running: Running,
+    servers: list[Pod],
+    fleet_report: FleetReport,
+) -> None:
+    with SteadyLoad(running.url, MODEL) as load:
+        wait_until_asked(servers[1])
+        servers[1].drain()
+        time.sleep(2)
+    servers[1].stop()
+    servers[1].start()
+    fleet_report.note(
+        f"{router.name} {router.version()}", "drained: lost", lost(load.failures, len(load.all))
+    )
+    if router.keeps_streams_whole:
+        assert load.failures == Counter()
+
+
+def test_what_a_full_server_refuses_another_takes(
+    router: Router,
+    running: Running,
+    servers: list[Pod],
+    fleet_report: FleetReport,
+) -> None:
+    with _filled(servers[2]), SteadyLoad(running.url, MODEL) as load:
+        status, headers, _ = servers[2].served.ask(
+            "/v1/completions", {"model": MODEL, "prompt": "a", "max_tokens": 1}
+        )
+        time.sleep(4)
+    assert status == 503
+    assert int(headers["retry-after"]) >= 1
+    fleet_report.note(
+        f"{router.name} {router.version()}", "full: lost", lost(load.failures, len(load.all))
+    )
+    if router.keeps_streams_whole:
+        assert load.failures == Counter()
+
+
+@contextlib.contextmanager
+def _filled(server: Pod) -> Iterator[None]:
+    """Give it as many long streams as it takes."""
+    places = PROPERTIES["option.max_rolling_batch_size"] + PROPERTIES["job_queue_size"]
+    body = {"model": MODEL, "prompt": " word", "max_tokens": 2000, "stream": True}
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(places):
+            client = http.client.HTTPConnection(server.served.front_end, timeout=60)
+            open_ones.callback(client.close)
+            client.request(
+                "POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"}
+            )
+        wait_for(lambda: server.running() == PROPERTIES["option.max_rolling_batch_size"])
+        yield
+
+
+def test_a_server_that_stands_still_is_gone_round(
+    router: Router,
+    running: Running,
+    servers: list[Pod],
+    fleet_report: FleetReport,
+) -> None:
+    with SteadyLoad(running.url, MODEL) as load:
+        wait_until_asked(servers[0])
+        began = time.monotonic()
+        with servers[0].hanging():
+            time.sleep(HANG_SECONDS)
+        went_on = time.monotonic()
+        wait_for(lambda: servers[0].served.ask("/ping")[0] == 200)
+        time.sleep(2)
+    # Those that a router sent there before it knew.
+    waited = [each for each in load.all if each.began < went_on and each.ended - each.began > 3]
+    last = max((each.began - began for each in waited), default=0.0)
+    fleet_report.note(
+        f"{router.name} {router.version()}",
+        "hanging: lost, waited, last asked there after",
+        f"{lost(load.failures, len(load.all))}, {len(waited)}, {max(0.0, last):.1f} s",
+    )
+    assert load.whole > 50
+
+
+def test_a_session_stays_with_a_server(
+    router: Router,
+    servers: list[Pod],
+    tmp_path: Path,
+    fleet_report: FleetReport,
+) -> None:
+    name = f"{router.name} {router.version()}"
+    if not router.is_sticky:
+        fleet_report.note(name, "stays", "not tried")
+        return
+    with (
+        router.running(tmp_path, [each.port for each in servers], is_sticky=True) as started,
+        SteadyLoad(started.url, MODEL, headers=lambda who: {SESSION: f"s{who % 6}"}) as load,
+    ):
+        time.sleep(4)
+    ids = {each.id for each in load.all}
+    where: dict[int, Counter[int]] = {}
+    for place, server in enumerate(servers):
+        for one in ids.intersection(server.answered()):
+            session = int(one.split(".")[1]) % 6
+            where.setdefault(session, Counter())[place] += 1
+    assert len(where) == 6
+    shares = [max(each.values()) / sum(each.values()) for each in where.values()]
+    fleet_report.note(name, "stays", f"{100 * sum(shares) / len(shares):.0f} %")
+    assert load.failures == Counter()
+
+
+def test_scraping_twenty_times_a_second_costs_little(
+    servers: list[Pod], fleet_report: FleetReport
+) -> None:
+    """By CPU time, beside that of doing nothing; a machine at work takes more for the same."""
+    server = servers[0]
+    idle = _cost(server, _SECONDS, 0)
+    asked = _cost(server, _SECONDS, _RATE)
+    share = 100 * (asked - idle) / _SECONDS
+    fleet_report.notes.append(
+        f"**An endpoint picker** that reads `/metrics` twenty times a second takes "
+        f"{share:.1f} % of a core of a server (CPU time of all processes, beside idle ones)."
+    )
+    # What it took before only what changes was asked for: 2.8 %.
+    assert share < 2.5
+
+
+def _cost(server: Pod, seconds: float, rate: float) -> float:
+    """Return the CPU seconds of a server over some time in which it is asked at a rate."""
+    before = _cpu(server)
+    end = time.monotonic() + seconds
+    client = http.client.HTTPConnection(server.served.front_end, timeout=10)
+    with contextlib.closing(client):
+        while time.monotonic() < end:
+            if rate:
+                client.request("GET", "/metrics")
+                assert client.getresponse().read()
+            time.sleep(1 / (rate or 1))
+    return _cpu(server) - before
+
+
+def _cpu(server: Pod) -> float:
+    total = 0.0
+    for each in [psutil.Process(server.served.process.pid), *server.served.family()]:
+        used = each.cpu_times()
+        total += used.user + used.system
+    return total

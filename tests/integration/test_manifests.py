@@ -1,0 +1,320 @@
+"""What deploy/ has for Kubernetes: built by Kustomize, held against the schemas and our code."""
+
+import argparse
+import copy
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from lmi_backend.cli import main, serve
+from lmi_backend.deploy import needs
+from lmi_backend.frontend import health
+from lmi_backend.plan.engine_plan import Launch, RequestLimits
+from lmi_backend.supervisor import front_end
+from tests.support.manifests import OVERLAYS, built, check, container, option, pods
+from tests.support.places import ROOT, TESTS
+
+GIB = 1 << 30
+# Overlay, and the machine its plan is for.
+PLANNED = {
+    "single-gpu": ("--gpus", "1"),
+    "lora": ("--gpus", "1"),
+    "tensor-parallel": ("--gpus", "4"),
+    "multi-node": ("--gpus", "8", "--nodes", "2"),
+}
+OTHERS = ("autoscale", "gateway", "kserve")
+CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
+LLAMA_405B = json.loads((TESTS / "golden" / "ladder_two_nodes" / "config.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def echo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("lmi") / "My_Model"
+    folder.mkdir()
+    (folder / "serving.properties").write_text("option.rolling_batch=echo\n", "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fleets(
+    tmp_path_factory: pytest.TempPathFactory, echo_folder: Path
+) -> dict[str, list[dict[str, Any]]]:
+    """Every folder that can be applied, and what it makes."""
+    written = tmp_path_factory.mktemp("written")
+    words = ["deploy", str(echo_folder), "--to", "kubernetes", "--gpus", "0", "--replicas", "3"]
+    assert main.main([*words, "--output", str(written / "map")]) == 0
+    words += ["--output", str(written / "claim"), "--model-claim", "models"]
+    assert main.main(words) == 0
+    assert sorted(PLANNED.keys() | {*OTHERS}) == sorted(path.name for path in OVERLAYS.iterdir())
+    folders = [*OVERLAYS.iterdir(), written / "map", written / "claim"]
+    return {folder.name: built(folder) for folder in folders}
+
+
+FLEETS = [*PLANNED, *OTHERS, "map", "claim"]
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_every_object_is_what_its_schema_wants(
+    fleets: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    assert fleets[name]
+    for thing in fleets[name]:
+        check(thing)
+
+
+@pytest.mark.parametrize("name", ["single-gpu", "multi-node", "kserve", "autoscale", "gateway"])
+def test_a_misspelt_field_of_any_object_would_be_seen(
+    fleets: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    for thing in fleets[name]:
+        wrong = copy.deepcopy(thing)
+        inner = wrong.get("spec", wrong)
+        inner["misspelt"] = {}
+        with pytest.raises(jsonschema.ValidationError):
+            check(wrong)
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_pod_may_do_little(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+    for _, spec in pods(fleets[name]) if name != "kserve" else _runtime(fleets):
+        own, of_pod = container(spec)["securityContext"], spec.get("securityContext", {})
+        both = of_pod | own
+        assert both["runAsNonRoot"] is True
+        assert both["runAsUser"] == needs.USER
+        assert both["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert own["allowPrivilegeEscalation"] is False
+        assert own["readOnlyRootFilesystem"] is True
+        assert own["capabilities"] == {"drop": ["ALL"]}
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+        assert "privileged" not in own
+
+
+def _runtime(fleets: dict[str, list[dict[str, Any]]]) -> list[tuple[dict[str, Any], Any]]:
+    """A runtime of KServe's is the spec of a pod, but for its grace."""
+    kinds = {thing["kind"]: thing["spec"] for thing in fleets["kserve"]}
+    grace = kinds["InferenceService"]["predictor"]["terminationGracePeriodSeconds"]
+    return [({}, kinds["ServingRuntime"] | {"terminationGracePeriodSeconds": grace})]
+
+
+def _servers(fleets: dict[str, list[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
+    """The specs of pods that serve, not those that only hold ranks."""
+    found = _runtime(fleets) if name == "kserve" else pods(fleets[name])
+    return [spec for _, spec in found if "args" in container(spec)]
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_only_the_front_end_is_open(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+    for spec in _servers(fleets, name):
+        own = container(spec)
+        arguments = _serve_arguments(own["args"])
+        assert arguments.host == "0.0.0.0"
+        assert arguments.triton_host == "127.0.0.1"
+        assert [port["containerPort"] for port in own["ports"]] == [arguments.port] == [needs.PORT]
+    for thing in fleets[name]:
+        if thing["kind"] == "NetworkPolicy":
+            first, *more = thing["spec"]["ingress"]
+            assert first == {"ports": [{"port": "http"}]}
+            assert [set(rule) for rule in more] == ([{"from"}] if name == "multi-node" else [])
+
+
+def _serve_arguments(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    serve.add_commands(parser.add_subparsers())
+    return parser.parse_args(words)
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_a_pod_that_ends_has_time_to_drain(
+    fleets: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    for spec in _servers(fleets, name):
+        leaving = container(spec)["lifecycle"]["preStop"]["sleep"]["seconds"]
+        drain = option(spec, "--drain-timeout")
+        assert leaving == needs.LEAVE_SECONDS
+        assert drain == RequestLimits().request_timeout
+        assert spec["terminationGracePeriodSeconds"] == leaving + drain + needs.STOP_SECONDS
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_probes_are_patient_enough(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+    for spec in _servers(fleets, name):
+        own = container(spec)
+        startup, ready, live = (
+            own[f"{word}Probe"] for word in ("startup", "readiness", "liveness")
+        )
+        assert [probe["httpGet"]["path"] for probe in (startup, ready, live)] == [
+            "/ping",
+            "/ping",
+            "/live",
+        ]
+        for probe in (startup, ready, live):
+            assert probe["httpGet"]["port"] in ("http", needs.PORT)
+            assert probe["timeoutSeconds"] > health._ASK_SECONDS
+        assert (
+            startup["periodSeconds"] * startup["failureThreshold"] >= Launch(python="").load_timeout
+        )
+        assert live["periodSeconds"] * live["failureThreshold"] > front_end._SILENT_SECONDS
+        # A router must have left before requests are refused.
+        assert ready["periodSeconds"] <= needs.LEAVE_SECONDS
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_shared_memory_is_sized_and_counted(
+    fleets: dict[str, list[dict[str, Any]]], name: str
+) -> None:
+    for spec in _servers(fleets, name):
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        mounts = {mount["mountPath"]: mount["name"] for mount in container(spec)["volumeMounts"]}
+        shared = volumes[mounts["/dev/shm"]]["emptyDir"]
+        assert shared["medium"] == "Memory"
+        limit = container(spec)["resources"]["limits"]["memory"]
+        assert GIB <= _bytes(shared["sizeLimit"]) < _bytes(limit)
+        assert limit == container(spec)["resources"]["requests"]["memory"]
+
+
+def _bytes(text: str) -> int:
+    return int(text.removesuffix("Gi")) * GIB
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_what_is_named_is_there(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+    maps = {one["metadata"]["name"] for one in fleets[name] if one["kind"] == "ConfigMap"}
+    for _, spec in pods(fleets[name]):
+        own = container(spec)
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        assert {mount["name"] for mount in own["volumeMounts"]} == volumes.keys()
+        named = {one["configMap"]["name"] for one in volumes.values() if "configMap" in one}
+        assert named <= maps
+        open_ports = {value for port in own["ports"] for value in port.values()}
+        probes = [own[word] for word in own if word.endswith("Probe")]
+        assert {probe["httpGet"]["port"] for probe in probes} <= open_ports
+
+
+@pytest.mark.parametrize("name", sorted({*FLEETS} - {"kserve"}))
+def test_selectors_find_the_pods(fleets: dict[str, list[dict[str, Any]]], name: str) -> None:
+    """One that is empty would find every pod of the namespace."""
+    labels = [metadata["labels"] for metadata, _ in pods(fleets[name])]
+    if name == "multi-node":
+        index = "leaderworkerset.sigs.k8s.io/worker-index"
+        labels = [each | {index: str(number)} for number, each in enumerate(labels)]
+    seen = 0
+    for thing in fleets[name]:
+        spec = thing.get("spec", {})
+        found = spec.get("podSelector") or spec.get("selector")
+        if found and thing["kind"] != "LeaderWorkerSet":
+            wanted = found.get("matchLabels", found)
+            assert wanted
+            matched = [each for each in labels if wanted.items() <= each.items()]
+            is_of_all = thing["kind"] in ("NetworkPolicy", "PodDisruptionBudget")
+            assert len(matched) == (len(labels) if is_of_all else 1), thing["kind"]
+            seen += 1
+    assert seen == (6 if name == "gateway" else 4 if name == "multi-node" else 5)
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_the_example_fits_the_devices_it_asks_for(
+    fleets: dict[str, list[dict[str, Any]]],
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = _local(OVERLAYS / name / "model", tmp_path)
+    machine = [*PLANNED[name], "--gpu-memory", "80GiB"]
+    assert main.main(["plan", str(folder), "--json", *machine]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    (spec,) = _servers(fleets, name)
+    asked = container(spec)["resources"]["limits"]["nvidia.com/gpu"]
+    assert [len(group) for group in plan["device_groups"]] == [asked]
+    assert plan["nodes"] == int(
+        machine[machine.index("--nodes") + 1] if "--nodes" in machine else 1
+    )
+    assert plan["memory"]["kv_cache"] > plan["memory"]["block_bytes"]
+    assert plan["request_timeout"] == option(spec, "--drain-timeout")
+    if plan["nodes"] == 1:
+        _assert_is_as_deployed(spec, folder, machine, tmp_path / "out")
+
+
+def _assert_is_as_deployed(
+    spec: dict[str, Any], folder: Path, machine: list[str], output: Path
+) -> None:
+    words = ["deploy", str(folder), "--to", "kubernetes", "--output", str(output), *machine]
+    assert main.main([*words, "--model-claim", "x"]) == 0
+    ((_, deployed),) = pods(built(output))
+    ours, theirs = container(spec), container(deployed)
+    assert (ours["resources"], ours["image"]) == (theirs["resources"], theirs["image"])
+    shared = [
+        [one["emptyDir"] for one in each["volumes"] if one["name"] == "shm"]
+        for each in (spec, deployed)
+    ]
+    assert shared[0] == shared[1]
+
+
+def _local(model: Path, tmp_path: Path) -> Path:
+    """Copy an example, with the config.json of its model, which is on no hub here."""
+    folder = tmp_path / "example"
+    shutil.copytree(model, folder)
+    text = (folder / "serving.properties").read_text("utf-8")
+    (name,) = re.findall(r"^option.model_id=(.+)$", text, re.MULTILINE)
+    config = LLAMA_405B if "405B" in name else CONFIGS[name]
+    (tmp_path / "model").mkdir()
+    (tmp_path / "adapters").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config), "utf-8")
+    text = text.replace(name, str(tmp_path / "model")).replace(
+        "=/adapters", f"={tmp_path}/adapters"
+    )
+    if "engine=MPI" in text:
+        # As the pod's environment has it.
+        (folder / "hosts").write_text("leader\nworker\n", "utf-8")
+        text += "option.mpi_hostfile=hosts\n"
+    (folder / "serving.properties").write_text(text, "utf-8")
+    return folder
+
+
+def test_ranks_are_found_by_the_groups_variables(
+    fleets: dict[str, list[dict[str, Any]]],
+) -> None:
+    """The names are LMI's, which option.cluster_size and the plan of hosts read."""
+    (group,) = (one for one in fleets["multi-node"] if one["kind"] == "LeaderWorkerSet")
+    (spec,) = _servers(fleets, "multi-node")
+    given = {one["name"]: one.get("value", "") for one in container(spec)["env"]}
+    assert given["DJL_CLUSTER_SIZE"] == "$(LWS_GROUP_SIZE)"
+    assert given["DJL_LEADER_ADDR"] == "$(LWS_LEADER_ADDRESS)"
+    assert given["DJL_WORKER_ADDR_FORMAT"] == f"$(POD)-%d.{group['metadata']['name']}"
+    # The group's headless Service has its name, and must be the only one of that name.
+    assert group["metadata"]["name"] not in [
+        one["metadata"]["name"] for one in fleets["multi-node"] if one["kind"] == "Service"
+    ]
+
+
+def test_metrics_that_scale_are_those_of_the_front_end(
+    fleets: dict[str, list[dict[str, Any]]],
+) -> None:
+    (scaled,) = (one for one in fleets["autoscale"] if one["kind"] == "ScaledObject")
+    (deployment,) = (one for one in fleets["autoscale"] if one["kind"] == "Deployment")
+    assert scaled["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert "replicas" not in deployment["spec"]
+    asked = {
+        name
+        for trigger in scaled["spec"]["triggers"]
+        for name in re.findall(r"vllm:\w+", trigger["metadata"]["query"])
+    }
+    text = (ROOT / "lmi_backend" / "frontend" / "metrics.py").read_text("utf-8")
+    assert asked == {"vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"}
+    assert all(f'"{name}"' in text for name in asked)
+
+
+def test_the_pool_and_its_route_are_joined(fleets: dict[str, list[dict[str, Any]]]) -> None:
+    kinds = {one["kind"]: one for one in fleets["gateway"]}
+    pool = kinds["InferencePool"]
+    assert pool["spec"]["targetPorts"] == [{"number": needs.PORT}]
+    (rule,) = kinds["HTTPRoute"]["spec"]["rules"]
+    (backend,) = rule["backendRefs"]
+    assert (backend["kind"], backend["name"]) == ("InferencePool", pool["metadata"]["name"])
+    assert kinds["HTTPRoute"]["spec"]["parentRefs"] == [
+        {"name": kinds["Gateway"]["metadata"]["name"]}
+    ]

@@ -1,0 +1,288 @@
+"""What the endpoint picker of the Gateway API makes of a server's metrics, and a small one of ours.
+
+A port of the rules of llm-d-router (pkg/epp/framework/plugins/datalayer, August 2026) and of the
+text parser that it uses: which texts are refused, and which of several series counts. The picker is
+an external processor for the real Envoy; unlike theirs it has three rules in place of scorers.
+"""
+
+import contextlib
+import http.client
+import json
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+from envoy.config.core.v3 import base_pb2
+from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
+from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+
+SCRAPE_SECONDS = 0.05
+"""Theirs by default."""
+DESTINATION = "x-gateway-destination-endpoint"
+_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+_SAMPLE = re.compile(rf"({_NAME})(?:{{(.*)}})?[ \t]+(\S+)(?:[ \t]+(-?\d+))?[ \t]*")
+_LABEL = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\\n]|\\["\\n])*)"\s*(?:,|$)')
+_COMMENT = re.compile(rf"#[ \t]+(HELP|TYPE)[ \t]+({_NAME})(?:[ \t]+(.*))?")
+_KINDS = ("counter", "gauge", "histogram", "summary", "untyped")
+_READ = ("counter", "gauge")
+"""Kinds whose values count; others are 0."""
+
+
+class RefusedError(Exception):
+    """The text is none of Prometheus, and the whole scrape is lost."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line."""
+
+    labels: dict[str, str]
+    value: float
+    timestamp: int
+
+
+@dataclass
+class Family:
+    """All of a name."""
+
+    kind: str = "untyped"
+    has_help: bool = False
+    has_type: bool = False
+    series: list[Series] = field(default_factory=list)
+
+
+def parse(text: str) -> dict[str, Family]:
+    """Return the families of a text.
+
+    Raises:
+        RefusedError: a line is none, or a name is declared twice or too late.
+    """
+    if text and not text.endswith("\n"):
+        raise RefusedError("unexpected end of input stream")
+    families: dict[str, Family] = {}
+    for line in text.splitlines():
+        if line.startswith("#"):
+            _declare(line, families)
+        elif line.strip():
+            name, one = _series(line)
+            families.setdefault(name, Family()).series.append(one)
+    return families
+
+
+def _declare(line: str, families: dict[str, Family]) -> None:
+    match = _COMMENT.fullmatch(line)
+    if match is None:
+        return
+    word, name, rest = match.groups()
+    family = families.setdefault(name, Family())
+    if word == "HELP":
+        if family.has_help:
+            raise RefusedError(f"second HELP line for metric name {name!r}")
+        family.has_help = True
+        return
+    if family.has_type or family.series:
+        raise RefusedError(f"second TYPE line for metric name {name!r}, or TYPE after samples")
+    if rest not in _KINDS:
+        raise RefusedError(f"unknown metric type {rest!r}")
+    family.has_type, family.kind = True, rest
+
+
+def _series(line: str) -> tuple[str, Series]:
+    match = _SAMPLE.fullmatch(line)
+    if match is None:
+        raise RefusedError(f"no series: {line!r}")
+    name, inside, value, timestamp = match.groups()
+    labels: dict[str, str] = {}
+    place = 0
+    while inside and place < len(inside):
+        pair = _LABEL.match(inside, place)
+        if pair is None or pair[1] in labels:
+            raise RefusedError(f"labels of {line!r}")
+        labels[pair[1]] = re.sub(r"\\(.)", lambda at: {"n": "\n"}.get(at[1], at[1]), pair[2])
+        place = pair.end()
+    return name, Series(labels, float(value), int(timestamp or 0))
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A server, as the picker's default mapping for vLLM reads it."""
+
+    waiting: int
+    running: int
+    kv_usage: float
+    block_size: int = 0
+    num_blocks: int = 0
+    max_adapters: int = 0
+    running_adapters: frozenset[str] = frozenset()
+    waiting_adapters: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, text: str) -> "Seen":
+        """Read a scrape.
+
+        Raises:
+            RefusedError: it cannot be parsed.
+            KeyError: one of the three that must be there is not.
+        """
+        families = parse(text)
+        cache = _newest(families.get("vllm:cache_config_info"))
+        lora = _newest(families.get("vllm:lora_requests_info"), by_value=True)
+        return cls(
+            waiting=int(_value(families, "vllm:num_requests_waiting")),
+            running=int(_value(families, "vllm:num_requests_running")),
+            kv_usage=_value(families, "vllm:kv_cache_usage_perc"),
+            block_size=int(cache.get("block_size") or 0),
+            num_blocks=int(cache.get("num_gpu_blocks") or 0),
+            max_adapters=int(lora.get("max_lora") or 0),
+            running_adapters=_names(lora.get("running_lora_adapters", "")),
+            waiting_adapters=_names(lora.get("waiting_lora_adapters", "")),
+        )
+
+
+def _value(families: dict[str, Family], name: str) -> float:
+    """Return the value of the series with the newest timestamp, else of the first: never a sum."""
+    family = families[name]
+    if not family.series:
+        raise KeyError(name)
+    newest = max(family.series, key=lambda each: each.timestamp)
+    return newest.value if family.kind in _READ else 0.0
+
+
+def _newest(family: Family | None, *, by_value: bool = False) -> dict[str, str]:
+    """Return the labels that count; of adapters those whose value, a time, is the newest."""
+    if family is None or not family.series:
+        return {}
+    key = (lambda each: each.value) if by_value else (lambda each: each.timestamp)
+    return max(family.series, key=key).labels
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
+    """Looks at servers twenty times a second, and says where each request goes.
+
+    Args:
+        ports: of the servers' front ends on this machine.
+    """
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.seen: dict[int, Seen] = {}
+        self.refused: list[str] = []
+        self.scrapes = 0
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._watch, args=(port,)) for port in ports]
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[int]:
+        """Look and answer until the block ends; give the port."""
+        server = grpc.server(ThreadPoolExecutor(16))
+        ext_proc_grpc.add_ExternalProcessorServicer_to_server(self, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        for thread in self._threads:
+            thread.start()
+        try:
+            yield port
+        finally:
+            self._over.set()
+            for thread in self._threads:
+                thread.join()
+            server.stop(1).wait()
+
+    def pick(self, model: str) -> int:
+        """Return the port of a server: one that has the adapter, then who has the least to do."""
+
+        def key(port: int) -> tuple[bool, int, float, int]:
+            seen = self.seen[port]
+            has = model in seen.running_adapters | seen.waiting_adapters
+            return not has, seen.waiting, round(seen.kv_usage, 2), seen.running
+
+        return min(self.seen, key=key)
+
+    def Process(self, request_iterator: Any, context: Any) -> Iterator[Any]:
+        """Answer Envoy for one request: headers first, then the whole body."""
+        del context
+        for message in request_iterator:
+            if message.HasField("request_body"):
+                yield self._sent_on(message.request_body.body)
+            else:
+                yield ext_proc.ProcessingResponse(request_headers=ext_proc.HeadersResponse())
+
+    def _sent_on(self, body: bytes) -> Any:
+        port = self.pick(str(json.loads(body).get("model", "")))
+        value = base_pb2.HeaderValue(key=DESTINATION, raw_value=f"127.0.0.1:{port}".encode())
+        mutation = ext_proc.HeaderMutation(set_headers=[base_pb2.HeaderValueOption(header=value)])
+        common = ext_proc.CommonResponse(header_mutation=mutation)
+        return ext_proc.ProcessingResponse(request_body=ext_proc.BodyResponse(response=common))
+
+    def _watch(self, port: int) -> None:
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        with contextlib.closing(client):
+            while not self._over.wait(SCRAPE_SECONDS):
+                client.request("GET", "/metrics")
+                text = client.getresponse().read().decode()
+                self.scrapes += 1
+                try:
+                    self.seen[port] = Seen.of(text)
+                except (RefusedError, KeyError) as error:
+                    self.refused.append(f"{time.monotonic():.1f} {port}: {error}")
+
+
+def picking_envoy(config: dict[str, Any], picker: int) -> dict[str, Any]:
+    """Return a configuration of Envoy that asks a picker for each request."""
+    resources = config["static_resources"]
+    (listener,) = resources["listeners"]
+    manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
+    processor = {
+        "name": "envoy.filters.http.ext_proc",
+        "typed_config": {
+            "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3"
+            ".ExternalProcessor",
+            "grpc_service": {"envoy_grpc": {"cluster_name": "picker"}},
+            "message_timeout": "2s",
+            "processing_mode": {
+                "request_header_mode": "SEND",
+                "request_body_mode": "BUFFERED",
+                "response_header_mode": "SKIP",
+            },
+        },
+    }
+    manager["http_filters"].insert(0, processor)
+    (servers,) = resources["clusters"]
+    del servers["lb_policy"]
+    fallback = _policy("least_request", "LeastRequest", {})
+    override = {"override_host_sources": [{"header": DESTINATION}], "fallback_policy": fallback}
+    servers["load_balancing_policy"] = _policy("override_host", "OverrideHost", override)
+    http2 = {"explicit_http_config": {"http2_protocol_options": {}}}
+    kind = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+    address = {"socket_address": {"address": "127.0.0.1", "port_value": picker}}
+    cluster = {
+        "name": "picker",
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": kind, **http2}
+        },
+        "load_assignment": {
+            "cluster_name": "picker",
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": address}}]}],
+        },
+    }
+    resources["clusters"].append(cluster)
+    return config
+
+
+def _policy(name: str, kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    full = f"type.googleapis.com/envoy.extensions.load_balancing_policies.{name}.v3.{kind}"
+    config = {"name": f"envoy.load_balancing_policies.{name}"}
+    return {
+        "policies": [
+            {"typed_extension_config": {**config, "typed_config": {"@type": full, **values}}}
+        ]
+    }

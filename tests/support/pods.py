@@ -1,0 +1,115 @@
+"""Servers of a fleet: each on ports of its own, to which it returns when it is started again."""
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.waiting import wait_for
+
+MODEL = "echo"
+PROPERTIES: Mapping[str, Any] = {
+    "option.rolling_batch": "echo",
+    "option.openai": "true",
+    "option.token_seconds": 0.02,
+    "option.max_rolling_batch_size": 32,
+    "job_queue_size": 1,
+}
+"""50 tokens a second for each stream."""
+
+
+class Pod:
+    """One server, as often as it is started."""
+
+    def __init__(self, folder: Path, properties: Mapping[str, Any] = PROPERTIES) -> None:
+        self._folder = folder
+        self._models = [write_properties(folder / MODEL, dict(properties))]
+        self._ports = free_ports(4)
+        self._running = contextlib.ExitStack()
+        self.served: Served
+
+    @property
+    def port(self) -> int:
+        """Of its front end."""
+        return self._ports[3]
+
+    def start(self) -> "Pod":
+        """Serve, and wait until it is ready."""
+        options = ("--drain-timeout", "30")
+        running = serve(self._models, self._folder, *options, ports=self._ports)
+        self.served = self._running.enter_context(running)
+        wait_for(lambda: self.served.ask("/ping")[0] == 200)
+        return self
+
+    def stop(self) -> None:
+        """End it as Kubernetes does, without a preStop: by SIGTERM, and wait for its end."""
+        self._running.close()
+
+    def kill(self) -> None:
+        """End all of it at once, as when its memory is exhausted or its machine is gone."""
+        for each in self._processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        self.stop()
+
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[None]:
+        """Let all of it stand still."""
+        processes = self._processes()
+        for each in processes:
+            each.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for each in processes:
+                each.send_signal(signal.SIGCONT)
+
+    def drain(self) -> None:
+        """Refuse what is new and let the rest end, as the command `drain` does; it stays up."""
+        words = [sys.executable, "-m", "lmi_backend.cli.main", "drain"]
+        subprocess.run([*words, f"http://{self.served.http}"], check=True, capture_output=True)
+
+    def answered(self) -> list[str]:
+        """Return the ids of the requests it has answered with 200, since its log began."""
+        log = self.served.log_file.read_text("utf-8", "replace")
+        return re.findall(r"POST /v1/\S+ status=200 .* id=(\S+)", log)
+
+    def running(self) -> float:
+        """Return how many requests it generates for."""
+        (said,) = re.findall(
+            r"^vllm:num_requests_running\S* (\S+)$",
+            self.served.ask("/metrics")[2].decode(),
+            re.MULTILINE,
+        )
+        return float(said)
+
+    def _processes(self) -> list[psutil.Process]:
+        return [psutil.Process(self.served.process.pid), *self.served.family()]
+
+
+@contextlib.contextmanager
+def pods(
+    folder: Path, count: int, properties: Mapping[str, Any] = PROPERTIES
+) -> Iterator[list[Pod]]:
+    """Run some servers until the block ends."""
+    made = [Pod(folder / f"pod-{number}", properties) for number in range(count)]
+    try:
+        with ThreadPoolExecutor() as pool:
+            yield list(pool.map(Pod.start, made))
+    finally:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(Pod.stop, made))
+
+
+def wait_until_asked(pod: Pod) -> None:
+    """Wait until a router has a request answered by it that began by now or later."""
+    before = len(pod.answered())
+    wait_for(lambda: len(pod.answered()) > before, 30)

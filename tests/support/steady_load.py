@@ -1,0 +1,134 @@
+"""A steady load of streams through a router, and how each of them ended at its client."""
+
+import asyncio
+import json
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+
+STREAMS = 24
+TOKENS = 40
+_PAUSE = 0.05
+_PATIENCE = 60.0
+
+
+@dataclass
+class Stream:
+    """One request."""
+
+    id: str
+    began: float
+    """By `time.monotonic`."""
+    ended: float = 0.0
+    tokens: int = 0
+    status: int = 0
+    failure: str = ""
+    """Why it is not whole; empty if it is."""
+
+
+class SteadyLoad:
+    """Clients that ask one stream after the other until the block ends.
+
+    Args:
+        url: of the router.
+        model: by which name clients ask.
+        headers: what a client adds, by its number.
+        streams: clients.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        headers: Callable[[int], Mapping[str, str]] = lambda _: {},
+        streams: int = STREAMS,
+    ) -> None:
+        self._url, self._model, self._headers, self._streams = url, model, headers, streams
+        self._name = secrets.token_hex(4)
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.all: list[Stream] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    @property
+    def whole(self) -> int:
+        """Streams that came to their end, with every token."""
+        return sum(not each.failure for each in self.all)
+
+    @property
+    def failed(self) -> list[Stream]:
+        """The others."""
+        return [each for each in self.all if each.failure]
+
+    @property
+    def failures(self) -> Counter[str]:
+        """How many ended how."""
+        return Counter(each.failure for each in self.failed)
+
+    def failed_after(self, moment: float) -> list[Stream]:
+        """Return those that failed and began after a moment."""
+        return [each for each in self.failed if each.began > moment]
+
+    async def _run(self) -> None:
+        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
+            await asyncio.gather(*(self._client(session, each) for each in range(self._streams)))
+
+    async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
+        count = 0
+        while not self._is_over.is_set():
+            stream = Stream(f"{self._name}.{number}.{count}", time.monotonic())
+            try:
+                await self._ask(session, number, stream)
+            except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                stream.failure = f"{type(error).__name__}: {error}"[:120]
+            stream.ended = time.monotonic()
+            self.all.append(stream)
+            count += 1
+            await asyncio.sleep(_PAUSE)
+
+    async def _ask(self, session: aiohttp.ClientSession, number: int, stream: Stream) -> None:
+        body = {"model": self._model, "prompt": " word", "max_tokens": TOKENS, "stream": True}
+        headers = {"x-request-id": stream.id, **self._headers(number)}
+        url = f"{self._url}/v1/completions"
+        async with session.post(url, json=body, headers=headers) as response:
+            stream.status = response.status
+            if response.status != 200:
+                text = await response.text()
+                stream.failure = f"status {response.status}: {text}"[:120]
+                return
+            is_whole = False
+            async for line in response.content:
+                is_whole = is_whole or _take(line, stream)
+            if not stream.failure and not (is_whole and stream.tokens == TOKENS):
+                stream.failure = f"ended early ({stream.tokens} tokens)"
+
+
+def _take(line: bytes, stream: Stream) -> bool:
+    """Read a line; return whether it is the end."""
+    text = line.removeprefix(b"data:").strip()
+    if not line.startswith(b"data:"):
+        return False
+    if text == b"[DONE]":
+        return True
+    event: dict[str, Any] = json.loads(text)
+    if "error" in event:
+        stream.failure = f"error: {event['error']}"[:120]
+    for choice in event.get("choices", ()):
+        stream.tokens += len((choice.get("text") or "").split())
+    return False

@@ -1,0 +1,103 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli import main
+from lmi_backend.cli.deploy import _name
+
+TESTS = Path(__file__).resolve().parents[2]
+CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "serving.properties").write_text("option.rolling_batch=echo\n", "utf-8")
+    return folder
+
+
+def _deploy(folder: Path, output: Path, *more: str, to: str = "kubernetes") -> int:
+    words = ["deploy", str(folder), "--to", to, "--output", str(output), "--gpus", "0"]
+    return main.main([*words, *more])
+
+
+def test_the_files_are_named_and_written_once(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "fleet"
+    assert _deploy(folder, output) == 0
+    named = {Path(line) for line in capsys.readouterr().out.splitlines()}
+    assert named == {path for path in output.rglob("*") if path.is_file()}
+    assert _deploy(folder, output) == 0
+    changed = output / "needs.yaml"
+    changed.write_text("mine", "utf-8")
+    assert _deploy(folder, output) == 2
+    assert f"{changed}: differs from what would be written; --force" in capsys.readouterr().err
+    assert changed.read_text("utf-8") == "mine"
+    assert _deploy(folder, output, "--force") == 0
+    assert changed.read_text("utf-8") != "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [("Llama_3.1-8B", "llama-3-1-8b"), ("é", "model"), ("-a-", "a"), ("x" * 90, "x" * 40)],
+)
+def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
+    assert _name(name) == taken
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--replicas", "0"), "--replicas 0; accepted: a whole number, 1 to 1000"),
+        (("--image", "a b\nc: d"), "--image a b\\nc: d; accepted: an image's name"),
+        (("--model-claim", "A"), "--model-claim A; accepted: the name of a claim"),
+    ],
+)
+def test_what_makes_no_manifest_is_refused(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    assert _deploy(folder, tmp_path / "fleet", *words) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "fleet").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "bytes", "size"])
+def test_what_no_config_map_takes_needs_a_claim(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    if kind == "folder":
+        (folder / "adapters").mkdir()
+    else:
+        (folder / "weights").write_bytes(b"\xff" if kind == "bytes" else b" " * (1 << 20))
+    assert _deploy(folder, tmp_path / "fleet") == 2
+    assert "name its claim with --model-claim" in capsys.readouterr().err
+    assert _deploy(folder, tmp_path / "fleet", "--model-claim", "models") == 0
+
+
+def test_a_secret_that_goes_into_a_config_map_is_said(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "option.rolling_batch=echo\noption.env=HF_TOKEN=hf_abcdefgh\n"
+    (folder / "serving.properties").write_text(text, "utf-8")
+    assert _deploy(folder, tmp_path / "fleet") == 0
+    said = capsys.readouterr().err
+    assert "HF_TOKEN: may be secret, and is written into a ConfigMap" in said
+    assert "hf_abcdefgh" not in said
+
+
+def test_a_model_of_several_machines_is_for_the_overlay(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "engine=MPI\noption.rolling_batch=vllm\noption.tensor_parallel_degree=2\n"
+    (folder / "hosts").write_text("a\nb\n", "utf-8")
+    (folder / "config.json").write_text(json.dumps(CONFIGS["Qwen/Qwen3-8B"]), "utf-8")
+    (folder / "serving.properties").write_text(f"{text}option.mpi_hostfile=hosts\n", "utf-8")
+    assert _deploy(folder, tmp_path / "fleet") == 2
+    assert "spans 2 nodes; deploy writes servers of one node" in capsys.readouterr().err

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lmi_backend.deploy.files import TARGETS, Served, base_files, repository_compose
+from lmi_backend.deploy.needs import Needs
+
+SERVED = Served(name="m", image="i", needs=Needs(devices=2), texts={"serving.properties": "a=b"})
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_placeholder_is_filled_with_whole_lines(target: str) -> None:
+    for name, text in TARGETS[target](SERVED).items():
+        assert "$name" not in text
+        assert text.endswith("\n") or name.startswith("model/")
+        assert not [line for line in text.splitlines() if line != line.rstrip()]
+
+
+def test_a_model_is_a_config_map_or_a_claim() -> None:
+    written = TARGETS["kubernetes"](SERVED)
+    assert yaml.safe_load(written["kustomization.yaml"])["configMapGenerator"] == [
+        {"name": "model", "files": ["model/serving.properties"]}
+    ]
+    claimed = TARGETS["kubernetes"](Served(name="m", image="i", needs=Needs(), claim="c"))
+    assert "configMapGenerator" not in yaml.safe_load(claimed["kustomization.yaml"])
+    volumes = yaml.safe_load(claimed["needs.yaml"])["spec"]["template"]["spec"]["volumes"]
+    assert volumes[1]["persistentVolumeClaim"] == {"claimName": "c"}
+    assert "nvidia.com/gpu" not in claimed["needs.yaml"]
+
+
+def test_a_folder_may_have_any_name() -> None:
+    """A unit has specifiers, variables and quotes of its own, Compose variables."""
+    folder = Path("/a b/100%/$x's/\"y")
+    served = Served(name="m", image="i", needs=Needs(), folder=folder)
+    (unit,) = TARGETS["systemd"](served).values()
+    assert r"""lmi-backend" serve "/a b/100%%/$$x's/\"y" --port""" in unit
+    (text,) = TARGETS["compose"](served).values()
+    (service,) = yaml.safe_load(text)["services"].values()
+    assert service["volumes"][0]["source"] == "/a b/100%/$$x's/\"y"
+
+
+def test_the_repositorys_own_know_no_model() -> None:
+    assert base_files().keys() == {path.name for path in _templates()}
+    (text,) = repository_compose().values()
+    assert "${MODEL:?the LMI folder to serve}" in text
+
+
+def _templates() -> list[Path]:
+    root = Path(__file__).resolve().parents[3]
+    return list((root / "lmi_backend" / "deploy" / "templates" / "kubernetes").iterdir())
