@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+    from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
 
 _MOST_REPLICAS: Final = 1000
 _MOST_NAME: Final = 40
 _MOST_BYTES: Final = 1 << 20
 """Of a ConfigMap."""
-_IMAGES: Final = {"vllm": "vllm", "trtllm": "trtllm"}
 _CLAIM: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
 _IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
@@ -99,7 +99,7 @@ def _served(model: Model, arguments: argparse.Namespace) -> Served:
         _warn_of_secrets(plan)
     return Served(
         name=_name(model.name),
-        image=_checked("--image", arguments.image or _image(plan), _IMAGE, "an image's name"),
+        image=_checked("--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"),
         needs=Needs.of(plan),
         replicas=_replicas(arguments.replicas),
         folder=model.folder.resolve(),
@@ -114,9 +114,9 @@ def _name(name: str) -> str:
     return plain[:_MOST_NAME].rstrip("-") or "model"
 
 
-def _image(plan: EnginePlan) -> str:
+def _image(options: LmiOptions, plan: EnginePlan) -> str:
     has_gpus = any(plan.parallel.device_groups)
-    return f"lmi-backend:{_IMAGES.get(plan.engine, 'vllm') if has_gpus else 'cpu'}"
+    return f"lmi-backend:{options.choice.spec.implementation.image if has_gpus else 'cpu'}"
 
 
 def _replicas(count: int) -> int:

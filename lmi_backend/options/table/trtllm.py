@@ -59,6 +59,7 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.trtllm.engine:TrtllmEngine",
         follower="lmi_backend.engines.trtllm.engine:TrtllmFollower",
         library="tensorrt_llm",
+        image="trtllm",
         source=ArgumentSource(
             "tensorrt_llm", "llmapi/llm_args.py", ("TorchLlmArgs", "TrtLlmArgs"), "version.py"
         ),
