@@ -99,7 +99,9 @@ def _served(model: Model, arguments: argparse.Namespace) -> Served:
         _warn_of_secrets(plan)
     return Served(
         name=_name(model.name),
-        image=_checked("--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"),
+        image=_checked(
+            "--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"
+        ),
         needs=Needs.of(plan),
         replicas=_replicas(arguments.replicas),
         folder=model.folder.resolve(),
@@ -115,8 +117,12 @@ def _name(name: str) -> str:
 
 
 def _image(options: LmiOptions, plan: EnginePlan) -> str:
-    has_gpus = any(plan.parallel.device_groups)
-    return f"lmi-backend:{options.choice.spec.implementation.image if has_gpus else 'cpu'}"
+    implementation = options.choice.spec.implementation
+    target = implementation.image if any(plan.parallel.device_groups) else "cpu"
+    if not target:
+        what = f"an image with {implementation.title}; our Dockerfile makes none"
+        raise ConfigurationError(f"--image is missing; accepted: {what}")
+    return f"lmi-backend:{target}"
 
 
 def _replicas(count: int) -> int:

@@ -116,8 +116,8 @@ class Implementation:
     takes_encoder_decoders: bool = True
     reads_mistral: bool = False
     """Whether it reads models in Mistral's own form: params.json instead of config.json."""
-    image: str = "vllm"
-    """Target of the Dockerfile whose image has it, for GPUs."""
+    image: str = ""
+    """Target of the Dockerfile whose image has it, for GPUs; empty where there is none."""
     quantised_already: frozenset[str] = frozenset()
     """Values of option.quantize for models that are quantised by it when they are loaded."""
     refused_architectures: frozenset[str] = frozenset()

@@ -118,6 +118,7 @@ SPEC: Final = EngineSpec(
         ),
         pools=True,
         reads_mistral=True,
+        image="vllm",
         # LMI-Dist served these; vLLM itself never has.
         quantised_already=frozenset(
             {"awq", "auto_awq", "awq_marlin", "gptq", "auto_gptq", "gptq_marlin"}
