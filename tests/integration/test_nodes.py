@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from lmi_backend.pool.command import CORES_VARIABLE
 from tests.support.serving import write_properties
 from tests.support.two_hosts import ADDRESSES, PORTS, SSH_PORT, TwoHosts, two_hosts, why_not
 from tests.support.waiting import wait_for
@@ -75,7 +76,7 @@ def test_a_model_is_split_over_two_hosts(
 
 @contextmanager
 def _served(
-    hosts: TwoHosts, properties: dict[str, str], prompts: list[str], folder: Path
+    hosts: TwoHosts, properties: dict[str, str], prompts: list[str], folder: Path, **variables: str
 ) -> Iterator[dict[str, Any]]:
     """Serve on the first host until the block ends; give what `_SERVER` says."""
     contract = Path(__file__).resolve().parents[1] / "contract"
@@ -87,7 +88,7 @@ def _served(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=os.environ | {"PYTHONPATH": str(contract), "DJL_LEADER_ADDR": ADDRESSES[0]},
+            env=os.environ | {"PYTHONPATH": str(contract)} | variables,
             text=True,
         ) as server,
     ):
@@ -113,11 +114,12 @@ def test_vllm_spans_two_hosts_by_itself(
         "option.tensor_parallel_degree": "2",
         "option.cluster_size": "2",
         "option.distributed_executor_backend": "mp",
-        "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_CPU_OMP_THREADS_BIND=0|1",
     }
     model = write_properties(tmp_path / "model", properties)
     words = [sys.executable, "-m", "lmi_backend.cli.main", "join", str(model), "--node-rank", "1"]
-    environment = os.environ | {"DJL_LEADER_ADDR": ADDRESSES[0]}
+    # One core each: both hosts are this machine.
+    first = {"DJL_LEADER_ADDR": ADDRESSES[0], CORES_VARIABLE: "0"}
+    environment = os.environ | first | {CORES_VARIABLE: "1"}
     log = tmp_path / "join.log"
     with (
         log.open("w") as output,
@@ -125,7 +127,7 @@ def test_vllm_spans_two_hosts_by_itself(
             hosts.command(1, *words), stdout=output, stderr=subprocess.STDOUT, env=environment
         ) as node,
     ):
-        with _served(hosts, properties, list(questions), tmp_path) as said:
+        with _served(hosts, properties, list(questions), tmp_path, **first) as said:
             assert dict(zip(questions, said["answers"], strict=True)) == questions
             assert f"joined the model at {ADDRESSES[0]}" in log.read_text()
         wait_for(lambda: "first machine is gone" in log.read_text())
