@@ -104,7 +104,7 @@ def _runtime(fleets: dict[str, list[dict[str, Any]]]) -> list[tuple[dict[str, An
 def _servers(fleets: dict[str, list[dict[str, Any]]], name: str) -> list[dict[str, Any]]:
     """The specs of pods that serve, not those that only hold ranks."""
     found = _runtime(fleets) if name == "kserve" else pods(fleets[name])
-    return [spec for _, spec in found if "args" in container(spec)]
+    return [spec for _, spec in found if container(spec)["args"][0] == "serve"]
 
 
 @pytest.mark.parametrize("name", FLEETS)
@@ -190,7 +190,7 @@ def test_what_is_named_is_there(fleets: dict[str, list[dict[str, Any]]], name: s
         assert {mount["name"] for mount in own["volumeMounts"]} == volumes.keys()
         named = {one["configMap"]["name"] for one in volumes.values() if "configMap" in one}
         assert named <= maps
-        open_ports = {value for port in own["ports"] for value in port.values()}
+        open_ports = {value for port in own.get("ports", ()) for value in port.values()}
         probes = [own[word] for word in own if word.endswith("Probe")]
         assert {probe["httpGet"]["port"] for probe in probes} <= open_ports
 
@@ -222,7 +222,12 @@ def test_the_example_fits_the_devices_it_asks_for(
     name: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if name == "multi-node":
+        # As the group's variables have it.
+        monkeypatch.setenv("DJL_CLUSTER_SIZE", "2")
+        monkeypatch.setenv("DJL_LEADER_ADDR", "leader")
     folder = _local(OVERLAYS / name / "model", tmp_path)
     machine = [*PLANNED[name], "--gpu-memory", "80GiB"]
     assert main.main(["plan", str(folder), "--json", *machine]) == 0
@@ -267,10 +272,6 @@ def _local(model: Path, tmp_path: Path) -> Path:
     text = text.replace(name, str(tmp_path / "model")).replace(
         "=/adapters", f"={tmp_path}/adapters"
     )
-    if "engine=MPI" in text:
-        # As the pod's environment has it.
-        (folder / "hosts").write_text("leader\nworker\n", "utf-8")
-        text += "option.mpi_hostfile=hosts\n"
     (folder / "serving.properties").write_text(text, "utf-8")
     return folder
 
@@ -278,13 +279,16 @@ def _local(model: Path, tmp_path: Path) -> Path:
 def test_ranks_are_found_by_the_groups_variables(
     fleets: dict[str, list[dict[str, Any]]],
 ) -> None:
-    """The names are LMI's, which option.cluster_size and the plan of hosts read."""
+    """The names are LMI's; `join` finds its own number in LWS_WORKER_INDEX."""
     (group,) = (one for one in fleets["multi-node"] if one["kind"] == "LeaderWorkerSet")
     (spec,) = _servers(fleets, "multi-node")
     given = {one["name"]: one.get("value", "") for one in container(spec)["env"]}
     assert given["DJL_CLUSTER_SIZE"] == "$(LWS_GROUP_SIZE)"
     assert given["DJL_LEADER_ADDR"] == "$(LWS_LEADER_ADDRESS)"
-    assert given["DJL_WORKER_ADDR_FORMAT"] == f"$(POD)-%d.{group['metadata']['name']}"
+    (joining,) = (spec for _, spec in pods([group]) if container(spec)["args"][0] == "join")
+    assert container(joining)["env"] == container(spec)["env"]
+    words = main._parser().parse_args(container(joining)["args"])
+    assert words.node_rank is None
     # The group's headless Service has its name, and must be the only one of that name.
     assert group["metadata"]["name"] not in [
         one["metadata"]["name"] for one in fleets["multi-node"] if one["kind"] == "Service"

@@ -42,8 +42,8 @@ What the routers need to be told, found here:
   fourth gets the server's 503.
 - **HAProxy**: `retry-on conn-failure empty-response response-timeout 503`, `option redispatch 1`, and a
   `tune.bufsize` into which a request fits: a larger one is not sent twice.
-- **LiteLLM's proxy** hands some refusals on, with `num_retries: 3` and `cooldown_time`: it may ask the same
-  server again. With `routing_strategy: least-busy` it is worse: who refuses is never busy.
+- **LiteLLM's proxy** hands refusals on, as it was set here (`num_retries: 3`, `cooldown_time: 2`,
+  `routing_strategy: least-busy`): a server that refuses is never busy. Other strategies were not run.
 - **All**: no bound on the whole request; 20 s or more without a byte.
 {notes}
 """

@@ -268,7 +268,7 @@ def _litellm(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -
     config = {
         "model_list": models,
         "router_settings": {
-            "routing_strategy": "simple-shuffle",
+            "routing_strategy": "least-busy",
             "num_retries": 3,
             "retry_after": 0,
             "allowed_fails": 0,
