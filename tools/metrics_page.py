@@ -133,6 +133,15 @@ QUESTIONS = (
         "reqps",
         {"{{model}}/{{worker}}": _rate("lmi_worker_requests_total", "model, worker")},
     ),
+    Question(
+        "Requests whose worker died or was not ready, in the last hour",
+        "short",
+        {
+            "{{model}}: went on elsewhere": "increase(lmi_migrations_total[1h])",
+            "{{model}}: waited for a worker": "increase(lmi_requests_held_total[1h])",
+            "{{model}}: no worker in time": "increase(lmi_requests_given_up_total[1h])",
+        },
+    ),
 )
 """In the order of the dashboard."""
 

@@ -53,7 +53,8 @@ class RecordingSink:
         self._ended.set()
 
     def wait(self) -> "RecordingSink":
-        assert self._ended.wait(60), "the answer never ended"
+        # It may go on with an engine that has to start first.
+        assert self._ended.wait(240), "the answer never ended"
         return self
 
     def wait_first(self) -> "RecordingSink":

@@ -288,7 +288,7 @@ def tritonserver(
     served = Served(process, *ports[:3], log_file, sagemaker_port=ports[3])
     try:
         # The last of the ports to open; it is logged a moment before.
-        wait_for(lambda: _listens(ports[2]))
+        wait_for(lambda: _listens(ports[2]), 240)
         yield served
     finally:
         served.stop()

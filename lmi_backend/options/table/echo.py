@@ -15,6 +15,7 @@ SPEC: Final = EngineSpec(
         title="Echo",
         engine="lmi_backend.engines.echo:EchoEngine",
         follower="lmi_backend.engines.echo:EchoFollower",
+        image="vllm",
         sizes=Sizes("max_running", tensor="", pipeline=""),
         takes_memory=False,
         needs_model=False,
