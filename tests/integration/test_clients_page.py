@@ -53,7 +53,7 @@ def test_an_example_does_what_the_page_says(
     text = text.replace("/invocations ", "/invocations -H 'X-Amzn-SageMaker-Target-Model: tiny' ")
     text = text.replace("lmi-backend generate", f"lmi-backend generate --url http://{served.http}")
     command = ["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text]
-    done = subprocess.run(command, capture_output=True, timeout=100, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, timeout=240, check=False, cwd=ROOT)
     said = done.stdout.decode("utf-8", "replace")
     assert done.returncode == 0, done.stderr.decode()
     assert '"error"' not in said

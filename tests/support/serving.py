@@ -22,6 +22,7 @@ import psutil
 from lmi_backend.repository.restricted_apis import HEADER
 from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.processes import lives
 from tests.support.waiting import wait_for
 
 PORTS = range(12_000, 20_000)
@@ -74,9 +75,9 @@ class Served:
     ) -> tuple[int, dict[str, str], bytes]:
         """Return the front end's answer: status, headers and body."""
         connection = (
-            http.client.HTTPSConnection(self.front_end, timeout=60, context=self.tls)
+            http.client.HTTPSConnection(self.front_end, timeout=240, context=self.tls)
             if self.tls
-            else http.client.HTTPConnection(self.front_end, timeout=60)
+            else http.client.HTTPConnection(self.front_end, timeout=240)
         )
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes | None) else json.dumps(body)
@@ -94,7 +95,7 @@ class Served:
         self, path: str, body: Any, headers: Mapping[str, str] | None = None
     ) -> tuple[int, Any]:
         """Return status and JSON answer."""
-        connection = http.client.HTTPConnection(self.http, timeout=60)
+        connection = http.client.HTTPConnection(self.http, timeout=240)
         with contextlib.closing(connection):
             data = body if isinstance(body, bytes) else json.dumps(body)
             connection.request("POST", path, data, dict(headers or {}))
@@ -123,7 +124,7 @@ class Served:
     @contextlib.contextmanager
     def events(self, model: str, body: Any) -> Iterator[Iterator[dict[str, Any]]]:
         """Open `/generate_stream`; leaving the block closes the connection."""
-        connection = http.client.HTTPConnection(self.http, timeout=60)
+        connection = http.client.HTTPConnection(self.http, timeout=240)
         with contextlib.closing(connection):
             connection.request("POST", f"/v2/models/{model}/generate_stream", json.dumps(body))
             response = connection.getresponse()
@@ -158,7 +159,8 @@ class Served:
         """Return the worker processes of a model, found by the log line that names their pid."""
         log = self.log_file.read_text(encoding="utf-8", errors="replace")
         pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", log)
-        return [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+        found = [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+        return [each for each in found if lives(each)]
 
     def family(self, *, with_front_end: bool = True) -> list[psutil.Process]:
         """Return every process below `serve` but the one that waits for its end."""

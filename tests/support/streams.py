@@ -61,7 +61,7 @@ class Streams:
         wait_for(lambda: sum(stream.chunks > 0 for stream in self.all) >= len(self.all) // 4)
         return self
 
-    def wait(self, seconds: float = 90) -> None:
+    def wait(self, seconds: float = 240) -> None:
         """Wait until each has ended."""
         wait_for(lambda: all(stream.endings for stream in self.all), seconds)
         for thread in self._threads:
@@ -89,7 +89,7 @@ class Streams:
         return max(stream.ended_at for stream in self.all)
 
     def _over_http(self, stream: Stream) -> None:
-        connection = http.client.HTTPConnection(self._served.http, timeout=120)
+        connection = http.client.HTTPConnection(self._served.http, timeout=240)
         parameters = {"max_new_tokens": self._tokens, "ignore_eos": True}
         body = {"inputs": "Count to one hundred:", "stream": True, "parameters": parameters}
         try:
