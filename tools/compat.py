@@ -138,7 +138,11 @@ def _run_line(line: Line) -> bool:
     report.unlink(missing_ok=True)
     runner = python if line.is_server else ROOT / ".venv" / "bin" / "python"
     command = [str(runner), "-m", "pytest", "-q", "--timeout=400", f"--junitxml={report}"]
-    variables = os.environ | {"PYTHON_EXECUTABLE": str(python), "OMP_NUM_THREADS": "1"}
+    variables = os.environ | {
+        "PYTHON_EXECUTABLE": str(python),
+        "OMP_NUM_THREADS": "1",
+        "LMI_BACKEND_TEST_HANG_TIMEOUT": "90",
+    }
     with (_FOLDER / f"{line.name}.log").open("wb") as log:
         subprocess.run(
             [*command, *line.tests], cwd=ROOT, env=variables, stdout=log, stderr=log, check=False
