@@ -120,9 +120,9 @@ def served(
     folder = tmp_path_factory.mktemp("models")
     more: dict[str, Any] = {
         "option.log_requests": "true",
-        # The chaos suite lets the engine stand still, and waits for this. An older vLLM may
-        # compile for longer at its first log probabilities.
-        "option.hang_timeout": os.environ.get("LMI_BACKEND_TEST_HANG_TIMEOUT", "10"),
+        # The chaos suite lets the engine stand still, and waits for this. vLLM compiles at its
+        # first log probabilities, an older one for longer.
+        "option.hang_timeout": os.environ.get("LMI_BACKEND_TEST_HANG_TIMEOUT", "25"),
         "option.adapter_roots": TINY,
         "option.enable_auto_tool_choice": "true",
         "option.tool_call_parser": "hermes",
