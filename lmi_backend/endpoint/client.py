@@ -59,7 +59,7 @@ class SharedWorkers:
         threading.Thread(target=self._run, args=(listener,), name="lmi-alias", daemon=True).start()
         return Capabilities("shared", "", 0)
 
-    def claim(self, width: int) -> tuple[int, SharedWorkers]:
+    def claim(self, width: int, only: int | None = None) -> tuple[int, SharedWorkers]:
         self.check()
         return 0, self
 

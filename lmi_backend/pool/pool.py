@@ -91,8 +91,8 @@ class Pool:
             raise UnavailableError("the pool was closed while it started")
         return first.capabilities
 
-    def claim(self, width: int = 1) -> tuple[int, Worker]:
-        """Choose the worker with the least to do and count `width` more answers as its own.
+    def claim(self, width: int = 1, only: int | None = None) -> tuple[int, Worker]:
+        """Choose the worker with the least to do, or `only` one, and give it `width` more answers.
 
         Returns its index and itself; the caller sends it the request, and calls `done` at the end.
 
@@ -100,7 +100,7 @@ class Pool:
             UnavailableError: no worker is ready.
         """
         with self._lock:
-            slot = least_busy(self._slots)
+            slot = least_busy(self._slots) if only is None else self._slots[only]
             if slot is None or slot.worker is None:
                 raise UnavailableError("; ".join(str(it) for it in self._slots if it.is_wanted))
             slot.outstanding += width

@@ -231,7 +231,7 @@ class Dispatch:
         """Choose another worker; None where there is none."""
         before = state.worker
         try:
-            state.worker, worker = self._workers.claim(state.width)
+            state.worker, worker = self._workers.claim(state.width, state.only)
         except UnavailableError:
             return None
         state.death = None
@@ -287,7 +287,7 @@ class Dispatch:
 
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""
-        state.worker, worker = self._workers.claim(state.width)
+        state.worker, worker = self._workers.claim(state.width, state.only)
         self._admission.started(state)
         return worker
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.admission import tenant_key
@@ -16,6 +18,9 @@ from lmi_backend.serving.request_state import RequestState
 
 if TYPE_CHECKING:
     from lmi_backend.serving.request_state import Sink
+
+Order = msg.SetAdapter | msg.Manage
+"""What a worker is told to do that is no request for an answer."""
 
 
 def take_in(
@@ -32,6 +37,15 @@ def take_in(
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
     return state, msg.Submit(request_id, work, tenant)
+
+
+def take_order(
+    request_id: int, order: Order, sink: Sink, deadline: float, only: int | None
+) -> tuple[RequestState, Order]:
+    """Return the state of an order to `only` one worker, or any, and the order under its id."""
+    state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
+    state.only = only
+    return state, msgspec.structs.replace(order, id=request_id)
 
 
 def may_wait(message: object) -> bool:

@@ -83,6 +83,7 @@ class RequestState:
         "num_prompt_tokens",
         "num_sent",
         "num_tokens",
+        "only",
         "priority",
         "progress",
         "sent_at",
@@ -100,6 +101,8 @@ class RequestState:
         """Its place among those that wait; `id` changes with the worker."""
         self.width, self.n = width, n
         self.direct = sink if isinstance(sink, DirectSink) else None
+        self.only: int | None = None
+        """The one worker that it is for; None for any."""
         self.worker: int | None = None
         """Index of the worker that was asked; None while it waits for its turn."""
         self.tenant, self.priority = "", 0

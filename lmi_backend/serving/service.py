@@ -1,11 +1,9 @@
 """Serve one model: requests in, answers out through their sinks.
 
-A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`),
-and comes back as deltas on a reader thread of the pool. That thread only stores them and marks
-the request ready; sender threads do the sending, which waits on Triton. Only sinks that do not wait
-get them from the reader thread itself. Whatever arrives while a request is being sent joins its
-next response; when many streams run, the worker has already let tokens wait for each other
-(`ipc/flush_policy.py`). What a worker that dies leaves goes on elsewhere (`migration.py`).
+A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`).
+Its deltas come on a reader thread of the pool, which stores them and marks the request ready;
+sender threads send them, which waits on Triton, and what comes meanwhile joins the next response.
+A sink that does not wait gets them from the reader. A dead worker's go on (`migration.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, cast, get_args
 
 from lmi_backend.errors import (
@@ -34,7 +33,8 @@ from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
-from lmi_backend.serving.intake import may_wait, take_in
+from lmi_backend.serving.every_worker import ask_every
+from lmi_backend.serving.intake import Order, may_wait, take_in, take_order
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.migration import renew
 from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
@@ -97,15 +97,15 @@ class Service:
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        self._change(sink, lambda own: msg.SetAdapter(own, name, folder, preload, pin))
+        order = msg.SetAdapter(0, name, folder, preload, pin)
+        ask_every(self._workers.stats(), sink, partial(self._order, order))
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
-        self._change(sink, lambda request_id: msg.Manage(request_id, body))
+        self._order(msg.Manage(0, body), sink)
 
-    def _change(self, sink: Sink, message: Callable[[int], msg.SetAdapter | msg.Manage]) -> None:
-        state = RequestState(next(self._ids), sink, width=1, n=1, deadline=self._deadline())
-        self._start(state, message(state.id))
+    def _order(self, order: Order, sink: Sink, only: int | None = None) -> None:
+        self._start(*take_order(next(self._ids), order, sink, self._deadline(), only))
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""

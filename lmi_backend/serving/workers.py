@@ -18,8 +18,11 @@ class Workers(Protocol):
         """Start; from now on the listener gets the messages of the workers."""
         ...
 
-    def claim(self, width: int) -> tuple[int, SendsFrames]:
-        """Choose a worker for `width` more answers, until `done`; return its index and itself."""
+    def claim(self, width: int, only: int | None = None) -> tuple[int, SendsFrames]:
+        """Choose a worker, or take one, for `width` more answers, until `done`.
+
+        Returns its index and itself.
+        """
         ...
 
     def capacity(self) -> int:

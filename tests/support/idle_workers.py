@@ -22,7 +22,7 @@ class IdleWorkers:
     def note_queue(self, waiting: int, refused: str = "") -> None:
         pass
 
-    def claim(self, width: int) -> tuple[int, Any]:
+    def claim(self, width: int, only: int | None = None) -> tuple[int, Any]:
         return 0, self
 
     def send_frame(self, frame: bytes) -> None:

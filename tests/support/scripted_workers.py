@@ -5,7 +5,9 @@ from typing import Any
 from lmi_backend.errors import EngineDeadError, NotSentError, UnavailableError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.pool.rank_group import WorkerStats
 
 
 class ScriptedWorkers:
@@ -38,8 +40,8 @@ class ScriptedWorkers:
     def note_queue(self, waiting: int, refused: str = "") -> None:
         self.queue_notes.append((waiting, refused))
 
-    def claim(self, width: int) -> tuple[int, "_Worker"]:
-        alive = [i for i, is_alive in enumerate(self.is_alive) if is_alive]
+    def claim(self, width: int, only: int | None = None) -> tuple[int, "_Worker"]:
+        alive = [i for i, lives in enumerate(self.is_alive) if lives and only in (i, None)]
         if not alive:
             raise UnavailableError("no worker is ready")
         index = min(alive, key=self.outstanding.__getitem__)
@@ -60,7 +62,7 @@ class ScriptedWorkers:
         return 0.0 if any(self.is_alive) else 1.0
 
     def stats(self) -> list[Any]:
-        return []
+        return [WorkerStats(EngineStats(), 0, 0, is_alive) for is_alive in self.is_alive]
 
     def close(self) -> None:
         pass

@@ -73,9 +73,9 @@ def test_who_waits_is_counted_as_waiting() -> None:
         bench.submit(width=width)
     now = bench.service.snapshot()
     assert (now.open, now.waiting) == (5, 7)
-    now.workers.extend(
+    now.workers[:] = [
         WorkerStats(EngineStats(waiting=n), assigned=0, deaths=0, is_ready=True) for n in (1, 0, 0)
-    )
+    ]
     series = gauges_and_counters("m", now)
     name = "lmi_engine_requests_waiting"
     assert [series[name, (("model", "m"), ("worker", w))] for w in "012"] == [1 + 3, 2, 2]
@@ -198,7 +198,7 @@ def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
         service.submit((GenerateRequest("a"),), sink)
     claim = workers.claim
 
-    def claim_stuck(width: int) -> tuple[int, object]:
+    def claim_stuck(width: int, only: int | None = None) -> tuple[int, object]:
         index, worker = claim(width)
         send = worker.send_frame
         worker.send_frame = lambda frame: may_read.wait(60) and send(frame)  # type: ignore[method-assign]
