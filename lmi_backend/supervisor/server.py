@@ -130,6 +130,12 @@ class RunningServer:
             message = "a model's stub died while it was started; the log may say why"
             raise UnavailableError(message)
 
+    @property
+    def has_crashed(self) -> bool:
+        """Whether a signal ended the server."""
+        status = self._process.poll()
+        return status is not None and status < 0
+
     def widen_buffers(self) -> None:
         """Let responses wait for a slow HTTP thread; call it when the server listens."""
         try:

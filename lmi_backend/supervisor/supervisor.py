@@ -15,6 +15,10 @@ from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.2
 _PROGRESS_SECONDS: Final = 5.0
+# 24.10 frees what a stub is still to read if the stub gets no processor for a second of its start:
+# the stub dies of it, and the server aborts.
+_FIRST_STARTS: Final = 3
+"""How often a server is started that a signal ends each time before it has served."""
 
 
 class Supervisor:
@@ -38,6 +42,7 @@ class Supervisor:
     ) -> None:
         self._setup, self._stop, self._drain_seconds = setup, stop, drain_seconds
         self._has_served = False
+        self._starts = 0
         # A model may take long to load.
         client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
         self._reloads = None if exits_when_given_up else ModelReloads(client)
@@ -68,6 +73,7 @@ class Supervisor:
         self, on_ready: Callable[[], None], on_stop: Callable[[], None]
     ) -> tuple[Trouble | None, int]:
         """Run one server until its end; return why it ended, if not by the user, and its status."""
+        self._starts += 1
         try:
             server = RunningServer(self._setup)
         except OSError as error:
@@ -102,8 +108,8 @@ class Supervisor:
         """Wait for every model, or until the user stops it; return what goes wrong meanwhile.
 
         Raises:
-            UnavailableError: the server ended, and neither a client nor a machine that it has
-                served on before can be the cause: what it was told to serve is.
+            UnavailableError: the server ended, and neither a client, nor a machine that it has
+                served on before, nor a crash can be the cause: what it was told to serve is.
         """
         client = TritonHttp(self._setup.ports.url, timeout=5.0)
         began = said = time.monotonic()
@@ -121,7 +127,8 @@ class Supervisor:
             try:
                 server.check()
             except UnavailableError as error:
-                if not self._has_served and not has_listened:
+                is_accident = server.has_crashed and self._starts < _FIRST_STARTS
+                if not (self._has_served or has_listened or is_accident):
                     raise
                 return Trouble(str(error))
             if time.monotonic() - said > _PROGRESS_SECONDS:

@@ -1,10 +1,12 @@
 """Loading, unloading, stopping, dying: every request gets an ending and nothing is left behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +111,43 @@ def _assert_nothing_left(family: list[psutil.Process], pid: int) -> None:
     assert len(family) >= 3
     assert not [process for process in family if process.is_running()]
     assert not [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
+
+
+def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_path: Path) -> None:
+    # 24.10 takes a stub for dead after a second, and frees what it is still to read.
+    folder = write_properties(tmp_path / "echo", ECHO)
+    before = set(_stubs_of("echo_infer"))
+    stopped: list[psutil.Process] = []
+
+    def stop_stub() -> None:
+        wait_for(lambda: stopped.extend({*_stubs_of("echo_infer")} - before) or stopped)
+        # Its second thread tells the server that it lives; the model is imported from then on.
+        wait_for(lambda: stopped[0].num_threads() > 1)
+        time.sleep(0.1)
+        stopped[0].suspend()
+        time.sleep(3)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            stopped[0].resume()
+
+    stopping = threading.Thread(target=stop_stub)
+    stopping.start()
+    with serve([folder], tmp_path, "--clients", "infer") as served:
+        stopping.join()
+        assert "killed by SIGABRT; its log says why: the server is started again" in served.greeting
+        body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
+        assert served.generate("echo", body)[1]["generated_text"] == "a ba"
+
+
+def _stubs_of(model: str) -> list[psutil.Process]:
+    """Return the stubs of a model that run for this process."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            argv = process.cmdline()
+            is_stub = argv[0].endswith("triton_python_backend_stub") if argv else False
+            if is_stub and f"/{model}/1/" in "".join(argv):
+                found.append(process)
+    return found
 
 
 def test_when_all_places_are_taken_a_request_is_refused_at_once(tmp_path: Path) -> None:
