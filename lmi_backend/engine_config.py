@@ -47,6 +47,10 @@ class ModelInfo:
     """Of the engine."""
     max_model_len: int = 0
     """Longest prompt plus answer, in tokens."""
+    return_seconds: float = 0.0
+    """How long a request may wait for it when it is gone, to go on when it is back; 0: not."""
+    migration_limit: int = 0
+    """How often a request may do so."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -90,7 +90,8 @@ class Endpoint:
     def handle(self, message: msg.FromClient, client: _Client) -> None:
         """Start what a client asks for."""
         match message:
-            case msg.Hello():
+            case msg.Hello(keeps_ids=keeps_ids):
+                client.keeps_ids = keeps_ids
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
@@ -165,7 +166,7 @@ class _Client:
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
         self._is_writing = False
-        self.is_gone = False
+        self.is_gone = self.keeps_ids = False
 
     def start(self) -> None:
         for target in (self._read, self._write):
@@ -251,7 +252,7 @@ class _ClientSink(DirectSink):
 
     def __init__(self, client: _Client, request_id: int) -> None:
         self._client, self._id = client, request_id
-        self.flush = client.flush
+        self.flush, self.keeps_ids = client.flush, client.keeps_ids
         self.is_gone = False
         client.enter(self, request_id)
 

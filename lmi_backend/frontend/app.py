@@ -152,6 +152,7 @@ class FrontEnd:
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run go on."""
         self._health.is_stopping = True
+        self.models.give_up_held()
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:
         if self._health.is_stopping:

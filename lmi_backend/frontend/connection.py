@@ -8,11 +8,13 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from lmi_backend.engine_config import ModelInfo
 from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.serving.progress import Progress, may_go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
 
+GONE: Final = "the model was unloaded, or its process died"
 UNREAD_BYTES: Final = 8 << 20
 """Of one answer whose client does not read; then it is ended."""
 # What a chunk takes beside its text, about.
@@ -32,22 +35,31 @@ class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_chunks", "_connection", "_error", "_is_over", "_unread", "_waiting", "forward",
-        "request_id",
+        "_chunks", "_connection", "_error", "_progress", "_unread", "_waiting", "forward",
+        "is_over", "request_id",
     )  # fmt: skip
 
-    def __init__(self, connection: ModelConnection, request_id: int) -> None:
+    def __init__(
+        self, connection: ModelConnection, request_id: int, progress: Progress | None
+    ) -> None:
         self._connection, self.request_id = connection, request_id
+        self._progress = progress
+        """What lets it go on when the model is gone and back; None if it cannot."""
         self._chunks: list[Chunk] = []
         self._unread = 0
         self._error: LmiError | None = None
-        self._is_over = False
+        self.is_over = False
+        """Whether it has ended, or its client has left."""
         self._waiting: asyncio.Future[None] | None = None
         self.forward: Callable[[Chunk], bool] | None = None
         """Takes a chunk to the client at once, or returns False: `read` will return it."""
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
+        if chunk.is_last:
+            self._progress = None
+        elif self._progress is not None:
+            self._progress.add(chunk)
         if self._waiting is not None and self.forward is not None and self.forward(chunk):
             return
         # Looked at before it is added: a single large one is read at once.
@@ -63,7 +75,7 @@ class Answer:
     def fail(self, error: LmiError) -> None:
         """End with an error, after what has come."""
         self._error = self._error or error
-        self._is_over = True
+        self.is_over = True
         self._wake()
 
     async def read(self) -> list[Chunk]:
@@ -85,7 +97,7 @@ class Answer:
 
     def close(self) -> None:
         """Forget the request once it has ended; until then its end aborts it."""
-        if self._connection.forget(self.request_id) and not self._is_over:
+        if self._connection.forget(self.request_id) and not self.is_over:
             self.abort()
 
     def abort(self) -> None:
@@ -93,9 +105,21 @@ class Answer:
         self._connection.forget(self.request_id)
         self._connection.send(msg.Abort([self.request_id]))
 
+    def may_go_on(self, limit: int) -> bool:
+        """Tell whether the model may be asked for the rest, for at most the `limit`th time."""
+        progress = self._progress
+        return progress is not None and progress.moves < limit and progress.can_continue
+
+    def move(self, connection: ModelConnection, request_id: int) -> None:
+        """Let another connection bring the rest, and ask there for it."""
+        self._connection, self.request_id = connection, request_id
+        if self._progress is not None:
+            self._progress.moves += 1
+            connection.send(self._progress.message(request_id))
+
     def end(self) -> None:
         """Note that the last chunk has come."""
-        self._is_over = True
+        self.is_over = True
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
@@ -108,13 +132,15 @@ class ModelConnection(asyncio.Protocol):
 
     Args:
         on_welcome: called with each `Welcome`, the first and those that tell of a change.
-        on_lost: called once, when the model has gone.
+        on_lost: called once, when the model has gone, with the answers that may go on.
     """
 
     def __init__(
-        self, on_welcome: Callable[[msg.Welcome], None], on_lost: Callable[[], None]
+        self, on_welcome: Callable[[msg.Welcome], None], on_lost: Callable[[list[Answer]], None]
     ) -> None:
         self._on_welcome, self._on_lost = on_welcome, on_lost
+        self.model = ModelInfo()
+        """What the model is; set by its first `Welcome`."""
         self._transport: asyncio.Transport | None = None
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._answers: dict[int, Answer] = {}
@@ -127,7 +153,7 @@ class ModelConnection(asyncio.Protocol):
         """Greet the endpoint."""
         # uvloop's is not a subclass.
         self._transport = cast("asyncio.Transport", transport)
-        self.send(msg.Hello(msg.PROTOCOL, os.getpid()))
+        self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True))
 
     def data_received(self, data: bytes) -> None:
         """Hand each message to the request it belongs to."""
@@ -141,17 +167,19 @@ class ModelConnection(asyncio.Protocol):
             self._take(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Fail what is open."""
+        """Hand on the answers that may go on; fail what else is open."""
         self._transport = None
-        error = EngineDeadError("the model was unloaded, or its process died")
+        error = EngineDeadError(GONE)
         answers, self._answers = self._answers, {}
-        for answer in answers.values():
+        limit = self.model.migration_limit if self.model.return_seconds else 0
+        left = [answer for answer in answers.values() if answer.may_go_on(limit)]
+        for answer in set(answers.values()).difference(left):
             answer.fail(error)
         asked: list[asyncio.Future[Any]] = [*self._health, *self._states]
         for waiting in asked:
             if not waiting.done():
                 waiting.set_exception(error)
-        self._on_lost()
+        self._on_lost(left)
 
     @property
     def num_open(self) -> int:
@@ -167,6 +195,12 @@ class ModelConnection(asyncio.Protocol):
         if isinstance(work, HttpRequest):
             return self._start(lambda number: msg.SubmitHttp(number, work, tenant))
         return self._start(lambda number: msg.Submit(number, work, tenant))
+
+    def resume(self, answer: Answer) -> None:
+        """Ask for the rest of an answer that another connection has begun."""
+        number = next(self._ids)
+        self._answers[number] = answer
+        answer.move(self, number)
 
     def manage(self, body: dict[str, object]) -> Answer:
         """Send a request about LoRA adapters; raises like `submit`."""
@@ -195,12 +229,13 @@ class ModelConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Leave; what is open fails."""
+        self.model = ModelInfo()
         if self._transport is not None:
             self._transport.close()
 
     async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Said]]) -> _Said:
         if self._transport is None:
-            raise UnavailableError("the model was unloaded, or its process died")
+            raise UnavailableError(GONE)
         waiting: asyncio.Future[_Said] = asyncio.get_running_loop().create_future()
         asked.append(waiting)
         self.send(message)
@@ -208,10 +243,14 @@ class ModelConnection(asyncio.Protocol):
 
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
-            raise UnavailableError("the model was unloaded, or its process died")
-        answer = Answer(self, next(self._ids))
-        self._answers[answer.request_id] = answer
-        self.send(message(answer.request_id))
+            raise UnavailableError(GONE)
+        number = next(self._ids)
+        order = message(number)
+        keeps = self.model.return_seconds > 0
+        progress = Progress(order, 0) if keeps and may_go_on(order) else None
+        answer = Answer(self, number, progress)
+        self._answers[number] = answer
+        self.send(order)
         return answer
 
     def _take(self, message: msg.ToClient) -> None:
@@ -223,6 +262,7 @@ class ModelConnection(asyncio.Protocol):
                 if (answer := self._answers.pop(message.id, None)) is not None:
                     answer.fail(error_of(message))
             case msg.Welcome():
+                self.model = message.model
                 self._on_welcome(message)
             case msg.Health():
                 _answer(self._health, message)

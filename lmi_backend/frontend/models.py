@@ -15,6 +15,7 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.held import HeldAnswers
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
 from lmi_backend.schema.context import Context
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lmi_backend.engine_config import ModelInfo
+    from lmi_backend.frontend.connection import Answer
     from lmi_backend.ipc import messages as msg
 
 _log = logging.getLogger(__name__)
@@ -83,6 +85,7 @@ class Models:
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
+        self._held = HeldAnswers()
         self._seen = 0
 
     async def run(self) -> None:
@@ -94,6 +97,11 @@ class Models:
         finally:
             for _, connection in self._known.values():
                 connection.close()
+            self.give_up_held()
+
+    def give_up_held(self) -> None:
+        """Fail the requests that wait for a model to come back: none does."""
+        self._held.give_up()
 
     def all(self) -> list[Model]:
         """Return all models, by name."""
@@ -151,7 +159,7 @@ class Models:
         loop = asyncio.get_running_loop()
         connection = ModelConnection(
             lambda welcome: self._enter(path, connection, welcome),
-            lambda: self._leave(path, connection),
+            lambda answers: self._leave(path, connection, answers),
         )
         try:
             await loop.create_unix_connection(lambda: connection, str(path))
@@ -165,8 +173,9 @@ class Models:
             _log.info("model %s is there", welcome.model.name)
         self._models[path] = Model(connection, welcome)
         self._index()
+        self._held.resume(connection)
 
-    def _leave(self, path: Path, connection: ModelConnection) -> None:
+    def _leave(self, path: Path, connection: ModelConnection, answers: list[Answer]) -> None:
         if (known := self._known.get(path)) and known[1] is connection:
             del self._known[path]
         model = self._models.get(path)
@@ -174,6 +183,11 @@ class Models:
             del self._models[path]
             _log.info("model %s has gone", model.name)
             self._index()
+        self._held.hold(answers, connection)
+        # Where it was loaded anew, the next one may be there before the last one leaves.
+        for model in self._models.values():
+            if model.name == connection.model.name:
+                self._held.resume(model.connection)
 
     def _index(self) -> None:
         own = {model.name: model for model in self.all()}

@@ -20,7 +20,7 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 
-PROTOCOL: Final = 7
+PROTOCOL: Final = 8
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -99,7 +99,7 @@ class Stop(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """First message of a worker, and of an endpoint's client, whose last two fields are empty."""
+    """First message of a worker, and of an endpoint's client, which proves nothing."""
 
     protocol: int
     pid: int
@@ -109,6 +109,8 @@ class Hello(_Message, frozen=True):
     """What the stub's own proof must be made of."""
     proof: bytes = b""
     """That the stub started it."""
+    keeps_ids: bool = False
+    """Whether a client wants the ids of tokens with their chunks, to ask another for the rest."""
 
 
 class Ready(_Message, frozen=True):

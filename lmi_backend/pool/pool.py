@@ -59,7 +59,8 @@ class Pool:
         self._slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
-        self._start_seconds = 0.0
+        self.start_seconds = 0.0
+        """The longest start of a worker so far."""
         """What the longest start took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
@@ -130,7 +131,7 @@ class Pool:
             return 0.0
         if self._closing.is_set() or all(it.is_given_up for it in self._slots if it.is_wanted):
             return math.inf
-        return self._start_seconds
+        return self.start_seconds
 
     def slot(self, index: int) -> Slot:
         """Return the place of a worker."""
@@ -207,7 +208,7 @@ class Pool:
             worker.kill()
             return
         seconds = time.monotonic() - began
-        self._start_seconds = max(self._start_seconds, seconds)
+        self.start_seconds = max(self.start_seconds, seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:

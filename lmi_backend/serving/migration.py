@@ -1,4 +1,4 @@
-"""Let requests outlive their workers: what is kept of an answer, and who may go on with it.
+"""Let requests outlive their workers: which may go on, how often and how long they wait.
 
 A request whose worker is gone waits in the queue again and goes to the next worker that is ready.
 One that has sent nothing is simply asked again. A stream goes on from the ids of its tokens, which
@@ -13,109 +13,18 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
 from lmi_backend.errors import EngineDeadError
-from lmi_backend.generation import Continuation, Delta
-from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
+from lmi_backend.serving.progress import Progress, may_go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.generation import Chunk
     from lmi_backend.serving.request_state import RequestState
 
 MOST_DEATHS: Final = 2
 """Deaths of workers of which one request alone can be the cause, after which it is."""
-_HEAD_BYTES: Final = 512
 _MARGIN_SECONDS: Final = 5.0
-_USERS_CODE: Final = "/invocations"
-
-
-class Progress:
-    """What is kept of a request that may go on elsewhere.
-
-    Args:
-        message: how its first worker was asked.
-        width: answers it will have.
-    """
-
-    __slots__ = (
-        "_cumulative_logprob",
-        "_head",
-        "_ids",
-        "_is_known",
-        "_message",
-        "_num_lines",
-        "_width",
-        "has_begun",
-        "is_proven",
-        "moves",
-        "suspicion",
-    )
-
-    def __init__(self, message: msg.Submit | msg.SubmitHttp, width: int) -> None:
-        self._message, self._width = message, width
-        self._ids = bytearray()
-        self._is_known = True
-        """Whether the ids of all its tokens came."""
-        self._num_lines, self._head = 0, b""
-        self._cumulative_logprob: float | None = None
-        self.has_begun = False
-        """Whether anything of its answer came."""
-        self.is_proven = False
-        """Whether anything came from the worker that has it now."""
-        self.moves = 0
-        self.suspicion = 0
-        """Deaths of workers that it may have caused."""
-
-    @property
-    def size(self) -> int:
-        """Bytes that are kept of the answer."""
-        return len(self._ids)
-
-    @property
-    def can_continue(self) -> bool:
-        """Whether another worker can go on."""
-        return not self.has_begun or (self._width == 1 and self._is_known and bool(self._ids))
-
-    def add(self, chunk: Chunk) -> bool:
-        """Keep what a chunk tells of where to go on, and take it from the chunk.
-
-        Returns whether it is the first from this worker.
-        """
-        if ids := chunk.ids:
-            self._ids += ids
-            chunk.ids = b""
-        elif chunk.num_tokens:
-            self._is_known = False
-        if chunk.__class__ is Delta:
-            self._cumulative_logprob = chunk.cumulative_logprob
-        else:
-            data: bytes = chunk.data  # type: ignore[union-attr]
-            if not self.has_begun:
-                self._head = data[:_HEAD_BYTES]
-            self._num_lines += data.count(b"\n")
-        self.has_begun = True
-        if self.is_proven:
-            return False
-        self.is_proven = True
-        return True
-
-    def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
-        """Return how the next worker is asked."""
-        asked, where = self._message, self._continuation()
-        if isinstance(asked, msg.SubmitHttp):
-            request = replace(asked.request, continuation=where)
-            return replace(asked, id=request_id, request=request)
-        requests = tuple(replace(each, continuation=where) for each in asked.requests)
-        return replace(asked, id=request_id, requests=requests)
-
-    def _continuation(self) -> Continuation | None:
-        if not self.has_begun:
-            return None
-        return Continuation(bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob)
 
 
 def is_suspect(state: RequestState) -> bool:
@@ -162,6 +71,15 @@ class Trials:
         return True
 
 
+def patience(timeout: float | None, start_seconds: float) -> float:
+    """Return how long a request may wait for a worker that takes some seconds to start.
+
+    Args:
+        timeout: what the user asks for; None to go by what a start takes.
+    """
+    return 2 * start_seconds + _MARGIN_SECONDS if timeout is None else timeout
+
+
 class Migration:
     """The rules by which requests go on.
 
@@ -181,16 +99,12 @@ class Migration:
         """Whether requests may go on, or wait, at all."""
         return self._timeout != 0
 
-    def progress(self, message: object, width: int) -> Progress | None:
-        """Return what is to be kept of a request; None if it never goes on.
-
-        Users' own code may do anything, and is not called twice.
-        """
-        if not self.is_on:
+    def progress(self, message: object, state: RequestState) -> Progress | None:
+        """Return what is to be kept of a request; None if it never goes on."""
+        if not self.is_on or not may_go_on(message):
             return None
-        if isinstance(message, msg.SubmitHttp) and message.request.path != _USERS_CODE:
-            return Progress(message, width)
-        return Progress(message, width) if isinstance(message, msg.Submit) else None
+        hands_on = state.direct is not None and state.direct.keeps_ids
+        return Progress(message, state.width, hands_on=hands_on)
 
     def wait_until(self, ready_in: Callable[[], float]) -> float:
         """Return until when a request may wait for a worker, on the monotonic clock; 0: not at all.
@@ -201,7 +115,7 @@ class Migration:
         expected = ready_in() if self.is_on else math.inf
         if math.isinf(expected):
             return 0.0
-        longest = 2 * expected + _MARGIN_SECONDS if self._timeout is None else self._timeout
+        longest = patience(self._timeout, expected)
         return time.monotonic() + longest if expected <= longest else 0.0
 
     def cause_of_death(self, states: Sequence[RequestState]) -> RequestState | None:

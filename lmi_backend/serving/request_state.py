@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
-    from lmi_backend.serving.migration import Progress
+    from lmi_backend.serving.progress import Progress
 
 
 class Sink(Protocol):
@@ -46,6 +46,8 @@ class DirectSink(ABC):
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Take chunks as `send` does; they leave with the next `flush`."""
 
+    keeps_ids = False
+    """Whether it wants the ids of tokens with their chunks, to ask for the rest by them."""
     flush: Callable[[], None]
     """What lets the stored chunks leave; the same for all sinks of a client."""
 

@@ -126,7 +126,7 @@ class Service:
             raise StoppingError("the server is stopping")
         # Packed first: what cannot be packed must not leave a state behind.
         state.frame = encode([message])
-        state.progress = self._dispatch.migration.progress(message, state.width)
+        state.progress = self._dispatch.migration.progress(message, state)
         self._limits.check_size(len(state.frame))
         with self._lock:
             worker = self._dispatch.enter(state, may_wait=may_wait(message))

@@ -211,6 +211,8 @@ class RunningServer:
             self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(2 * _EXIT_SECONDS)
+        # A stub takes seconds to notice that its server is dead, and its clients wait meanwhile.
+        kill(traces.stubs() if not gently else [])
         _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
         kill(alive)
         traces.remove_shared_memory()

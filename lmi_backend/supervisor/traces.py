@@ -39,6 +39,10 @@ class Traces:
         """Return the server and all below it, also what a dead server or stub left behind."""
         return with_children(running(_PROGRAMS, self.shm_prefix) + self.workers())
 
+    def stubs(self) -> list[psutil.Process]:
+        """Return the stubs of all models."""
+        return running((f"/{STUB}",), self.shm_prefix)
+
     def workers(self) -> list[psutil.Process]:
         """Return the workers of all models."""
         return running((_WORKER_MODULE,), str(self.run))

@@ -30,6 +30,7 @@ from lmi_backend.repository.variants import SHARES
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.migration import patience
 from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 30.0
+# What a server takes to start again beside its models' workers.
+_SERVER_SECONDS: Final = 15.0
 """Time that the requests of an endpoint's clients have to end when a model is unloaded."""
 
 
@@ -177,7 +180,7 @@ def _start(
     )
     adapters = lora_manager.folders.keys()
     context = Context(config.clients, adapters, config.runs_code, has_lora=bool(roots))
-    model = _model_info(plan, name, capabilities)
+    model = _model_info(plan, name, capabilities, pool.start_seconds)
     state = StateView(
         model,
         service,
@@ -193,7 +196,10 @@ def _start(
     return _Model(service, lora_manager, context, endpoint, devices)
 
 
-def _model_info(plan: EnginePlan, name: str, capabilities: Capabilities) -> ModelInfo:
+def _model_info(
+    plan: EnginePlan, name: str, capabilities: Capabilities, start_seconds: float
+) -> ModelInfo:
+    limits = plan.limits
     served = plan.config.arguments.get("served_model_name") or DEFAULT_MODEL_NAME
     return ModelInfo(
         name=name,
@@ -202,6 +208,8 @@ def _model_info(plan: EnginePlan, name: str, capabilities: Capabilities) -> Mode
         engine=capabilities.engine,
         version=capabilities.version,
         max_model_len=capabilities.max_model_len,
+        return_seconds=patience(limits.migration_timeout, start_seconds + _SERVER_SECONDS),
+        migration_limit=limits.migration_limit,
     )
 
 

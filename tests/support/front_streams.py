@@ -66,9 +66,15 @@ class FrontStream:
     endings: list[str] = field(default_factory=list)
     error: str = ""
     ended_at: float = 0.0
+    pause: float = 0.0
+    """The longest between two lines, in seconds."""
+    _heard_at: float = 0.0
 
     def take(self, line: bytes) -> None:
         """Read a line of the answer."""
+        now = time.monotonic()
+        self.pause = max(self.pause, now - (self._heard_at or now))
+        self._heard_at = now
         text = line.removeprefix(b"data:").strip()
         if not text or self.endings:
             return
@@ -125,6 +131,11 @@ class FrontStreams:
     def outcomes(self) -> Counter[str]:
         """How many ended how."""
         return Counter(each.endings[0] for each in self.all)
+
+    @property
+    def pause(self) -> float:
+        """The longest pause of any, in seconds."""
+        return max(each.pause for each in self.all)
 
     @property
     def last(self) -> float:

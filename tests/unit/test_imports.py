@@ -46,6 +46,8 @@ FOLDERS = {
     "triton": ("stub",),
     "triton/autocomplete": ("auto-complete", "stub"),
     "serving": ("stub",),
+    "serving/answers": ("front end", "stub"),
+    "serving/progress": ("front end", "stub"),
     # `lmi-backend join` has the workers of a further machine.
     "pool": ("command line", "stub"),
     "worker": WORKERS,

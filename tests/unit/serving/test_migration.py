@@ -5,9 +5,10 @@ import sys
 import time
 from typing import Any
 
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.serving.migration import Migration, Progress
+from lmi_backend.serving.migration import Migration
+from lmi_backend.serving.progress import Progress
 from lmi_backend.token_ids import pack, unpack
 from tests.support.service_bench import Bench, Sink
 
@@ -183,3 +184,18 @@ def test_how_long_a_request_may_wait_follows_from_what_a_start_takes() -> None:
     assert now + 45 <= by_itself.wait_until(lambda: 20) < now + 46
     assert (by_itself.wait_until(lambda: math.inf), chosen.wait_until(lambda: 20)) == (0, 0)
     assert now + 10 <= chosen.wait_until(lambda: 5) < now + 11
+
+
+def test_a_request_that_another_stub_began_goes_on_from_all_its_ids() -> None:
+    where = Continuation(pack([5]), num_lines=2, head=b"data: 5", cumulative_logprob=-1.0)
+    body = HttpRequest("/v1/chat/completions", b"{}", continuation=where)
+    handed = HttpChunk(b"data: 6\n\n", num_tokens=1, ids=pack([6]))
+    progress = Progress(msg.SubmitHttp(1, body), 1, hands_on=True)
+    progress.add(handed)
+    # Its client keeps them too.
+    assert unpack(handed.ids) == [[6]]
+    again = progress.message(2)
+    assert isinstance(again, msg.SubmitHttp)
+    assert again.request.continuation == Continuation(
+        pack([5]) + pack([6]), num_lines=4, head=b"data: 5", cumulative_logprob=-1.0
+    )

@@ -1,0 +1,137 @@
+"""What is kept of an answer, so that another process can go on with it.
+
+The stub keeps it for the death of a worker, and the front end for that of the stub.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from msgspec.structs import replace
+
+from lmi_backend.generation import Continuation, Delta, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.serving.answers import answers_wanted
+
+if TYPE_CHECKING:
+    from lmi_backend.generation import Chunk, GenerateRequest
+
+_HEAD_BYTES: Final = 512
+_USERS_CODE: Final = "/invocations"
+
+
+class Progress:
+    """What is kept of a request that may go on elsewhere.
+
+    Args:
+        message: how it was asked for, perhaps to go on from somewhere.
+        width: answers it will have; 0 to count them when it matters.
+        hands_on: whether whoever gets the chunks keeps the ids of their tokens too.
+    """
+
+    __slots__ = (
+        "_cumulative_logprob",
+        "_hands_on",
+        "_head",
+        "_ids",
+        "_is_known",
+        "_message",
+        "_num_lines",
+        "_width",
+        "has_begun",
+        "is_proven",
+        "moves",
+        "suspicion",
+    )
+
+    def __init__(
+        self, message: msg.Submit | msg.SubmitHttp, width: int, *, hands_on: bool = False
+    ) -> None:
+        self._message, self._width, self._hands_on = message, width, hands_on
+        before = _work(message)[0].continuation
+        self.has_begun = before is not None
+        """Whether anything of its answer came."""
+        where = before or Continuation(b"")
+        self._ids = bytearray(where.ids)
+        self._is_known = True
+        """Whether the ids of all its tokens came."""
+        self._num_lines, self._head = where.num_lines, where.head
+        self._cumulative_logprob = where.cumulative_logprob
+        self.is_proven = False
+        """Whether anything came from the worker that has it now."""
+        self.moves = 0
+        self.suspicion = 0
+        """Deaths of workers that it may have caused."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept of the answer."""
+        return len(self._ids)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether another worker can go on."""
+        if not self.has_begun:
+            return True
+        return self._is_known and bool(self._ids) and self._num_answers() == 1
+
+    def add(self, chunk: Chunk) -> bool:
+        """Keep what a chunk tells of where to go on; it is taken from the chunk, if not handed on.
+
+        Returns whether it is the first from this worker.
+        """
+        if ids := chunk.ids:
+            self._ids += ids
+            if not self._hands_on:
+                chunk.ids = b""
+        elif chunk.num_tokens:
+            self._is_known = False
+        if chunk.__class__ is Delta:
+            self._cumulative_logprob = chunk.cumulative_logprob
+        else:
+            data: bytes = chunk.data  # type: ignore[union-attr]
+            if not self.has_begun:
+                self._head = data[:_HEAD_BYTES]
+            self._num_lines += data.count(b"\n")
+        self.has_begun = True
+        if self.is_proven:
+            return False
+        self.is_proven = True
+        return True
+
+    def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
+        """Return how the next worker is asked."""
+        asked, where = self._message, self._continuation()
+        if isinstance(asked, msg.SubmitHttp):
+            request = replace(asked.request, continuation=where)
+            return replace(asked, id=request_id, request=request)
+        requests = tuple(replace(each, continuation=where) for each in asked.requests)
+        return replace(asked, id=request_id, requests=requests)
+
+    def _num_answers(self) -> int:
+        if self._width:
+            return self._width
+        if isinstance(self._message, msg.SubmitHttp):
+            return answers_wanted(self._message.request)
+        return sum(request.n for request in self._message.requests)
+
+    def _continuation(self) -> Continuation | None:
+        if not self.has_begun:
+            return None
+        return Continuation(bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob)
+
+
+def may_go_on(message: object) -> TypeGuard[msg.Submit | msg.SubmitHttp]:
+    """Tell whether a message is a request that may go on elsewhere.
+
+    Users' own code may do anything, and is not called twice.
+    """
+    if isinstance(message, msg.SubmitHttp):
+        return message.request.path != _USERS_CODE
+    return isinstance(message, msg.Submit)
+
+
+def _work(
+    message: msg.Submit | msg.SubmitHttp,
+) -> tuple[GenerateRequest, ...] | tuple[HttpRequest]:
+    return message.requests if isinstance(message, msg.Submit) else (message.request,)
