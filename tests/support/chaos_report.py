@@ -20,7 +20,7 @@ connection of its own, and 16 over one gRPC stream. Afterwards each request has 
 counted at its client and in the metrics, the engine runs nothing, and the server answers again.
 
 *Whole* is an answer to its end, *error* one that ends with an error that says why, *cut* a
-connection that was closed under it: only tritonserver's own end does that. Times are of one run, on
+connection that was closed under it: on Triton's ports tritonserver's own end does that. Times are of one run, on
 {cores} shared cores with a tiny model: to the last ending, and until the server answered again.
 
 | fault | whole | error | cut | last ending, s | answers again, s | the clients were told |
@@ -50,6 +50,12 @@ anew from there. OpenAI's streams keep their id and time.
 so. While no worker is ready, requests wait for `option.migration_timeout`, new ones too, if a start
 usually takes less; by default that is twice the longest start and 5 s. 0 turns all of it off: then
 they end at once.
+
+The front end outlives its server in the same way: when a stub or tritonserver dies, it holds its
+clients' connections, and asks the model that is back for the rest of their answers, by the same table
+and the same two options; by default it waits 30 s longer, since all is started again. What comes
+meanwhile gets 503 with `Retry-After`. Streams on Triton's own ports, and those in Triton's form on the
+front end's, which come from there, end with tritonserver.
 
 `lmi-backend drain URL --worker N` starts a worker anew in this way, `--worker all` one after the
 other: for a leak of memory, or new weights. What cannot go on has `--timeout` to end.
