@@ -39,7 +39,7 @@ from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.ports import Ports, check_free, wait_until_open
+from lmi_backend.supervisor.ports import Ports, check_free, wait_until_well
 from lmi_backend.supervisor.server import ServerSetup
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
@@ -235,9 +235,10 @@ def _greet(names: list[str], ports: Ports, arguments: argparse.Namespace) -> Non
     body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
     url = f"{ports.url}/v2/models/{names[0]}/generate"
     if not arguments.no_frontend and not missing_libraries():
-        # A small model may be ready before it.
-        wait_until_open(arguments.host, arguments.port, _FRONT_END_SECONDS)
         certificate = arguments.tls_certificate
+        # A small model may be ready before it.
+        host, port, has_tls = arguments.host, arguments.port, certificate is not None
+        wait_until_well(host, port, _FRONT_END_SECONDS, has_tls=has_tls)
         scheme = f"--cacert {certificate} https" if certificate else "http"
         url = f"{scheme}://{arguments.host}:{arguments.port}/invocations"
     sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")

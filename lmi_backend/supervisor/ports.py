@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
+import ssl
 import time
 from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 
 from lmi_backend.errors import ConfigurationError
 
@@ -60,10 +63,25 @@ def check_free(option: str, host: str, port: int) -> None:
             raise ConfigurationError(message) from error
 
 
-def wait_until_open(host: str, port: int, seconds: float) -> None:
-    """Wait until somebody takes connections there, or for some seconds."""
+def wait_until_well(host: str, port: int, seconds: float, *, has_tls: bool) -> None:
+    """Wait until the front end there says that it takes requests, or for some seconds.
+
+    One that speaks with clients of its own certificates alone is taken for well.
+    """
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        kind = partial(HTTPSConnection, context=context) if has_tls else HTTPConnection
+        connection = kind(host, port, timeout=1)
+        try:
+            connection.request("GET", "/ping")
+            if connection.getresponse().status == HTTPStatus.OK:
+                return
+        except ssl.SSLError:
             return
+        except (OSError, HTTPException):
+            pass  # It does not listen yet.
+        finally:
+            connection.close()
         time.sleep(_POLL_SECONDS)

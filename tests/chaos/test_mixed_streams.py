@@ -22,12 +22,13 @@ LINES = {
     "required": ["lines"],
 }
 TOOL = {"type": "function", "function": {"name": "note", "parameters": LINES}}
+NAMED = {"type": "function", "function": {"name": "note"}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "lines", "schema": LINES}}
 GREEDY = STORY | {"max_tokens": 300, "temperature": 0, "ignore_eos": True}
 BODIES: dict[str, tuple[int, dict[str, Any]]] = {
     "greedy": (16, GREEDY),
     "sampled": (8, GREEDY | {"temperature": 1.0}),
-    "tool": (4, GREEDY | {"tools": [TOOL], "tool_choice": "required"}),
+    "tool": (4, GREEDY | {"tools": [TOOL], "tool_choice": NAMED}),
     "structure": (4, GREEDY | {"response_format": SCHEMA}),
 }
 COUNT = sum(count for count, _ in BODIES.values())

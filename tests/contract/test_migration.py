@@ -231,6 +231,9 @@ def _joined(seen: list[Any]) -> list[Any]:
 
     for each in seen:
         look(each, "")
+    # vLLM fills in what a call that was cut lacks, if its last output has part of a call: that goes
+    # by how it cut the tokens (`_append_unstreamed_tool_args`).
+    texts = {place: text.removesuffix("{}") for place, text in texts.items()}
     return [texts, rest]
 
 

@@ -1,10 +1,12 @@
 import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.supervisor.ports import Ports, check_free, wait_until_open
+from lmi_backend.supervisor.ports import Ports, check_free, wait_until_well
 
 # 0 lets the system choose a free one.
 FREE = {"http": 0, "grpc": 0, "metrics": 0}
@@ -64,8 +66,20 @@ def test_the_url_is_one_a_client_here_can_use(host: str, url: str) -> None:
     assert Ports(host, 8000, 8001, 8002).url == url
 
 
-def test_a_port_is_waited_for_and_not_for_ever(taken: int) -> None:
-    wait_until_open("127.0.0.1", taken, 60)
+def test_a_front_end_is_waited_for_until_it_is_well_and_not_for_ever() -> None:
+    said = [503, 503, 200]
+
+    class FrontEnd(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.path == "/ping"
+            self.send_response(said.pop(0))
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), FrontEnd) as server:
+        threading.Thread(target=server.serve_forever).start()
+        wait_until_well("127.0.0.1", server.server_port, 60, has_tls=False)
+        assert not said
+        server.shutdown()
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        wait_until_open("127.0.0.1", silent.getsockname()[1], 0.05)
+        wait_until_well("127.0.0.1", silent.getsockname()[1], 0.05, has_tls=False)
