@@ -14,6 +14,8 @@ from tests.support.serving import Served, serve, write_properties
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu")
+LONGEST = "tests served"
+"""The group that takes as long as a third of all: side by side with others it begins first."""
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
     "doubles", "fleet_report", "is_long", "questions", "long_questions", "report", "said",
@@ -33,13 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for place, item in enumerate(items):
         places.setdefault((_folder(item), groups[item] or item.nodeid), place)
 
-    def key(item: pytest.Item) -> tuple[int, int]:
-        folder = _folder(item)
-        return ORDER.index(folder), places[folder, groups[item] or item.nodeid]
+    is_parallel = "PYTEST_XDIST_WORKER" in os.environ
+
+    def key(item: pytest.Item) -> tuple[bool, bool, int, int]:
+        folder, group = _folder(item), groups[item]
+        is_late = folder != "unit" and not (is_parallel and group == LONGEST)
+        return folder != "unit", is_late, ORDER.index(folder), places[folder, group or item.nodeid]
 
     items.sort(key=key)
     for item, group in groups.items():
-        if group and "PYTEST_XDIST_WORKER" in os.environ:
+        if group and is_parallel:
             # How pytest-xdist 3.8 learns of a group. Its own mark writes into an attribute that
             # pytest 9.2 no longer reads.
             item._id = type(item.id).parse(f"{item.nodeid}@{group}")

@@ -30,7 +30,7 @@ from benchmark.targets import DEFAULT, PROTOCOLS, QUICK, TARGETS, VLLM_BACKEND, 
 from benchmark.triton_vllm import CHECKOUT, REPOSITORY, checkout, note
 
 ROOT = Path(__file__).resolve().parent.parent
-_AT_ONCE = [1, 64, 256, 512]
+_AT_ONCE = [1, 64, 256]
 
 
 def main(words: list[str]) -> int:
@@ -87,7 +87,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     )
     _add_peers(parser)
     parser.add_argument(
-        "--concurrency", nargs="+", type=int, help="default: 1 64 256 512, quick: 1 256"
+        "--concurrency", nargs="+", type=int, help="default: 1 64 256, quick: 1 256"
     )
     parser.add_argument("--rounds", type=int, default=1, help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer (%(default)s)")

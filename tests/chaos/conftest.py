@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos_report import Report
+from tests.support.mixed_chats import MixedChats
 from tests.support.serving import Served, serve, write_properties
 
 
@@ -22,6 +23,12 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
     yield report
     if path := request.config.getoption("--report"):
         report.write(path, len(os.sched_getaffinity(0)))
+
+
+@pytest.fixture(scope="session")
+def undisturbed(served: Served) -> dict[str, set[str]]:
+    """What those of `MixedChats` say that say the same each time."""
+    return MixedChats(served, {"greedy": 1, "tool": 1, "structure": 1}).answers()
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -19,6 +20,7 @@ import pytest
 from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
+from tests.support.mixed_chats import MixedChats
 from tests.support.processes import shared_memory
 from tests.support.serving import Served
 from tests.support.streams import Streams
@@ -101,13 +103,14 @@ def _break(
     return streams, probe
 
 
-def test_a_worker(served: Served, report: Report) -> None:
+def test_a_worker(served: Served, report: Report, undisturbed: dict[str, set[str]]) -> None:
     """What was loaded while it served is known to the one that takes its place."""
     assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
     below = _worker(served).children(recursive=True)
     shared = shared_memory(below, "psm_")
     assert shared
-    _break_an_engine(served, report, "a worker is killed", _worker, signal.SIGKILL)
+    words = ("a worker is killed", _worker, signal.SIGKILL)
+    _break_an_engine(served, report, undisturbed, *words)
     wait_for(lambda: not any(process.is_running() for process in below))
     wait_for(lambda: not any(map(os.path.exists, shared)))
     _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
@@ -156,9 +159,22 @@ def _manage(served: Served, **body: str) -> int:
     ],
 )
 def test_an_engines_process(
-    served: Served, report: Report, fault: str, find: Find, number: signal.Signals
+    served: Served,
+    report: Report,
+    undisturbed: dict[str, set[str]],
+    fault: str,
+    find: Find,
+    number: signal.Signals,
 ) -> None:
-    _break_an_engine(served, report, fault, find, number)
+    _break_an_engine(served, report, undisturbed, fault, find, number)
+
+
+def test_tritonserver_under_chats(
+    served: Served, report: Report, undisturbed: dict[str, set[str]]
+) -> None:
+    chats = MixedChats(served).wait_until_running()
+    _named("tritonserver")(served).kill()
+    _note_chats(report, "tritonserver is killed", chats, undisturbed)
 
 
 @pytest.mark.parametrize(
@@ -295,12 +311,15 @@ def _assert_idle(served: Served) -> None:
 
 
 def test_what_stands_still(
-    served: Served, serve_echo: Callable[[str], AbstractContextManager[Served]], report: Report
+    served: Served,
+    serve_echo: Callable[[str], AbstractContextManager[Served]],
+    report: Report,
+    undisturbed: dict[str, set[str]],
 ) -> None:
     """Each is noticed after half a minute of silence; all wait side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
-        words = ("a worker stands still", _worker, signal.SIGSTOP)
-        broken: list[Future[Any]] = [threads.submit(_break_an_engine, served, report, *words)]
+        words = (served, report, undisturbed, "a worker stands still", _worker, signal.SIGSTOP)
+        broken: list[Future[Any]] = [threads.submit(_break_an_engine, *words)]
         _wait_until_stopped(served)
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
@@ -328,20 +347,39 @@ def _wait_until_stopped(served: Served) -> None:
 
 
 def _break_an_engine(
-    served: Served, report: Report, fault: str, find: Find, number: signal.Signals
+    served: Served,
+    report: Report,
+    undisturbed: dict[str, set[str]],
+    fault: str,
+    find: Find,
+    number: signal.Signals,
 ) -> None:
     # An engine that has just been started again may take its time for its first steps.
     served.generate("tiny", {"text_input": "a", "max_tokens": 20, "min_tokens": 20})
     deaths = served.metric("lmi_worker_deaths_total", "tiny")
     counted = served.settled("lmi_requests_total", "tiny")
     moved = served.metric("lmi_migrations_total", "tiny")
+    chats = MixedChats(served).wait_until_running()
     streams, probe = _break(served, "tiny", fault, find, number, report)
     assert streams.outcomes == {"whole": STREAMS}, streams.errors
+    _note_chats(report, fault, chats, undisturbed)
     assert not probe.refusals
     assert served.metric("lmi_migrations_total", "tiny") > moved
     assert served.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
-    wait_for(
-        lambda: served.metric("lmi_requests_total", "tiny") == counted + STREAMS + probe.answers
+    asked = STREAMS + len(chats.all) + probe.answers
+    wait_for(lambda: served.metric("lmi_requests_total", "tiny") == counted + asked)
+
+
+def _note_chats(
+    report: Report, fault: str, chats: MixedChats, undisturbed: dict[str, set[str]]
+) -> None:
+    chats.assert_undisturbed(undisturbed)
+    kinds = Counter(chat.kind for chat in chats.all)
+    mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    report.note_front(
+        f"{fault}, under chats of vLLM: {mix}",
+        f"all end whole, after a pause of {chats.pause:.1f} s; those that are not sampled say what "
+        "they say undisturbed, byte for byte",
     )
 
 

@@ -1,17 +1,12 @@
-"""What people ask of one vLLM at once, through the front end, while its processes are killed."""
+"""What people ask of one vLLM at once, through the front end, and how it ended at its clients."""
 
 import http.client
 import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
-import psutil
-import pytest
-
-from tests.support.chaos_report import Report, Row
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
@@ -34,7 +29,7 @@ BODIES: dict[str, tuple[int, dict[str, Any]]] = {
 COUNT = sum(count for count, _ in BODIES.values())
 
 
-class Chat:
+class _Chat:
     """A streamed chat: its text, or the arguments of its tool, and how it ended."""
 
     def __init__(self, served: Served, kind: str, body: dict[str, Any]) -> None:
@@ -77,72 +72,44 @@ class Chat:
                 self.text += call["function"].get("arguments") or ""
 
 
-def start(served: Served) -> list[Chat]:
-    return [Chat(served, kind, body) for kind, (n, body) in BODIES.items() for _ in range(n)]
+class MixedChats:
+    """Greedy and sampled chats, and such with a tool or a structured output."""
 
+    def __init__(self, served: Served, counts: dict[str, int] | None = None) -> None:
+        kinds = [kind for kind, (count, _) in BODIES.items() for _ in range(count)]
+        if counts is not None:
+            kinds = [kind for kind, count in counts.items() for _ in range(count)]
+        self.all = [_Chat(served, kind, BODIES[kind][1]) for kind in kinds]
 
-@pytest.fixture(scope="module")
-def undisturbed(served: Served) -> dict[str, str]:
-    """The answers that are the same each time, by their kind."""
-    chats = [Chat(served, kind, body) for kind, (_, body) in BODIES.items() if kind != "sampled"]
-    for chat in chats:
-        chat.thread.join(120)
-        assert chat.ending == "data: [DONE]"
-    return {chat.kind: chat.text for chat in chats}
+    def wait_until_running(self) -> "MixedChats":
+        """Wait until each has begun."""
+        wait_for(lambda: all(chat.num_events > 5 or chat.ending for chat in self.all))
+        return self
 
+    def wait(self) -> "MixedChats":
+        """Wait until each has ended."""
+        for chat in self.all:
+            chat.thread.join(240)
+        return self
 
-def _worker(served: Served) -> psutil.Process:
-    return served.workers("tiny")[-1]
+    @property
+    def pause(self) -> float:
+        """The longest between two events of one of them, in seconds."""
+        return max(chat.pause for chat in self.all)
 
+    def answers(self) -> dict[str, set[str]]:
+        """Return what was answered, by kind, after each has ended and is whole."""
+        self.wait()
+        assert Counter(chat.ending for chat in self.all) == {"data: [DONE]": len(self.all)}
+        said: dict[str, set[str]] = {}
+        for chat in self.all:
+            said.setdefault(chat.kind, set()).add(chat.text)
+            if chat.kind in ("greedy", "sampled"):
+                assert chat.num_tokens == GREEDY["max_tokens"]
+        return said
 
-def _core(served: Served) -> psutil.Process:
-    family = _worker(served).children(recursive=True)
-    return next(each for each in family if "EngineCore" in " ".join(each.cmdline()))
-
-
-def _server(served: Served) -> psutil.Process:
-    return next(each for each in served.family() if "tritonserver" in each.name())
-
-
-@pytest.mark.parametrize(
-    ("fault", "find"),
-    [
-        ("a worker is killed", _worker),
-        ("vLLM's engine core is killed", _core),
-        ("tritonserver is killed", _server),
-    ],
-)
-def test_their_clients_see_a_pause(
-    served: Served,
-    undisturbed: dict[str, str],
-    report: Report,
-    fault: str,
-    find: Callable[[Served], psutil.Process],
-) -> None:
-    chats = start(served)
-    wait_for(lambda: all(chat.num_events > 5 or chat.ending for chat in chats))
-    running = sum(not chat.ending for chat in chats)
-    find(served).kill()
-    began = time.monotonic()
-    for chat in chats:
-        chat.thread.join(120)
-    last = time.monotonic() - began
-    assert Counter(chat.ending for chat in chats) == {"data: [DONE]": COUNT}
-    assert running > COUNT // 2
-    for chat in chats:
-        if chat.kind != "sampled":
-            assert chat.text == undisturbed[chat.kind]
-        if chat.kind in ("greedy", "sampled"):
-            assert chat.num_tokens == GREEDY["max_tokens"]
-    assert len({chat.text for chat in chats if chat.kind == "sampled"}) > 1
-    pause = max(chat.pause for chat in chats)
-    report.rows.append(
-        Row(
-            f"{fault}, under chats through the front end: 16 greedy, 8 sampled, 8 with tools or "
-            "structured output",
-            Counter(whole=COUNT),
-            last,
-            last,
-            f"nothing; the longest pause was {pause:.1f} s",
-        )
-    )
+    def assert_undisturbed(self, undisturbed: dict[str, set[str]]) -> None:
+        """Check that each came to its end, and says what it says when nothing happens."""
+        said = self.answers()
+        assert len(said.pop("sampled")) > 1
+        assert said == undisturbed
