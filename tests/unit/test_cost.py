@@ -14,7 +14,14 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.generation import Delta, GenerateRequest
+from lmi_backend.endpoint.server import _Client, _ClientSink
+from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.exchange import Exchange
+from lmi_backend.frontend.failures import openai_failure
+from lmi_backend.frontend.protocol import CLIENT, Client
+from lmi_backend.frontend.relay import HttpForm, send_answer
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
@@ -22,12 +29,15 @@ from lmi_backend.repository.variants import MAIN
 from lmi_backend.schema.vllm import VllmReply
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import Coalescer
 from tests.support.idle_workers import IdleWorkers
 
 STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
+EVENT_IN_STUB, EVENT_IN_FRONT_END = 20.2, 19.3
+"""Calls of functions that an event of a chat costs."""
 
 
 class Calls:
@@ -145,3 +155,97 @@ def test_tokens_that_came_meanwhile_share_a_response(make_sink: Callable[[], Any
     service._ready.put(None)
     service._send_ready()
     assert Sender.responses == STREAMS
+
+
+EVENTS = {"content-type": "text/event-stream"}
+BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
+
+
+def _chunk(step: int) -> HttpChunk:
+    """Return an event of a chat, as a worker sends it."""
+    data = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
+    is_last = step == STEPS - 1
+    headers = {} if step else EVENTS
+    return HttpChunk(data, is_last, 200, headers, 1, 5, pack([7 + step]))
+
+
+def _frame(step: int) -> bytes:
+    return encode([msg.HttpOutput(number + 1, _chunk(step)) for number in range(STREAMS)])
+
+
+def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:
+    limits = Limits(running=STREAMS, waiting=0, seconds=60, migration_timeout=None)
+    service = Service(IdleWorkers(), limits)  # type: ignore[arg-type]
+    client = _Client(None, None)  # type: ignore[arg-type]
+    client.keeps_ids = True
+    for number in range(STREAMS):
+        service.submit(BODY, _ClientSink(client, number + 1))
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 24)
+    calls, frames = Calls(), []
+    for step in range(STEPS):
+        frame = _frame(step)
+        with calls.counted():
+            service.on_messages(decoder.feed(frame))
+            # What the client's writing thread does.
+            frames.append(encode(client._outgoing))
+        client._outgoing = []
+    assert frames[1:-1] == [_frame(step) for step in range(1, STEPS - 1)]
+    assert calls.count / (STREAMS * STEPS) <= EVENT_IN_STUB * MARGIN
+
+
+class Transport:
+    """What is written to a client, or to a model."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+
+def _exchange(transport: Transport) -> Exchange:
+    cycle = SimpleNamespace(
+        chunked_encoding=True,
+        response_complete=False,
+        disconnected=False,
+        flow=SimpleNamespace(write_paused=False),
+        transport=transport,
+    )
+
+    async def send(_: Any) -> None:
+        """Take what is said before the middle of the response."""
+
+    async def receive() -> Any:
+        """Hear of nothing."""
+
+    scope = {"method": "POST", "path": BODY.path, "headers": [], CLIENT: Client(cycle)}  # type: ignore[arg-type]
+    return Exchange(scope, receive, send)
+
+
+async def test_what_an_event_costs_the_front_end() -> None:
+    connection = ModelConnection(lambda _: None, lambda _: None)
+    connection.connection_made(Transport())  # type: ignore[arg-type]
+    model = ModelInfo(name="m", return_seconds=60.0, migration_limit=3)
+    welcome = msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model)
+    connection.data_received(encode([welcome]))
+    clients = [Transport() for _ in range(STREAMS)]
+    tasks = [
+        asyncio.create_task(
+            send_answer(_exchange(each), connection.submit(BODY, ""), HttpForm(), openai_failure)
+        )
+        for each in clients
+    ]
+    calls = Calls()
+    for step in range(STEPS):
+        frame = _frame(step)
+        await asyncio.sleep(0)
+        # The first and the last event of a stream are a task's, what is between is not.
+        if 0 < step < STEPS - 1:
+            with calls.counted():
+                connection.data_received(frame)
+        else:
+            connection.data_received(frame)
+            await asyncio.sleep(0.01)
+    await asyncio.gather(*tasks)
+    assert [len(each.written) for each in clients] == [STEPS - 2] * STREAMS
+    assert calls.count / (STREAMS * (STEPS - 2)) <= EVENT_IN_FRONT_END * MARGIN
