@@ -23,7 +23,10 @@ from benchmark.measured import Answer, Measured
 Body = Callable[[int], dict[str, Any]]
 """Makes the body of a request for an answer of so many tokens."""
 
-_EVENT: Final = b"data: {"
+SENT: Final = b"data: {"
+"""How a server-sent event begins."""
+LINE: Final = b'{"token"'
+"""How a line of LMI's streams begins."""
 _END: Final = b"0\r\n\r\n"
 """Of a response in chunks: the last of them."""
 _GOOD: Final = b"HTTP/1.1 200"
@@ -37,6 +40,8 @@ class HttpClient:
 
     url: str
     body: Body
+    event: bytes = SENT
+    """How an event of a stream begins."""
 
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
         """See `Asks`."""
@@ -46,7 +51,9 @@ class HttpClient:
         loop, parts = asyncio.get_running_loop(), urlsplit(self.url)
         request, left = _request(self.url, body), iter(range(requests))
         count = min(concurrency, requests)
-        clients = [_Connection(request, left, loop.create_future()) for _ in range(count)]
+        clients = [
+            _Connection(request, self.event, left, loop.create_future()) for _ in range(count)
+        ]
         address = parts.hostname or "", parts.port or _HTTP
         for client in clients:
             await loop.create_connection(partial(_same, client), *address)
@@ -60,8 +67,10 @@ class HttpClient:
 class _Connection(asyncio.Protocol):
     """Asks again as soon as an answer is whole."""
 
-    def __init__(self, request: bytes, left: Iterator[int], done: asyncio.Future[None]) -> None:
-        self._request, self._left, self.done = request, left, done
+    def __init__(
+        self, request: bytes, event: bytes, left: Iterator[int], done: asyncio.Future[None]
+    ) -> None:
+        self._request, self._event, self._left, self.done = request, event, left, done
         self.answers: list[Answer] = []
         self._tail, self._has_begun = b"", False
         self._times: list[float] = []
@@ -88,10 +97,14 @@ class _Connection(asyncio.Protocol):
             self.done.set_exception(RuntimeError(known[:500].decode(errors="replace")))
             return
         self._has_begun = True
-        self._times += [now] * (known.count(_EVENT) - self._tail.count(_EVENT))
+        self._times += [now] * (known.count(self._event) - self._tail.count(self._event))
         # An event's beginning may be cut, and the end of the response too.
-        self._tail = known[-len(_EVENT) + 1 :]
+        self._tail = known[-len(self._event) + 1 :]
         if self._tail.endswith(_END):
+            if not self._times:
+                text = known[-500:].decode(errors="replace")
+                self.done.set_exception(RuntimeError(f"an answer without events: {text}"))
+                return
             self.answers.append(Answer(self._asked, self._times))
             self.ask()
 

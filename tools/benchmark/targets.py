@@ -11,6 +11,8 @@ from typing import Any
 
 from benchmark import triton_vllm
 from benchmark.http_client import (
+    LINE,
+    SENT,
     Body,
     HttpClient,
     chat_body,
@@ -103,13 +105,13 @@ def lmi_http(more: dict[str, Any]) -> Target:
     return running
 
 
-def lmi_port(path: str, body: Body, more: dict[str, Any]) -> Target:
+def lmi_port(path: str, body: Body, more: dict[str, Any], event: bytes = SENT) -> Target:
     """Return lmi-backend asked on its own HTTP port."""
 
     @contextmanager
     def running(_: Analyzer) -> Iterator[Running]:
         with _lmi(_VLLM | more) as (pid, _http, _grpc, address):
-            yield Running(HttpClient(f"http://{address}{path}", body), pid, _LMI_KINDS)
+            yield Running(HttpClient(f"http://{address}{path}", body, event), pid, _LMI_KINDS)
 
     return running
 
@@ -214,7 +216,7 @@ TARGETS: dict[str, Target] = {
     "lmi-backend, completions, each token": lmi_port(
         "/v1/completions", completion_body(PROMPT, "bench"), _EACH
     ),
-    "lmi-backend, LMI, each token": lmi_port("/invocations", lmi_body(PROMPT), _EACH),
+    "lmi-backend, LMI, each token": lmi_port("/invocations", lmi_body(PROMPT), _EACH, LINE),
     "lmi-backend, chat, 8 tokens": lmi_chat({"option.stream_interval": 8}),
     "lmi-backend, gRPC": lmi_grpc({}),
     "lmi-backend, gRPC, each token": lmi_grpc(_EACH),

@@ -5,16 +5,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from benchmark.http_client import _Connection
+from benchmark.http_client import LINE, SENT, _Connection
 
 _HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 _PARTS = [b'data: {"a":1}\n\n', b'data: {"a":2}\n\n' * 2, b'data: {"a":4}\n\ndata: [DONE]\n\n']
 _ANSWER = _HEAD + b"".join(b"%x\r\n%b\r\n" % (len(p), p) for p in _PARTS) + b"0\r\n\r\n"
 
 
-async def _connection(requests: int) -> _Connection:
+_LINES = _HEAD + b'14\r\n{"token": {"id": 1}}\n{"token": {"id": 2}}\n\r\n0\r\n\r\n'
+
+
+async def _connection(requests: int, event: bytes = SENT) -> _Connection:
     done = asyncio.get_running_loop().create_future()
-    connection = _Connection(b"request", iter(range(requests)), done)
+    connection = _Connection(b"request", event, iter(range(requests)), done)
     nowhere = SimpleNamespace(write=lambda data: None, close=lambda: None)
     connection.connection_made(cast("Any", nowhere))
     connection.ask()
@@ -35,4 +38,19 @@ async def test_an_error_is_told_in_the_words_of_the_server() -> None:
     connection = await _connection(1)
     connection.data_received(b"HTTP/1.1 503 Service Unavailable\r\n\r\nthe reason")
     with pytest.raises(RuntimeError, match="the reason"):
+        connection.done.result()
+
+
+@pytest.mark.parametrize("size", [1, 9, len(_LINES)])
+async def test_lines_of_lmi_are_events_too(size: int) -> None:
+    connection = await _connection(1, LINE)
+    for start in range(0, len(_LINES), size):
+        connection.data_received(_LINES[start : start + size])
+    assert [len(each.responses) for each in connection.answers] == [2]
+
+
+async def test_an_answer_without_events_is_an_error() -> None:
+    connection = await _connection(1)
+    connection.data_received(_LINES)
+    with pytest.raises(RuntimeError, match="an answer without events: HTTP"):
         connection.done.result()
