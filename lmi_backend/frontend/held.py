@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmi_backend.errors import EngineDeadError
 from lmi_backend.frontend.connection import GONE
@@ -19,7 +19,7 @@ class HeldAnswers:
     """Answers that wait for their model to come back; their clients see a pause."""
 
     def __init__(self) -> None:
-        self._held: dict[str, set[Answer]] = {}
+        self._held: dict[str, list[_Wait]] = {}
         self._is_stopping = False
 
     def hold(self, answers: list[Answer], lost: ModelConnection) -> None:
@@ -28,15 +28,16 @@ class HeldAnswers:
         if not answers:
             return
         if self._is_stopping:
-            seconds = 0.0
+            _fail(answers, GONE)
+            return
         _log.info("%d answers of model %s wait up to %.0f s for it", len(answers), name, seconds)
-        self._held.setdefault(name, set()).update(answers)
         late = f"{GONE}, and it was not back within {seconds:.0f} s (option.migration_timeout)"
-        asyncio.get_running_loop().call_later(seconds, self._fail, name, answers, late)
+        timer = asyncio.get_running_loop().call_later(seconds, _fail, answers, late)
+        self._held.setdefault(name, []).append(_Wait(answers, timer))
 
     def resume(self, found: ModelConnection) -> None:
         """Let the answers of a model that is back go on."""
-        answers = [each for each in self._held.pop(found.model.name, ()) if not each.is_over]
+        answers = [each for each in self._take(found.model.name) if not each.is_over]
         for answer in answers:
             found.resume(answer)
         if answers:
@@ -45,11 +46,22 @@ class HeldAnswers:
     def give_up(self) -> None:
         """Fail all, and keep none from now on: no model comes back."""
         self._is_stopping = True
-        for name, answers in list(self._held.items()):
-            self._fail(name, list(answers), GONE)
+        for name in list(self._held):
+            _fail(self._take(name), GONE)
 
-    def _fail(self, name: str, answers: list[Answer], why: str) -> None:
-        held = self._held.get(name, set())
-        for answer in held.intersection(answers):
-            held.discard(answer)
-            answer.fail(EngineDeadError(why))
+    def _take(self, name: str) -> list[Answer]:
+        waits = self._held.pop(name, [])
+        for wait in waits:
+            wait.timer.cancel()
+        return [answer for wait in waits for answer in wait.answers]
+
+
+class _Wait(NamedTuple):
+    answers: list[Answer]
+    timer: asyncio.TimerHandle
+    """Ends the wait."""
+
+
+def _fail(answers: list[Answer], why: str) -> None:
+    for answer in answers:
+        answer.fail(EngineDeadError(why))

@@ -143,6 +143,20 @@ async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
     assert len(Endpoint(held).sent) == 1
 
 
+async def test_each_wait_has_its_own_time() -> None:
+    held = HeldAnswers()
+    model = Endpoint(held, seconds=0.2)
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.die()
+    model = Endpoint(held, seconds=60)
+    model.die()
+    # The time of the first wait is over.
+    await asyncio.sleep(0.4)
+    model = Endpoint(held)
+    model.say(msg.Output(1, chunk("b", 5)))
+    assert await rest(answer) == "b"
+
+
 async def test_switched_off_nothing_waits() -> None:
     held = HeldAnswers()
     model = Endpoint(held, seconds=0.0)
