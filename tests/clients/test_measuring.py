@@ -77,7 +77,15 @@ def test_perf_analyzer(
     command += ["--streaming", "--async", "--input-data", str(data), "--concurrency-range", "2"]
     command += ["--request-count", str(REQUESTS), "--stability-percentage", "999"]
     run(analyzer, [*command, "--profile-export-file", str(tmp_path / "profile.json")])
-    assert [len(each) for each in answers(read(tmp_path, "profile.json"))] == [TOKENS] * REQUESTS
+    told = answers(read(tmp_path, "profile.json"))
+    # On a busy machine tokens may share a response.
+    if model == "tensorrt_llm":
+        counts = [sum(each["sequence_length"] for each in responses) for responses in told]
+        assert counts == [TOKENS] * REQUESTS
+    else:
+        texts = ["".join(each["text_output"] for each in responses) for responses in told]
+        assert texts == ["a b" * (TOKENS // 2)] * REQUESTS
+    assert all(TOKENS // 2 <= len(responses) <= TOKENS for responses in told)
 
 
 @pytest.mark.parametrize(("model", "backend"), [("echo", "vllm"), ("ensemble", "tensorrtllm")])
@@ -95,4 +103,5 @@ def test_genai_perf(
     assert said["request_count"]["avg"] == REQUESTS
     assert "time_to_second_token" in said
     responses = answers(read(tmp_path, "profile_export.json"))
-    assert [len(each) for each in responses] == [TOKENS] * REQUESTS
+    assert len(responses) == REQUESTS
+    assert all(TOKENS // 2 <= len(each) <= TOKENS for each in responses)
