@@ -99,6 +99,8 @@ class Answer:
         """Forget the request once it has ended; until then its end aborts it."""
         if self._connection.forget(self.request_id) and not self.is_over:
             self.abort()
+        # Not asked for either, where it waits for its model.
+        self.is_over = True
 
     def abort(self) -> None:
         """Tell the model that nobody waits."""

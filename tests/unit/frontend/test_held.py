@@ -117,13 +117,16 @@ async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
     assert Endpoint(held).sent[-1] == msg.SubmitHttp(1, body)
 
 
-async def test_who_leaves_meanwhile_is_not_asked_for() -> None:
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_who_leaves_meanwhile_is_not_asked_for(*, is_told: bool) -> None:
     held = HeldAnswers()
     model = Endpoint(held)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
-    answer.abort()
-    answer.fail(EngineDeadError("the client left"))
+    if is_told:
+        answer.abort()
+        answer.fail(EngineDeadError("the client left"))
+    answer.close()
     assert len(Endpoint(held).sent) == 1
 
 
