@@ -10,12 +10,15 @@ CLIENTS ?=
 PYTEST ?=
 BENCH ?=
 COMPAT ?=
+SCALE ?=
 MINUTES ?= 30
 # Most tests wait for a server or an engine; what shares one stays in one of the processes.
 SIDE_BY_SIDE := -n 3 --dist loadgroup --no-loadscope-reorder
 
 BIN := .venv/bin
 
+# What is imported is compiled once: the environments come without bytecode.
+export PYTHONDONTWRITEBYTECODE =
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
@@ -69,8 +72,8 @@ soak: install-server model ## mixed traffic for 30 minutes, written into docs/so
 bench: install-server model ## measure against others and draw it; BENCH="--targets lmi-backend --rounds 1"
 	@$(BIN)/python tools/bench.py $(BENCH)
 
-scale: install-server ## measure what a response costs here, predict three loads and compare
-	@$(BIN)/python tools/scale.py --fit
+scale: install-server ## measure what one server carries, and ten; SCALE="--parts streams"
+	@$(BIN)/python tools/scale.py $(SCALE)
 
 check: lint types layers ## everything that reads the code without running it
 

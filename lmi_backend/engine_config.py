@@ -51,6 +51,10 @@ class ModelInfo:
     """How long a request may wait for it when it is gone, to go on when it is back; 0: not."""
     migration_limit: int = 0
     """How often a request may do so."""
+    capacity: int = 0
+    """Answers that run or wait at once."""
+    triton_version: str = ""
+    """Its version there, where the front end may answer what is asked of Triton's `generate`."""
 
 
 @dataclass(frozen=True, kw_only=True)

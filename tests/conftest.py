@@ -2,25 +2,35 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support.compiling import NO_COMPILER
 from tests.support.places import ENGINE_PYTHON, TESTS, TINY
 from tests.support.serving import Served, serve, write_properties
 
 # gRPC's code in a forked child crashes it where threads of a client still run.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# vLLM compiles when it first tells log probabilities: 15 s of CPU in each engine. One on Triton,
+# one of two ranks and those on GPUs do so, as users' do (tests/support/compiling.py).
+os.environ.setdefault(NO_COMPILER, "1")
+# Engines run side by side here: threads that wait busily would take the cores of others.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu")
-LONGEST = ("tests served", "test_a_server_that_is_started_and_stopped_leaves_nothing")
-"""A group and a test that begin first where tests run side by side: at the end two processes would
+LONGEST = (
+    "tests served",
+    "tests/clients served",
+    "test_a_server_that_is_started_and_stopped_leaves_nothing",
+)
+"""Groups and a test that begin first where tests run side by side: at the end two processes would
 wait for them."""
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
-    "doubles", "fleet_report", "is_long", "questions", "long_questions", "report", "said",
-    "said_to_triton", "start", "tiny_properties",
+    "chat_properties", "doubles", "fleet_report", "is_long", "long_questions", "questions",
+    "report", "said", "said_to_triton", "start", "tiny_properties",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 
@@ -50,6 +60,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # How pytest-xdist 3.8 learns of a group. Its own mark writes into an attribute that
             # pytest 9.2 no longer reads.
             item._id = type(item.id).parse(f"{item.nodeid}@{group}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show the end of its servers' logs with a test that fails."""
+    report = yield
+    if report.failed:
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, Served):
+                report.sections.append((f"end of the log of {name}", value.log_end()))
+    return report
 
 
 def _folder(item: pytest.Item) -> str:
@@ -120,17 +143,12 @@ def tiny_properties() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def served(
-    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
-) -> Iterator[Served]:
-    """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
-    folder = tmp_path_factory.mktemp("models")
-    more: dict[str, Any] = {
-        "option.log_requests": "true",
+def chat_properties(tiny_properties: dict[str, Any]) -> dict[str, Any]:
+    """Options for chats with tools and structured outputs, too."""
+    return tiny_properties | {
         # The chaos suite lets the engine stand still, and waits for this. vLLM compiles at its
         # first log probabilities, an older one for longer.
         "option.hang_timeout": os.environ.get("LMI_BACKEND_TEST_HANG_TIMEOUT", "25"),
-        "option.adapter_roots": TINY,
         "option.enable_auto_tool_choice": "true",
         "option.tool_call_parser": "hermes",
         # The model is so small that it writes white space without end where a grammar lets it.
@@ -138,7 +156,16 @@ def served(
             {"backend": "xgrammar", "disable_any_whitespace": True}
         ),
     }
-    tiny = write_properties(folder / "tiny", tiny_properties | more)
+
+
+@pytest.fixture(scope="session")
+def served(
+    tmp_path_factory: pytest.TempPathFactory, chat_properties: dict[str, Any]
+) -> Iterator[Served]:
+    """`tiny` on vLLM with its LoRA adapter, and `echo`, each for all clients."""
+    folder = tmp_path_factory.mktemp("models")
+    more: dict[str, Any] = {"option.log_requests": "true", "option.adapter_roots": TINY}
+    tiny = write_properties(folder / "tiny", chat_properties | more)
     (tiny / "adapters").mkdir()
     (tiny / "adapters" / "wrong").symlink_to(TINY / "lora")
     echo = write_properties(

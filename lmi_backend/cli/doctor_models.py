@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,8 @@ _CODE: Final = (
     "module = __import__(sys.argv[1], fromlist=['__version__'])\n"
     "print('version', getattr(module, '__version__', 'unknown'))\n"
 )
+_Import = Callable[[str, str], tuple[bool, str]]
+"""See `_import`."""
 
 
 def engine_checks() -> Iterator[Callable[[], CheckResult]]:
@@ -53,12 +55,14 @@ def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult]]:
     hardware = replace(hardware, holdings=held_devices(hardware))
     readable = {name: each for name, each in found.items() if isinstance(each, LmiOptions)}
     plans = plan_together(readable, hardware, served_beside)
+    # Seconds for each, and most models share both.
+    import_once = cache(_import)
     for name, options in found.items():
         plan = plans.get(name, options)
         if isinstance(plan, EnginePlan):
             yield partial(_plan, name, plan)
             yield partial(_weights, name, plan)
-            yield partial(_engine, name, plan)
+            yield partial(_engine, name, plan, import_once)
         else:
             yield partial(CheckResult, name, "error", str(plan))
 
@@ -88,13 +92,13 @@ def _weights(name: str, plan: EnginePlan) -> CheckResult:
     return CheckResult(what, "ok", str(folder))
 
 
-def _engine(name: str, plan: EnginePlan) -> CheckResult:
+def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
     what = f"{name}: engine"
     implementation = implementations().get(plan.engine)
     library = implementation.library if implementation else ""
     if not library:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
-    is_there, said = _import(plan.launch.python, library)
+    is_there, said = imported(plan.launch.python, library)
     if is_there:
         return CheckResult(what, "ok", f"{library} {said}, {plan.launch.python}")
     advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"

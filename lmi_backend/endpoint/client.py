@@ -10,6 +10,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend import __version__
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -140,7 +141,8 @@ class SharedWorkers:
             self._closing.wait(_RETRY_SECONDS)
 
     def _receive(self, connection: socket.socket, listener: Listener) -> None:
-        self.send_frame(encode([msg.Hello(msg.PROTOCOL, os.getpid())]))
+        hello = msg.Hello(msg.PROTOCOL, os.getpid(), release=__version__)
+        self.send_frame(encode([hello]))
         decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         while True:
             messages = receive(connection, decoder)
@@ -148,6 +150,8 @@ class SharedWorkers:
             for message in messages:
                 if isinstance(message, msg.Welcome):
                     self._on_welcome(message)
+                elif isinstance(message, msg.Refused):
+                    self._on_refusal(message.reason)
                 elif not isinstance(message, msg.Drained | msg.Renewed | msg.Health | msg.State):
                     answers.append(message)
             listener.on_messages(answers)
@@ -157,6 +161,13 @@ class SharedWorkers:
             _log.info("shares the workers of model %s", self.name)
         adapters = tuple(welcome.adapters)
         self.context = Context(welcome.clients, adapters, welcome.is_custom, welcome.has_lora)
+        self._mark.unlink(missing_ok=True)
+
+    def _on_refusal(self, reason: str) -> None:
+        """Note that the model is of another release; the next one of its name may not be."""
+        if self._trouble != reason:
+            _log.error("model %s, whose workers this one shares: %s", self.name, reason)
+        self._trouble = reason
         self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:
@@ -195,3 +206,7 @@ class AliasModel:
     def close(self) -> None:
         """Close the connection to the shared model."""
         self.service.close()
+
+    def kill(self) -> None:
+        """Take no more requests; clients get no answer."""
+        self.service.kill()

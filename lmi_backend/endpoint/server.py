@@ -19,6 +19,7 @@ from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
+from lmi_backend.ipc.versions import Refusals
 from lmi_backend.serving.request_state import DirectSink
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Endpoint:
         self._socket = socket.socket(socket.AF_UNIX)
         self._inode = 0
         self._clients: set[_Client] = set()
+        self._refusals = Refusals(model.name)
         lora_manager.on_change = self._greet_all
 
     def open(self) -> None:
@@ -87,11 +89,19 @@ class Endpoint:
             client.finish(_LAST_SECONDS)
             client.close()
 
+    def hang_up(self) -> None:
+        """Leave every client without a word, and the address behind: the server has died."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        for client in list(self._clients):
+            client.close()
+
     def handle(self, message: msg.FromClient, client: _Client) -> None:
         """Start what a client asks for."""
         match message:
-            case msg.Hello(keeps_ids=keeps_ids):
-                client.keeps_ids = keeps_ids
+            case msg.Hello():
+                self._check(message, client)
+                client.keeps_ids = message.keeps_ids
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
@@ -119,6 +129,15 @@ class Endpoint:
                     request_id,
                     lambda sink: self._lora_manager.handle(body, self._service, sink),
                 )
+
+    def _check(self, hello: msg.Hello, client: _Client) -> None:
+        """Raise WorkerError, and tell the client why, if it is of another protocol."""
+        if hello.protocol == msg.PROTOCOL:
+            return
+        reason = self._refusals.reason(hello)
+        client.put(msg.Refused(reason))
+        client.finish(_LAST_SECONDS)
+        raise WorkerError(reason)
 
     def _greet_all(self) -> None:
         """Tell every client what has changed."""

@@ -129,7 +129,11 @@ class Engine(Rank):
 
 
 class TemplateEngine(Engine):
-    """An engine that knows its model's chat template, and has no HTTP server of its own."""
+    """An engine that knows its model's chat template, and has no HTTP server of its own.
+
+    A request that goes on is answered from its beginning, in the same deltas, of which those that
+    its client has carry no ids: whoever writes the answer to a body needs them.
+    """
 
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]

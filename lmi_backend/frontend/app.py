@@ -23,6 +23,7 @@ from lmi_backend.frontend.failures import (
     tgi_failure,
     triton_failure,
 )
+from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import STOPPING, Health
 from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.management import Management
@@ -98,7 +99,8 @@ class FrontEnd:
         self.models = Models(settings.base)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = Health(self.models)
-        self._triton = TritonProxy(settings.triton_url, settings.max_body, settings.client_seconds)
+        limits = settings.max_body, settings.client_seconds
+        self._triton = TritonProxy(settings.triton_url, *limits, Generate(self.models))
         self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
@@ -151,7 +153,7 @@ class FrontEnd:
 
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run go on."""
-        self._health.is_stopping = True
+        self._health.is_stopping = self._metrics.is_stopping = True
         self.models.give_up_held()
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:

@@ -8,125 +8,26 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from lmi_backend import __version__
 from lmi_backend.engine_config import ModelInfo
-from lmi_backend.errors import EngineDeadError, EngineError, LmiError, UnavailableError, WorkerError
-from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.errors import EngineDeadError, UnavailableError, WorkerError
+from lmi_backend.frontend.answer import Answer
+from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.serving.migration import Trials, blame, cause_of_death, refusal
 from lmi_backend.serving.progress import Progress, may_go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lmi_backend.generation import Chunk, GenerateRequest
+    from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
 
 GONE: Final = "the model was unloaded, or its process died"
-UNREAD_BYTES: Final = 8 << 20
-"""Of one answer whose client does not read; then it is ended."""
-# What a chunk takes beside its text, about.
-_CHUNK_BYTES: Final = 400
-
-
-class Answer:
-    """What has come of one request's answer and is not yet taken."""
-
-    __slots__ = (
-        "_chunks", "_connection", "_error", "_progress", "_unread", "_waiting", "forward",
-        "is_over", "request_id",
-    )  # fmt: skip
-
-    def __init__(
-        self, connection: ModelConnection, request_id: int, progress: Progress | None
-    ) -> None:
-        self._connection, self.request_id = connection, request_id
-        self._progress = progress
-        """What lets it go on when the model is gone and back; None if it cannot."""
-        self._chunks: list[Chunk] = []
-        self._unread = 0
-        self._error: LmiError | None = None
-        self.is_over = False
-        """Whether it has ended, or its client has left."""
-        self._waiting: asyncio.Future[None] | None = None
-        self.forward: Callable[[Chunk], bool] | None = None
-        """Takes a chunk to the client at once, or returns False: `read` will return it."""
-
-    def put(self, chunk: Chunk) -> None:
-        """Take a chunk from the connection."""
-        if chunk.is_last:
-            self._progress = None
-        elif self._progress is not None:
-            self._progress.add(chunk)
-        if self._waiting is not None and self.forward is not None and self.forward(chunk):
-            return
-        # Looked at before it is added: a single large one is read at once.
-        if self._unread > UNREAD_BYTES:
-            self._chunks = []
-            self.fail(EngineError("the client does not read its answer"))
-            self.abort()
-            return
-        self._chunks.append(chunk)
-        self._unread += _CHUNK_BYTES + _size(chunk)
-        self._wake()
-
-    def fail(self, error: LmiError) -> None:
-        """End with an error, after what has come."""
-        self._error = self._error or error
-        self.is_over = True
-        self._wake()
-
-    async def read(self) -> list[Chunk]:
-        """Wait for the next chunks, and return all that have come.
-
-        Raises:
-            LmiError: the request failed; what came before has been returned.
-        """
-        if not self._chunks and self._error is None:
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-        if not self._chunks and self._error is not None:
-            raise self._error
-        chunks, self._chunks, self._unread = self._chunks, [], 0
-        return chunks
-
-    def close(self) -> None:
-        """Forget the request once it has ended; until then its end aborts it."""
-        if self._connection.forget(self.request_id) and not self.is_over:
-            self.abort()
-        # Not asked for either, where it waits for its model.
-        self.is_over = True
-
-    def abort(self) -> None:
-        """Tell the model that nobody waits."""
-        self._connection.forget(self.request_id)
-        self._connection.send(msg.Abort([self.request_id]))
-
-    def may_go_on(self, limit: int) -> bool:
-        """Tell whether the model may be asked for the rest, for at most the `limit`th time."""
-        progress = self._progress
-        return progress is not None and progress.moves < limit and progress.can_continue
-
-    def move(self, connection: ModelConnection, request_id: int) -> None:
-        """Let another connection bring the rest, and ask there for it."""
-        self._connection, self.request_id = connection, request_id
-        if self._progress is not None:
-            self._progress.moves += 1
-            connection.send(self._progress.message(request_id))
-
-    def end(self) -> None:
-        """Note that the last chunk has come."""
-        self.is_over = True
-
-    def _wake(self) -> None:
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
-            self._waiting = None
 
 
 class ModelConnection(asyncio.Protocol):
@@ -143,9 +44,12 @@ class ModelConnection(asyncio.Protocol):
         self._on_welcome, self._on_lost = on_welcome, on_lost
         self.model = ModelInfo()
         """What the model is; set by its first `Welcome`."""
+        self.refusal = ""
+        """Why the model does not speak to this process; empty where it does."""
         self._transport: asyncio.Transport | None = None
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._answers: dict[int, Answer] = {}
+        self._trials: Trials[Answer] = Trials()
         # In the order of the questions, which is that of the answers.
         self._health: list[asyncio.Future[msg.Health]] = []
         self._states: list[asyncio.Future[msg.State]] = []
@@ -155,7 +59,8 @@ class ModelConnection(asyncio.Protocol):
         """Greet the endpoint."""
         # uvloop's is not a subclass.
         self._transport = cast("asyncio.Transport", transport)
-        self.send(msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True))
+        hello = msg.Hello(msg.PROTOCOL, os.getpid(), keeps_ids=True, release=__version__)
+        self.send(hello)
 
     def data_received(self, data: bytes) -> None:
         """Hand each message to the request it belongs to."""
@@ -172,11 +77,12 @@ class ModelConnection(asyncio.Protocol):
         """Hand on the answers that may go on; fail what else is open."""
         self._transport = None
         error = EngineDeadError(GONE)
-        answers, self._answers = self._answers, {}
-        limit = self.model.migration_limit if self.model.return_seconds else 0
-        left = [answer for answer in answers.values() if answer.may_go_on(limit)]
-        for answer in set(answers.values()).difference(left):
-            answer.fail(error)
+        answers, self._answers = list(self._answers.values()), {}
+        left = [answer for answer in answers if not self._refuse(answer, error)]
+        if (cause := cause_of_death(left)) is not None:
+            cause.fail(blame(error, "the model's process"))
+            left.remove(cause)
+        left += self._trials.clear()
         asked: list[asyncio.Future[Any]] = [*self._health, *self._states]
         for waiting in asked:
             if not waiting.done():
@@ -199,10 +105,40 @@ class ModelConnection(asyncio.Protocol):
         return self._start(lambda number: msg.Submit(number, work, tenant))
 
     def resume(self, answer: Answer) -> None:
-        """Ask for the rest of an answer that another connection has begun."""
+        """Ask for the rest of an answer that another connection has begun.
+
+        One that its process may have died of is asked for when no other such one is.
+        """
+        if self._trials.take(answer):
+            self._try_next()
+        else:
+            self._move_here(answer)
+
+    def proved(self, answer: Answer) -> None:
+        """Note that something came of an answer that may be fatal, or that it has ended."""
+        if self._trials.end(answer):
+            self._try_next()
+
+    def _try_next(self) -> None:
+        while (answer := self._trials.next()) is not None:
+            if not answer.is_over:
+                self._move_here(answer)
+                return
+            # Its client has left.
+            self._trials.end(answer)
+
+    def _move_here(self, answer: Answer) -> None:
         number = next(self._ids)
         self._answers[number] = answer
         answer.move(self, number)
+
+    def _refuse(self, answer: Answer, error: EngineDeadError) -> bool:
+        """Fail an answer that cannot go on; return whether it was."""
+        limit = self.model.migration_limit if self.model.return_seconds else 0
+        refused = refusal(answer.progress, limit, error)
+        if refused is not None:
+            answer.fail(refused)
+        return refused is not None
 
     def manage(self, body: dict[str, object]) -> Answer:
         """Send a request about LoRA adapters; raises like `submit`."""
@@ -227,7 +163,13 @@ class ModelConnection(asyncio.Protocol):
 
     def forget(self, request_id: int) -> bool:
         """Forget a request; return whether it was open."""
-        return self._answers.pop(request_id, None) is not None
+        return self._pop(request_id) is not None
+
+    def _pop(self, request_id: int) -> Answer | None:
+        answer = self._answers.pop(request_id, None)
+        if answer is not None:
+            self.proved(answer)
+        return answer
 
     def close(self) -> None:
         """Leave; what is open fails."""
@@ -261,23 +203,19 @@ class ModelConnection(asyncio.Protocol):
                 if (answer := self._answers.get(message.id)) is not None:
                     answer.put(message.chunk)
             case msg.Failure():
-                if (answer := self._answers.pop(message.id, None)) is not None:
+                if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))
             case msg.Welcome():
                 self.model = message.model
                 self._on_welcome(message)
+            case msg.Refused():
+                self.refusal = message.reason
             case msg.Health():
                 _answer(self._health, message)
             case msg.State():
                 _answer(self._states, message)
             case _:
                 pass
-
-
-def _size(chunk: Chunk) -> int:
-    if isinstance(chunk, HttpChunk):
-        return len(chunk.data)
-    return len(chunk.text) + _CHUNK_BYTES * (len(chunk.tokens) + len(chunk.prompt_tokens))
 
 
 def _answer(asked: list[asyncio.Future[_Said]], said: _Said) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+_REQUEST_ID: Final = b"x-request-id"
 _NO_CONTENT: Final = 204
 _TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
@@ -185,6 +187,27 @@ class Exchange:
         length = {} if status == _NO_CONTENT else {"content-length": str(len(data))}
         await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)
+
+    def respond_again(self, body: Callable[[], bytes | None], headers: Mapping[str, str]) -> None:
+        """Have the same request answered by 200 at once, should it come next on this connection.
+
+        Args:
+            body: returns it; None where the request has to be answered anew.
+            headers: as for `respond`.
+        """
+        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
+        lines += (line for line in self.extra_headers if line[0] != _REQUEST_ID)
+        given = self.headers.get(_REQUEST_ID.decode())
+
+        def response() -> bytes | None:
+            data = body()
+            if data is None:
+                return None
+            request_id = self.request_id if given else secrets.token_hex(16)
+            named = (_REQUEST_ID, request_id.encode("latin-1"))
+            return self._client.response([*lines, named], data)
+
+        self._client.again = response
 
     def ping(self) -> None:
         """Say on an event stream that has been silent for a while that the server is there."""

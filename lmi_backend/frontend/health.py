@@ -9,6 +9,7 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.errors import LmiError
+from lmi_backend.frontend.held import AWAY
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
@@ -49,10 +50,11 @@ class Health:
         if self.is_stopping:
             return [STOPPING]
         models = self._models.all()
+        missing = [f"{name}: {AWAY}" for name in self._models.awaited]
         if not models:
-            return ["no model is loaded"]
+            return missing or [self._models.why_none()]
         said = await asyncio.gather(*(_trouble(model) for model in models))
-        return [text for text in said if text]
+        return missing + [text for text in said if text]
 
 
 async def _trouble(model: Model) -> str:

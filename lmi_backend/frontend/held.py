@@ -1,67 +1,185 @@
-"""Answers whose model has gone, until it is back."""
+"""Requests whose model has gone, until it is back: answers to go on with, and new ones."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import EngineDeadError
+from lmi_backend.errors import EngineDeadError, UnavailableError
 from lmi_backend.frontend.connection import GONE
 
 if TYPE_CHECKING:
-    from lmi_backend.frontend.connection import Answer, ModelConnection
+    from collections.abc import Sequence
+
+    from lmi_backend.engine_config import ModelInfo
+    from lmi_backend.frontend.answer import Answer
+    from lmi_backend.frontend.connection import ModelConnection
 
 _log = logging.getLogger(__name__)
 
+AWAY: Final = "it has gone, and is expected back"
 
-class HeldAnswers:
-    """Answers that wait for their model to come back; their clients see a pause."""
+
+@dataclass
+class _Counts:
+    """What became of the requests that waited for a model."""
+
+    moved: int = 0
+    """Times one went on."""
+    held: int = 0
+    """Those that waited before they began."""
+    given_up: int = 0
+    """Those for which the model was not back in time."""
+
+
+class HeldRequests:
+    """Requests that wait for their model to come back; their clients see a pause."""
 
     def __init__(self) -> None:
-        self._held: dict[str, list[_Wait]] = {}
+        self._absences: list[_Absence] = []
+        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        """By the model's name."""
         self._is_stopping = False
 
-    def hold(self, answers: list[Answer], lost: ModelConnection) -> None:
-        """Keep the answers of a connection that is lost, for as long as its model allows."""
-        name, seconds = lost.model.name, lost.model.return_seconds
-        if not answers:
-            return
-        if self._is_stopping:
+    @property
+    def awaited(self) -> list[str]:
+        """Names of the models for which new requests wait."""
+        return sorted({each.model.name for each in self._absences if each.names})
+
+    def told(self, model: str) -> dict[str, int]:
+        """Return a model's counts, and under `waiting` how many requests wait for it now."""
+        waiting = sum(each.num_waiting for each in self._absences if each.model.name == model)
+        return {"waiting": waiting, **asdict(self._counts[model])}
+
+    def is_awaited(self, name: str) -> bool:
+        """Tell whether a new request may wait for the model of a name."""
+        return self._awaited(name) is not None
+
+    def hold(self, answers: Sequence[Answer], lost: ModelInfo, names: tuple[str, ...] = ()) -> None:
+        """Keep the answers of a connection that is lost, for as long as its model allows.
+
+        Args:
+            answers: those that may go on.
+            lost: the model.
+            names: by which new requests may ask for it meanwhile; none if it was unloaded.
+        """
+        seconds = lost.return_seconds
+        if self._is_stopping or not seconds:
             _fail(answers, GONE)
             return
-        _log.info("%d answers of model %s wait up to %.0f s for it", len(answers), name, seconds)
-        late = f"{GONE}, and it was not back within {seconds:.0f} s (option.migration_timeout)"
-        timer = asyncio.get_running_loop().call_later(seconds, _fail, answers, late)
-        self._held.setdefault(name, []).append(_Wait(answers, timer))
+        if answers:
+            _log.info(
+                "%d answers of model %s wait up to %.0f s for it", len(answers), lost.name, seconds
+            )
+        absence = _Absence(lost, answers, names)
+        absence.timer = asyncio.get_running_loop().call_later(seconds, self._be_late, absence)
+        self._absences.append(absence)
+
+    async def wait(self, name: str) -> None:
+        """Let a new request wait until the model of a name is back.
+
+        Raises:
+            UnavailableError: too many wait, or it was not back in time.
+        """
+        if (absence := self._awaited(name)) is not None:
+            absence.check()
+            self._counts[absence.model.name].held += 1
+            await absence.wait()
 
     def resume(self, found: ModelConnection) -> None:
-        """Let the answers of a model that is back go on."""
-        answers = [each for each in self._take(found.model.name) if not each.is_over]
-        for answer in answers:
-            found.resume(answer)
-        if answers:
-            _log.info("%d answers of model %s go on", len(answers), found.model.name)
+        """Let the requests of a model that is back go on, and new ones begin."""
+        for absence in self._take(found.model.name):
+            answers = absence.open_answers
+            self._counts[found.model.name].moved += len(answers)
+            for answer in answers:
+                found.resume(answer)
+            if answers or absence.num_new:
+                _log.info(
+                    "%d answers of model %s go on, %d requests begin",
+                    len(answers), found.model.name, absence.num_new,
+                )  # fmt: skip
+            absence.end()
 
     def give_up(self) -> None:
         """Fail all, and keep none from now on: no model comes back."""
         self._is_stopping = True
-        for name in list(self._held):
-            _fail(self._take(name), GONE)
+        for absence in self._absences:
+            absence.end(GONE)
+        self._absences = []
 
-    def _take(self, name: str) -> list[Answer]:
-        waits = self._held.pop(name, [])
-        for wait in waits:
-            wait.timer.cancel()
-        return [answer for wait in waits for answer in wait.answers]
+    def _awaited(self, name: str) -> _Absence | None:
+        """Return what a request waits for by a name; by none for the only one there is."""
+        named = [each for each in self._absences if name in each.names or (each.names and not name)]
+        return named[0] if len({each.model.name for each in named}) == 1 else None
+
+    def _take(self, name: str) -> list[_Absence]:
+        taken = [each for each in self._absences if each.model.name == name]
+        self._absences = [each for each in self._absences if each not in taken]
+        return taken
+
+    def _be_late(self, absence: _Absence) -> None:
+        self._absences.remove(absence)
+        self._counts[absence.model.name].given_up += absence.num_waiting
+        waited = f"it was not back within {absence.model.return_seconds:.0f} s"
+        absence.end(f"{GONE}, and {waited} (option.migration_timeout)")
 
 
-class _Wait(NamedTuple):
-    answers: list[Answer]
+class _Absence:
+    """A model that has gone, and who waits for it.
+
+    Args:
+        names: by which new requests ask for it; they do not wait where there are none.
+    """
+
     timer: asyncio.TimerHandle
     """Ends the wait."""
 
+    def __init__(self, model: ModelInfo, answers: Sequence[Answer], names: tuple[str, ...]) -> None:
+        self.model, self.answers, self.names = model, answers, names
+        self.num_new = 0
+        """New requests that wait."""
+        self._is_over = asyncio.Event()
+        self._error = ""
 
-def _fail(answers: list[Answer], why: str) -> None:
+    @property
+    def open_answers(self) -> list[Answer]:
+        """Answers whose clients are there."""
+        return [answer for answer in self.answers if not answer.is_over]
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait."""
+        return len(self.open_answers) + self.num_new
+
+    def check(self) -> None:
+        """Raise UnavailableError if no more may wait."""
+        if self.num_waiting >= self.model.capacity:
+            text = f"{GONE}; {self.model.capacity} requests wait for it, which is as many as it"
+            text += " takes at once (option.max_rolling_batch_size and job_queue_size)"
+            raise UnavailableError(text)
+
+    async def wait(self) -> None:
+        """Let a new request wait; raises like `HeldRequests.wait`."""
+        self.num_new += 1
+        try:
+            await self._is_over.wait()
+        finally:
+            self.num_new -= 1
+        if self._error:
+            raise UnavailableError(self._error)
+
+    def end(self, error: str = "") -> None:
+        """End the wait, of all with an error if there is one."""
+        self.timer.cancel()
+        self._error = error
+        self._is_over.set()
+        if error:
+            _fail(self.answers, error)
+
+
+def _fail(answers: Sequence[Answer], why: str) -> None:
     for answer in answers:
         answer.fail(EngineDeadError(why))

@@ -52,7 +52,7 @@ class Lmi:
             LmiError: the body is wrong, or there is no such model.
         """
         data = await exchange.body(self._limit, self._seconds)
-        model = self._model(exchange, data)
+        model = await self._model(exchange, data)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
         return model, read_http_body(_text(data), LMI_PATH, headers, model.context)
@@ -70,7 +70,7 @@ class Lmi:
                  "DELETE": "UNREGISTER"}  # fmt: skip
         kind = words[exchange.method]
         order = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
-        model = self._named(exchange.parameters.get("model", ""))
+        model = await self._named(exchange, exchange.parameters.get("model", ""))
         answer = model.connection.manage(body | {"requestType": order})
         await send_answer(exchange, answer, HttpForm(), lmi_failure)
 
@@ -102,20 +102,20 @@ class Lmi:
         answer = model.connection.submit(work, exchange.tenant or parsed.tenant)
         await send_answer(exchange, answer, wrap(form_of(parsed)), failure_of)
 
-    def _model(self, exchange: Exchange, data: bytes) -> Model:
+    async def _model(self, exchange: Exchange, data: bytes) -> Model:
         headers = exchange.headers
         named = exchange.parameters.get("model") or headers.get(TARGET) or headers.get(_COMPONENT)
         if named:
-            return self._named(named.removesuffix(".tar.gz").strip("/"))
-        if (model := self._models.find(exchange.parameters.get("endpoint", ""))) is not None:
-            return model
-        if (model := self._models.find("")) is not None:
-            return model
+            return await self._named(exchange, named.removesuffix(".tar.gz").strip("/"))
+        endpoint = exchange.parameters.get("endpoint", "")
+        for name in (endpoint, ""):
+            if (model := await self._models.reach(exchange, name)) is not None:
+                return model
         name = str(read_object(data).get("model") or "")
-        return self._models.of_body(name or exchange.parameters.get("endpoint", ""))
+        return await self._models.of_body(exchange, name or endpoint)
 
-    def _named(self, name: str) -> Model:
-        if (model := self._models.find(name)) is None:
+    async def _named(self, exchange: Exchange, name: str) -> Model:
+        if (model := await self._models.reach(exchange, name)) is None:
             raise UnknownModelError(name)
         return model
 

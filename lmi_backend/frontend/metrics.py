@@ -1,12 +1,14 @@
 """Metrics on the clients' port: Triton's, ours among them, and those that fleets route by.
 
 Gateways' endpoint pickers take one series of a name and never sum, so there is one of each, over
-all models and workers. They scrape twenty times a second: what costs something is kept for a while.
+all models and workers. They scrape twenty times a second: what costs something is kept for a
+while, and meanwhile a connection that asks the same again is answered at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +27,11 @@ _TRITON_SECONDS: Final = 1.0
 """Between two looks at Triton's metrics; the stubs publish theirs once a second."""
 _MODEL_SECONDS: Final = 0.09
 """Between two questions to the models, which cost more than the rest of an answer."""
+_IDLE_SECONDS: Final = 0.5
+"""The same where nothing ran or waited then, and nothing was asked through this process since.
+
+What comes on Triton's own ports, or through another process of the front end, is seen this late.
+"""
 _ASK_SECONDS: Final = 1.0
 _RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 _CACHE_USAGE: Final = "vllm:kv_cache_usage_perc"
@@ -32,6 +39,22 @@ _OF_MODELS: Final = re.compile(
     rf"^(?:# (?:HELP|TYPE) )?(?:{_RUNNING}|{_WAITING}|{_CACHE_USAGE})[ {{].*\n", re.MULTILINE
 )
 """Lines of Triton's that are of one worker, where one series is wanted."""
+FAMILIES: Final = {
+    "lmi_front_end_requests_waiting": (
+        "gauge", "waiting", "Requests that wait for a model that has gone, to begin or to go on",
+    ),
+    "lmi_front_end_migrations_total": (
+        "counter", "moved", "Times a request went on after its model's process had died",
+    ),
+    "lmi_front_end_requests_held_total": (
+        "counter", "held", "Requests that waited to begin because their model had gone",
+    ),
+    "lmi_front_end_requests_given_up_total": (
+        "counter", "given_up",
+        "Requests that waited for a model, to begin or to go on, that was not back in time",
+    ),
+}  # fmt: skip
+"""Name to kind, count (`Models.held_counts`) and help of what the front end itself counts."""
 _HEADERS: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
 _ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -46,7 +69,11 @@ class Metrics:
     def __init__(self, models: Models, url: str) -> None:
         self._models, self._url = models, url
         self._triton, self._triton_at = "", -_TRITON_SECONDS
-        self._fleet, self._fleet_at = "", -_MODEL_SECONDS
+        self._fleet, self._fleet_at = "", -_IDLE_SECONDS
+        self._is_idle = False
+        self._body = b""
+        self.is_stopping = False
+        """Whether each connection is to be told that the server stops."""
         self._renewing = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
@@ -54,11 +81,29 @@ class Metrics:
         """Answer with all of them, in Prometheus's text form."""
         async with self._renewing:
             now = time.monotonic()
-            if now - self._triton_at >= _TRITON_SECONDS:
+            if self._is_triton_old(now):
                 self._triton, self._triton_at = await self._read_triton(), now
-            if now - self._fleet_at >= _MODEL_SECONDS:
+            if self._is_fleet_old(now):
                 self._fleet, self._fleet_at = await self._ask_models(), now
-        await exchange.respond(200, (self._triton + self._fleet).encode(), _HEADERS)
+            self._body = (self._triton + self._fleet).encode()
+        exchange.respond_again(self._known, _HEADERS)
+        await exchange.respond(200, self._body, _HEADERS)
+
+    def _known(self) -> bytes | None:
+        """Return what was answered last, if that is new enough."""
+        now = time.monotonic()
+        is_old = self.is_stopping or self._is_triton_old(now) or self._is_fleet_old(now)
+        return None if is_old else self._body
+
+    def _is_triton_old(self, now: float) -> bool:
+        return now - self._triton_at >= _TRITON_SECONDS
+
+    def _is_fleet_old(self, now: float) -> bool:
+        age = now - self._fleet_at
+        if age < _MODEL_SECONDS:
+            return False
+        asked = any(model.connection.num_open for model in self._models.all())
+        return age >= _IDLE_SECONDS or asked or not self._is_idle
 
     async def close(self) -> None:
         """Close the connection to Triton."""
@@ -77,7 +122,11 @@ class Metrics:
 
     async def _ask_models(self) -> str:
         states = await asyncio.gather(*map(_state, self._models.all()))
-        return "".join(f"{line}\n" for line in _lines(states))
+        held = self._models.held_counts()
+        is_waiting = any(told["waiting"] for told in held.values())
+        self._is_idle = not is_waiting and not any(map(_is_busy, states))
+        lines = (*_lines(states), *_held(held))
+        return "".join(f"{line}\n" for line in lines)
 
 
 async def _state(model: Model) -> dict[str, Any]:
@@ -85,6 +134,13 @@ async def _state(model: Model) -> dict[str, Any]:
         return await asyncio.wait_for(model.connection.brief_state(), _ASK_SECONDS)
     except (LmiError, asyncio.TimeoutError):
         return {}
+
+
+def _is_busy(state: dict[str, Any]) -> bool:
+    """Tell whether a model has requests, or does not say."""
+    if not state or state["stats"]["waiting"]:
+        return True
+    return any(each["stats"]["running"] or each["stats"]["waiting"] for each in state["workers"])
 
 
 def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -114,6 +170,15 @@ def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
     )
     yield from _cache(workers)
     yield from _adapters(workers, max((state["now"] for state in known), default=0.0))
+
+
+def _held(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield what this process counts of each model; others that share the port count for them."""
+    for name, (kind, key, meaning) in FAMILIES.items():
+        yield f"# HELP {name} {meaning}"
+        yield f"# TYPE {name} {kind}"
+        for model, told in counts.items():
+            yield _series(name, {"model": model, "process": str(os.getpid())}, told[key])
 
 
 def _cache(workers: Iterable[dict[str, Any]]) -> Iterator[str]:
@@ -150,7 +215,11 @@ def _family(
     name: str, meaning: str, value: float, labels: Mapping[str, str] | None = None
 ) -> Iterator[str]:
     """Yield a family of one series."""
-    pairs = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in (labels or {}).items()]
     yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} gauge"
-    yield f"{name}{'{' + ','.join(pairs) + '}' if pairs else ''} {value}"
+    yield _series(name, labels or {}, value)
+
+
+def _series(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()]
+    return f"{name}{'{' + ','.join(pairs) + '}' if pairs else ''} {value}"

@@ -15,7 +15,7 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.held import HeldAnswers
+from lmi_backend.frontend.held import HeldRequests
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
 from lmi_backend.schema.context import Context
@@ -25,12 +25,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lmi_backend.engine_config import ModelInfo
-    from lmi_backend.frontend.connection import Answer
+    from lmi_backend.frontend.answer import Answer
+    from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.ipc import messages as msg
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
+_REFUSED_SECONDS: Final = 5.0
+"""Until a model that refuses this process is asked again: another may be in its place."""
 _NOT_FOUND: Final = 404
 
 
@@ -64,7 +67,7 @@ class Model:
     def context(self) -> Context:
         """How its clients' bodies are read now."""
         said = self.welcome
-        return Context(said.clients, tuple(said.adapters), said.is_custom)
+        return Context(said.clients, tuple(said.adapters), said.is_custom, said.has_lora)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +88,8 @@ class Models:
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
-        self._held = HeldAnswers()
+        self._held = HeldRequests()
+        self._refusals: set[str] = set()
         self._seen = 0
 
     async def run(self) -> None:
@@ -111,23 +115,55 @@ class Models:
         """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
         if name:
             return self._by_name.get(name)
-        return next(iter(self._models.values())) if len(self._models) == 1 else None
+        is_only = len(self._models) == 1 and not self._held.awaited
+        return next(iter(self._models.values())) if is_only else None
 
-    def of_body(self, name: str) -> Model:
-        """Return the model that a body asks for.
+    @property
+    def awaited(self) -> list[str]:
+        """Names of the models that have gone, and are expected back."""
+        return self._held.awaited
+
+    def held_counts(self) -> dict[str, dict[str, int]]:
+        """Return of each model what became of requests that waited for it, and how many `wait`."""
+        names = {*self.awaited, *(model.name for model in self._models.values())}
+        return {name: self._held.told(name) for name in sorted(names)}
+
+    async def reach(self, exchange: Exchange, name: str) -> Model | None:
+        """Return what `find` does; of a model that is expected back, wait for it.
+
+        Raises:
+            UnavailableError: too many wait for it, or it was not back in time.
+            ClientGoneError: the client left meanwhile.
+        """
+        while self._waits_for(name):
+            await exchange.unless_gone(self._held.wait(name))
+        return self.find(name)
+
+    def _waits_for(self, name: str) -> bool:
+        is_there = name in self._by_name if name else bool(self._models)
+        return not is_there and self._held.is_awaited(name)
+
+    async def of_body(self, exchange: Exchange, name: str) -> Model:
+        """Return the model that a body asks for; wait for one that is expected back.
 
         Raises:
             UnknownModelError: there is none of that name.
             RequestError: it names none, and there are several.
-            UnavailableError: no model is loaded yet.
+            UnavailableError: no model is loaded yet; or as for `reach`.
+            ClientGoneError: the client left meanwhile.
         """
-        if not self._models:
-            raise UnavailableError("no model is loaded")
-        if (model := self.find(name)) is not None:
+        if (model := await self.reach(exchange, name)) is not None:
             return model
+        if not self._models:
+            raise UnavailableError(self.why_none())
         if name:
             raise UnknownModelError(name)
         raise RequestError("is missing", field="model", accepted=listed(self._by_name))
+
+    def why_none(self) -> str:
+        """Return why there is no model."""
+        reasons = (connection.refusal for _, connection in self._known.values())
+        return next(filter(None, reasons), "no model is loaded")
 
     async def _look(self) -> None:
         try:
@@ -176,18 +212,29 @@ class Models:
         self._held.resume(connection)
 
     def _leave(self, path: Path, connection: ModelConnection, answers: list[Answer]) -> None:
-        if (known := self._known.get(path)) and known[1] is connection:
-            del self._known[path]
+        if connection.refusal:
+            if connection.refusal not in self._refusals:
+                self._refusals.add(connection.refusal)
+                _log.error("a model refuses this front end: %s", connection.refusal)
+            asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._forget, path, connection)
+            return
+        self._forget(path, connection)
         model = self._models.get(path)
         if model is not None and model.connection is connection:
             del self._models[path]
             _log.info("model %s has gone", model.name)
             self._index()
-        self._held.hold(answers, connection)
+        # One that was unloaded has taken its socket away; of one that died it is left.
+        names = model.names if model is not None and path.exists() else ()
+        self._held.hold(answers, connection.model, names)
         # Where it was loaded anew, the next one may be there before the last one leaves.
         for model in self._models.values():
             if model.name == connection.model.name:
                 self._held.resume(model.connection)
+
+    def _forget(self, path: Path, connection: ModelConnection) -> None:
+        if (known := self._known.get(path)) and known[1] is connection:
+            del self._known[path]
 
     def _index(self) -> None:
         own = {model.name: model for model in self.all()}

@@ -57,11 +57,10 @@ class OpenAi:
         data = await exchange.body(self._limit, self._seconds)
         name = read_model(data)
         if name in _NO_NAMES and self._models.find(name) is None:
-            name = exchange.headers.get(TARGET, "")
-            model = self._models.of_body(name)
+            model = await self._models.of_body(exchange, exchange.headers.get(TARGET, ""))
             data = _dump(read_object(data) | {"model": model.name})
         else:
-            model = self._models.of_body(name)
+            model = await self._models.of_body(exchange, name)
         await self._relay(exchange, model, HttpRequest(exchange.path, data, _headers(exchange)))
 
     async def stored(self, exchange: Exchange) -> None:
@@ -69,7 +68,7 @@ class OpenAi:
         method = exchange.method
         path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
         request = HttpRequest(path, b"", _headers(exchange) | {":method": method})
-        await self._relay(exchange, self._models.of_body(""), request)
+        await self._relay(exchange, await self._models.of_body(exchange, ""), request)
 
     async def models(self, exchange: Exchange) -> None:
         """List all names that a body may have."""
@@ -114,7 +113,7 @@ class OpenAi:
     async def _manage(
         self, exchange: Exchange, body: dict[str, Any], order: dict[str, object], done: str
     ) -> None:
-        model = self._models.of_body(str(body.get("model") or ""))
+        model = await self._models.of_body(exchange, str(body.get("model") or ""))
         answer = model.connection.manage(order)
         try:
             await answer.read()

@@ -13,12 +13,12 @@ from lmi_backend.generation import HttpChunk
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lmi_backend.frontend.connection import Answer
+    from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
     from lmi_backend.frontend.protocol import Client
     from lmi_backend.generation import Chunk
-    from lmi_backend.schema.reply import Reply
+    from lmi_backend.schema.reply import Reply, Response
 
 CLIENT_LEFT: Final = 499
 """Status in the log of a request whose client left; nobody gets it."""
@@ -91,16 +91,15 @@ class ReplyForm:
 
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the reply's bytes; the chunks of an answer are merged first."""
-        merged: dict[int, Chunk] = {}
+        return b"".join(_bytes(each.get("response", b"")) for each in self._responses(chunks))
+
+    def _responses(self, chunks: list[Chunk]) -> list[Response]:
+        if len(chunks) > 1:
+            chunks = _merged(chunks)
         for chunk in chunks:
-            if (before := merged.get(chunk.index)) is None:
-                merged[chunk.index] = chunk
-            else:
-                before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
-        self._left -= sum(chunk.is_last for chunk in merged.values())
+            self._left -= chunk.is_last
         self.is_over = self._left <= 0
-        responses = self._reply.responses(list(merged.values()), is_last=self.is_over)
-        return b"".join(_bytes(response.get("response", b"")) for response in responses)
+        return self._reply.responses(chunks, is_last=self.is_over)
 
     def failure(self, error: LmiError) -> bytes:
         """Return what the reply's format writes."""
@@ -196,6 +195,17 @@ def answers_of(work: object) -> int:
     if isinstance(work, tuple):
         return sum(request.n for request in work)
     return 1
+
+
+def _merged(chunks: list[Chunk]) -> list[Chunk]:
+    """Return one chunk for each answer."""
+    merged: dict[int, Chunk] = {}
+    for chunk in chunks:
+        if (before := merged.get(chunk.index)) is None:
+            merged[chunk.index] = chunk
+        else:
+            before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+    return list(merged.values())
 
 
 def _bytes(value: object) -> bytes:

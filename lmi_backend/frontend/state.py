@@ -11,6 +11,7 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.held import AWAY
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
@@ -29,16 +30,18 @@ class State:
         self._models = models
 
     async def show(self, exchange: Exchange) -> None:
-        """Answer `GET /api/state`.
+        """Answer `GET /api/state`: each model's, with what the front end counts beside it.
 
         `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
         """
         asked = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
-        models = self._models.all()
+        models, held = self._models.all(), self._models.held_counts()
         said = await asyncio.gather(
             *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
         )
-        body = {"version": __version__, "models": said}
+        away = [{"model": name, "error": AWAY} for name in self._models.awaited]
+        shown = [{**each, "front_end": held.get(each["model"], {})} for each in (*said, *away)]
+        body = {"version": __version__, "models": shown}
         await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
 
 

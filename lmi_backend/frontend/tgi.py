@@ -18,7 +18,7 @@ from lmi_backend.schema.lmi import LmiReply, read_lmi
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
-    from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.models import Models
 
 _DEFAULTS: Final[dict[str, Any]] = {"max_new_tokens": 100, "include_stop_str_in_output": True}
 """Of its server: a stop sequence is part of the text that it ends."""
@@ -46,7 +46,7 @@ class Tgi:
 
     async def info(self, exchange: Exchange) -> None:
         """Say which model is served."""
-        said = self._model("").info
+        said = (await self._models.of_body(exchange, "")).info
         body = {
             "model_id": said.root,
             "model_dtype": None,
@@ -72,7 +72,8 @@ class Tgi:
         # Its server samples where one of these is given, whatever `do_sample` says.
         if not _SAMPLING.isdisjoint(named):
             named["do_sample"] = True
-        model = self._model(str(body.get("model") or exchange.headers.get(TARGET, "")))
+        name = str(body.get("model") or exchange.headers.get(TARGET, ""))
+        model = await self._models.of_body(exchange, name)
         context = replace(model.context, clients=_SETTINGS)
         parsed = read_lmi(body["inputs"], named, context, is_body=True)
         reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
@@ -81,6 +82,3 @@ class Tgi:
         answer = model.connection.submit(parsed.work, exchange.tenant)
         form = TgiForm(reply.requested, is_list=is_list, failure_of=tgi_failure)
         await send_answer(exchange, answer, form, tgi_failure)
-
-    def _model(self, name: str) -> Model:
-        return self._models.of_body(name)

@@ -1,4 +1,4 @@
-"""Triton's V2 paths, passed to its own HTTP port."""
+"""Triton's V2 paths, passed to its own HTTP port; but for `generate`, where the model is asked."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.generate import Generate
 
 _NAME: Final = r"[\w-][\w.-]*"
 _PATHS: Final = re.compile(
@@ -42,10 +43,12 @@ class TritonProxy:
         url: of Triton's HTTP port.
         limit: bytes of a body.
         seconds: time a body may take to come.
+        generate: answers what needs no passing on.
     """
 
-    def __init__(self, url: str, limit: int, seconds: float) -> None:
+    def __init__(self, url: str, limit: int, seconds: float, generate: Generate) -> None:
         self._url, self._limit, self._seconds = url, limit, seconds
+        self._generate = generate
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -62,6 +65,8 @@ class TritonProxy:
         data = await exchange.body(self._limit, self._seconds)
         if data:
             _check_depth(exchange, data)
+        if _JSON_LENGTH not in exchange.headers and await self._generate.answer(exchange, data):
+            return
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_PASSED}
         url = self._url + path + (f"?{exchange.query}" if exchange.query else "")
         await exchange.unless_gone(self._pass_on(exchange, url, data, headers))

@@ -20,9 +20,11 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+from lmi_backend import __version__
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.ipc.versions import difference
 
 T = TypeVar("T")
 
@@ -134,7 +136,7 @@ class Handshakes:
         """Raise WorkerError unless it comes from a rank that is awaited."""
         proof = _proof(self._key, "worker", nonce, hello)
         if hello.protocol != msg.PROTOCOL:
-            problem = f"it speaks protocol {hello.protocol}, not {msg.PROTOCOL}"
+            problem = difference("it", hello)
         elif not hmac.compare_digest(hello.proof, proof):
             problem = "it does not know the token"
         elif not 0 <= hello.rank < self._ranks:
@@ -235,7 +237,8 @@ async def _introduce(
 ) -> None:
     key = token.encode()
     challenge = await _read(reader, msg.Challenge)
-    hello = msg.Hello(msg.PROTOCOL, os.getpid(), rank, secrets.token_bytes(_NONCE_BYTES))
+    nonce = secrets.token_bytes(_NONCE_BYTES)
+    hello = msg.Hello(msg.PROTOCOL, os.getpid(), rank, nonce, release=__version__)
     proof = _proof(key, "worker", challenge.nonce, hello)
     writer.write(encode([msgspec.structs.replace(hello, proof=proof)]))
     accepted = await _read(reader, msg.Accepted)

@@ -20,7 +20,7 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 
-PROTOCOL: Final = 8
+PROTOCOL: Final = 9
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -99,7 +99,10 @@ class Stop(_Message, frozen=True):
 
 
 class Hello(_Message, frozen=True):
-    """First message of a worker, and of an endpoint's client, which proves nothing."""
+    """First message of a worker, and of an endpoint's client, which proves nothing.
+
+    Every release must be able to read those of all others: fields are only added, at the end.
+    """
 
     protocol: int
     pid: int
@@ -111,6 +114,8 @@ class Hello(_Message, frozen=True):
     """That the stub started it."""
     keeps_ids: bool = False
     """Whether a client wants the ids of tokens with their chunks, to ask another for the rest."""
+    release: str = ""
+    """Of the sender's package; for people, who know no protocol's number."""
 
 
 class Ready(_Message, frozen=True):
@@ -166,6 +171,15 @@ class Welcome(_Message, frozen=True):
     adapters: list[str]
     model: ModelInfo
     has_lora: bool = False
+
+
+class Refused(_Message, frozen=True):
+    """The answer to a `Hello` of another protocol, before the endpoint closes the connection.
+
+    As of `Hello`, every release must be able to read it.
+    """
+
+    reason: str
 
 
 class Manage(_Message, frozen=True):
@@ -240,7 +254,7 @@ ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abo
 FromClient = (
     Hello | Submit | SubmitHttp | Manage | Abort | Drain | RenewWorker | AskHealth | AskState
 )
-ToClient = Welcome | Output | HttpOutput | Failure | Drained | Renewed | Health | State
+ToClient = Welcome | Refused | Output | HttpOutput | Failure | Drained | Renewed | Health | State
 FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Failure | Heartbeat
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

@@ -74,6 +74,7 @@ def start_worker(
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
+            process.note_shared_memory()
         except BaseException:
             process.kill()
             for connection in connections.values():

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmi_backend.ipc.environment import GROUP_VARIABLE
-from lmi_backend.ipc.shared_memory import remove_shared_memory
+from lmi_backend.ipc.shared_memory import (
+    mapped_shared_memory,
+    remove_shared_memory,
+    remove_unmapped,
+)
 from lmi_backend.pool.mpirun import readable
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from lmi_backend.pool.command import WorkerCommand
 
@@ -27,8 +31,8 @@ _TAIL_LINES = 30
 # Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
 _LINE_LENGTH = 8192
 _READ_BYTES = 1 << 16
-# A resource tracker needs milliseconds; one that hangs is not waited for.
-_TRACKER_SECONDS = 2.0
+# What is killed is gone in milliseconds; what hangs in a driver is not waited for.
+_END_SECONDS = 2.0
 _POLL_SECONDS = 0.02
 
 
@@ -44,6 +48,7 @@ class WorkerProcess:
         self._on_line = on_line
         self.redact = Redactor(command.environment, command.secrets)
         self._group = command.environment.get(GROUP_VARIABLE, "")
+        self._shared: set[Path] = set()
         self._process = subprocess.Popen(  # noqa: S603  the plan's own interpreter
             command.argv,
             env=dict(command.environment),
@@ -67,9 +72,13 @@ class WorkerProcess:
         except subprocess.TimeoutExpired:
             return None
 
+    def note_shared_memory(self) -> None:
+        """Look at what the engine has in shared memory, so that it is found after its death."""
+        self._shared = mapped_shared_memory(_members(self.pid))
+
     def kill(self) -> None:
         """End the process and everything the engine started, at once."""
-        kill_session(self.pid)
+        kill_session(self.pid, self._shared)
         self._process.wait()
         remove_shared_memory(self._group)
 
@@ -103,21 +112,24 @@ def describe_exit(status: int | None) -> str:
     return f"ended with status {status}"
 
 
-def kill_session(leader: int) -> None:
-    """End every process of a session, and let their shared memory be freed.
+def kill_session(leader: int, shared: Collection[Path] = ()) -> None:
+    """End every process of a session, and remove what nobody else maps of their shared memory.
 
-    The session, not the process group: mpirun gives each rank a group of its own.
-    Python's resource trackers are left for last: one removes the shared memory of the processes it
-    serves as soon as they are gone, and then ends by itself. Killed with them, it would leave it.
+    The session, not the process group: mpirun gives each rank a group of its own. Python's resource
+    trackers would remove most of the memory, when they get the time before they are killed.
+
+    Args:
+        leader: the session's process id.
+        shared: files that were seen to be the session's before some of it had gone.
     """
-    end = time.monotonic() + _TRACKER_SECONDS
+    left = set(shared)
+    end = time.monotonic() + _END_SECONDS
     while (members := _members(leader)) and time.monotonic() < end:
+        left |= mapped_shared_memory(members)
         for pid in members:
-            if not _is_tracker(pid):
-                _kill(pid)
+            _kill(pid)
         time.sleep(_POLL_SECONDS)
-    for pid in _members(leader):
-        _kill(pid)
+    remove_unmapped(left)
 
 
 def _members(leader: int) -> list[int]:
@@ -138,13 +150,6 @@ def _is_alive_in(entry: Path, leader: int) -> bool:
     except (OSError, ValueError):
         return False
     return int(session) == leader and state not in "ZX"
-
-
-def _is_tracker(pid: int) -> bool:
-    try:
-        return b"resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 def _kill(pid: int) -> None:

@@ -160,6 +160,9 @@ class VllmReply:
     _deltas: dict[int, Delta] = field(default_factory=dict)
 
     def responses(self, chunks: Sequence[Chunk], *, is_last: bool) -> list[Response]:
+        if self.stream and self.n == 1 and not self.outputs:
+            # Most responses of all: nothing of them is needed later.
+            return [{"text_output": chunk.text} for chunk in chunks if isinstance(chunk, Delta)]
         for chunk in chunks:
             if isinstance(chunk, Delta):
                 self._deltas[chunk.index] = chunk

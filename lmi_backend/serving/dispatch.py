@@ -16,7 +16,7 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.serving.admission import Admission
-from lmi_backend.serving.migration import Migration, Trials, is_suspect
+from lmi_backend.serving.migration import Migration, Trials, blame, cause_of_death, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -57,7 +57,7 @@ class Dispatch:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
         self.migration = Migration(limits.migration_timeout, limits.migration_limit)
-        self._trials = Trials()
+        self._trials: Trials[RequestState] = Trials()
         self._released: queue.SimpleQueue[tuple[RequestState, SendsFrames] | None] = (
             queue.SimpleQueue()
         )
@@ -140,11 +140,11 @@ class Dispatch:
                 state.death = error
             elif state.error is None and not state.is_complete:
                 lost.append(state)
-        cause = self.migration.cause_of_death(lost)
+        cause = cause_of_death(lost)
         before = self.migration.moved
         for state in lost:
             if state is cause:
-                self._fail(state, self.migration.blame(error))
+                self._fail(state, blame(error, "a worker"))
             else:
                 self._go_on(state, error)
         if lost:
@@ -154,9 +154,9 @@ class Dispatch:
 
     def _go_on(self, state: RequestState, error: EngineDeadError) -> None:
         """Let a request that has lost its worker wait for another, or end it."""
-        refusal = self.migration.refusal(state, error)
-        if refusal is not None or not self._move(state, error):
-            self._fail(state, refusal or error)
+        refused = refusal(state.progress, self.migration.limit, error)
+        if refused is not None or not self._move(state, error):
+            self._fail(state, refused or error)
         elif state.progress is not None:
             state.progress.moves += 1
 
@@ -187,9 +187,7 @@ class Dispatch:
         return True
 
     def _hold(self, state: RequestState) -> None:
-        if is_suspect(state):
-            self._trials.hold(state)
-        else:
+        if not self._trials.take(state):
             self._admission.hold(state)
 
     def proved(self, state: RequestState) -> None:

@@ -89,14 +89,13 @@ class Progress:
         if chunk.__class__ is Delta:
             self._cumulative_logprob = chunk.cumulative_logprob
         else:
-            data: bytes = chunk.data  # type: ignore[union-attr]
-            if not self.has_begun:
-                self._head = data[:_HEAD_BYTES]
-            self._num_lines += data.count(b"\n")
-        self.has_begun = True
+            self._num_lines += chunk.data.count(b"\n")  # type: ignore[union-attr]
+        # The rest is for the first chunk from a worker only.
         if self.is_proven:
             return False
-        self.is_proven = True
+        if chunk.__class__ is not Delta and not self.has_begun:
+            self._head = chunk.data[:_HEAD_BYTES]  # type: ignore[union-attr]
+        self.has_begun = self.is_proven = True
         return True
 
     def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:

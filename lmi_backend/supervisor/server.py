@@ -194,7 +194,19 @@ class RunningServer:
         # Not before: of a model that is being unloaded Triton says that it does not exist.
         for name in self._setup.names:
             self.client.unload(name)
+        self._wait_until_unloaded(is_over)
         return draining.cut
+
+    def _wait_until_unloaded(self, is_over: Callable[[], bool]) -> None:
+        """Let stubs end their workers: one that `stop` ends is started again by its stub.
+
+        Triton, when told to end, looks only once a second whether its models are gone.
+        """
+        end = time.monotonic() + 2 * _EXIT_SECONDS
+        while self._process.poll() is None and self._setup.traces.stubs():
+            if is_over() or time.monotonic() > end:
+                break
+            time.sleep(_POLL_SECONDS / 2)
 
     def stop(self, *, gently: bool = True) -> int:
         """End the server, its stubs and workers, and remove their shared memory.

@@ -139,7 +139,7 @@ class TritonPythonModel:
         """End the workers of a server that has died."""
         # A metric that it can no longer take would keep the interpreter for ever.
         self._metrics.give_up()
-        self._loaded.service.kill()
+        self._loaded.kill()
 
 
 def _own_trace(request: Any) -> dict[str, str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lmi_backend.ipc.shared_memory import SHARED_MEMORY
-from lmi_backend.repository.restricted_apis import exposures
+from lmi_backend.repository.restricted_apis import exposures, hands_on
 
 _log = logging.getLogger(__name__)
 
@@ -30,16 +30,28 @@ def shared_memory() -> list[Path]:
     return [region for name in names if (region := SHARED_MEMORY / name).is_file()]
 
 
+def http_hands_on() -> bool:
+    """Tell whether the server's HTTP port hands what clients ask to its models, and no more."""
+    try:
+        return hands_on(_server_argv())
+    except OSError:
+        return False
+
+
 def warn_of_exposures(model: str) -> None:
     """Log what the server was started without, and so leaves open to who is no client."""
     try:
-        argv = _argv(Path(f"/proc/{os.getppid()}"))
+        argv = _server_argv()
     except OSError as error:
         _log.warning("%s: what tritonserver leaves open cannot be told: %s", model, error)
         return
     # The server's environment is what the stub has inherited.
     for sentence in exposures(argv, os.environ):
         _log.warning("%s: %s; %s", model, sentence, _ADVICE)
+
+
+def _server_argv() -> list[str]:
+    return _argv(Path(f"/proc/{os.getppid()}"))
 
 
 def _argv(process: Path) -> list[str]:

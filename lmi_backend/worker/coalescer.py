@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Chunk, Delta
@@ -13,6 +14,8 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME, encode
+
+_MEASURED_SECONDS: Final = 1.0
 
 
 class _Request:
@@ -83,6 +86,10 @@ class Coalescer:
         self._largest_frame = LARGEST_FRAME
         self._flush_policy = FlushPolicy()
         self._interval = 0.0
+        self._tokens_per_second = math.inf
+        """Of all requests together; infinite before it was measured."""
+        self._num_tokens, self._measured_at = 0, 0.0
+        self._is_measuring = False
         self._requests: dict[int, _Request] = {}
         self._outgoing: list[msg.FromWorker] = []
         # Not 0: that may be a moment ago, on the clock of a machine that has just started.
@@ -100,12 +107,33 @@ class Coalescer:
     def open(self, request_id: int) -> None:
         """Expect chunks of a request."""
         self._requests[request_id] = _Request()
-        self._interval = self._flush_policy.interval(len(self._requests))
+        self._renew_interval()
 
     def close(self, request_id: int) -> None:
         """Forget a request, and what was not sent of it."""
         self._requests.pop(request_id, None)
-        self._interval = self._flush_policy.interval(len(self._requests))
+        self._renew_interval()
+
+    def _renew_interval(self) -> None:
+        count = len(self._requests)
+        self._interval = self._flush_policy.interval(count, self._tokens_per_second)
+        is_chosen = self._flush_policy.flush_seconds is not None
+        if self._interval and not is_chosen and not self._is_measuring:
+            self._measure_soon()
+
+    def _measure_soon(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._is_measuring, self._num_tokens, self._measured_at = True, 0, loop.time()
+        loop.call_later(_MEASURED_SECONDS, self._measure)
+
+    def _measure(self) -> None:
+        """Take the pace of all requests, which decides whether holding their tokens is of use."""
+        seconds = asyncio.get_running_loop().time() - self._measured_at
+        self._is_measuring, self._tokens_per_second = False, math.inf
+        if self._flush_policy.interval(len(self._requests)):
+            self._tokens_per_second = self._num_tokens / seconds
+            self._measure_soon()
+        self._renew_interval()
 
     def sink(self, request_id: int, first_index: int) -> PromptSink:
         """Return the sink of one prompt; its answers are numbered from `first_index`."""
@@ -226,6 +254,8 @@ class Coalescer:
         request.unsent.clear()
 
     def _send_chunk(self, request_id: int, chunk: Chunk) -> None:
+        # A chunk that counts none has some.
+        self._num_tokens += chunk.num_tokens or 1
         if not self._is_follower:
             kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
             self.send(kind(request_id, chunk))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Go on with an answer to a body: it is written again, and what the client has is dropped."""
+"""Go on with an answer: it is made again, and what the client has is dropped."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import HTTP_ERROR, EngineError
+from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
-    from lmi_backend.engines.protocol import ChunkSink
-    from lmi_backend.generation import Continuation, HttpChunk
+    from lmi_backend.engines.protocol import ChunkSink, Sink
+    from lmi_backend.generation import Continuation, Delta, HttpChunk
 
 _END: Final = b"\n"
 """Of a line of server-sent events."""
@@ -55,3 +56,18 @@ class ContinuedSink:
         *lines, chunk.data = chunk.data.split(_END, self._left)
         self._left -= len(lines)
         chunk.num_tokens = 0
+
+
+class ContinuedDeltas:
+    """Takes all deltas of an answer, and hands on those that its client has not."""
+
+    def __init__(self, sink: Sink, continuation: Continuation) -> None:
+        self._sink, self.defer = sink, sink.defer
+        self._left = len(continuation.ids) // ID_BYTES
+
+    def take(self, delta: Delta) -> None:
+        """Take a delta."""
+        if self._left > 0 and not delta.is_last:
+            self._left -= delta.num_tokens
+        else:
+            self._sink.take(delta)

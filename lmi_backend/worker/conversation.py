@@ -28,6 +28,7 @@ from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
+from lmi_backend.worker.logs import restore_logs
 
 _log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class Conversation:
             else:
                 self._local = self._engine = _make_engine(start)
             capabilities = await self._local.start()
+            restore_logs()
         except OptionError as error:
             self._refuse(error.problem, error.option)
         except ConfigurationError as error:

@@ -16,11 +16,13 @@ import sys
 from collections.abc import Callable, Coroutine
 
 from lmi_backend.errors import ConfigurationError, WorkerError
+from lmi_backend.garbage import expect_growth
 from lmi_backend.ipc.environment import GROUP_VARIABLE, SAFE_PATH_VARIABLE, TOKEN_VARIABLE
 from lmi_backend.ipc.handshake import join
 from lmi_backend.ipc.shared_memory import remove_shared_memory
 from lmi_backend.private_folders import secure_caches
 from lmi_backend.worker.conversation import Conversation
+from lmi_backend.worker.logs import configure_logs
 from lmi_backend.worker.rank_environment import network_variables, torch_variables
 
 _log = logging.getLogger(__name__)
@@ -47,9 +49,7 @@ def main() -> None:
     os.environ.update(rank_variables)
     for name, value in network_variables(os.environ).items():
         os.environ.setdefault(name, value)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(levelname)s %(name)s: %(message)s"
-    )
+    configure_logs()
     if rank_variables:
         rank, ranks = rank_variables["RANK"], rank_variables["WORLD_SIZE"]
         _log.info("rank %s of %s is on %s", rank, ranks, socket.gethostname())
@@ -104,6 +104,10 @@ def _leave(status: int) -> None:
     # No interpreter shutdown: an engine's threads may block it.
     os._exit(status)
 
+
+# Processes that an engine spawns import the program's main module before their own, so named.
+if __name__ in ("__main__", "__mp_main__"):
+    expect_growth()
 
 if __name__ == "__main__":
     main()

@@ -33,6 +33,7 @@ from lmi_backend.schema.openai.writing import (
 from lmi_backend.schema.parameters import read_json
 from lmi_backend.schema.values import prompt_text
 from lmi_backend.tokenization import TOKEN_PATHS
+from lmi_backend.worker.continuation import ContinuedDeltas
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
@@ -57,6 +58,8 @@ class OpenAiEngine(Engine):
         return capabilities
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        if request.continuation is not None:
+            sink = ContinuedDeltas(sink, request.continuation)
         await self._inner.generate(request, sink)
 
     def stats(self) -> EngineStats:
@@ -101,6 +104,9 @@ class OpenAiEngine(Engine):
         is_chat = request.path == _CHAT
         body = read_chat(text) if is_chat else read_completion(text)
         requests = [each async for each in self._requests(body)]
+        if request.continuation is not None:
+            # One, which is a stream.
+            requests = [replace(each, continuation=request.continuation) for each in requests]
         shown = [prompt_text(each.prompt) for each in requests for _ in range(body.n)]
         writer = (ChatWriter if is_chat else CompletionWriter)(
             body.model or DEFAULT_MODEL_NAME,
@@ -164,7 +170,9 @@ async def _stream(
         answer = answers[delta.index]
         answer.num_tokens += delta.num_tokens
         answer.num_prompt_tokens = delta.num_prompt_tokens
-        yield HttpChunk(writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens)
+        yield HttpChunk(
+            writer.event(delta), headers=_EVENTS, num_tokens=delta.num_tokens, ids=delta.ids
+        )
     prompt, generated = _counts(answers, body.n)
     usage = writer.usage_event(usage_of(prompt, generated)) if body.include_usage else b""
     yield HttpChunk(usage + DONE, is_last=True, headers=_EVENTS, num_prompt_tokens=prompt)

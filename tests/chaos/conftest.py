@@ -17,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--report", type=Path, help="write what the chaos suite saw into this page")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what takes minutes, but for `make chaos`."""
+    is_long = collection_path.name.endswith("_at_length.py")
+    return True if is_long and not config.getoption("--report") else None
+
+
 @pytest.fixture(scope="session")
 def report(request: pytest.FixtureRequest) -> Iterator[Report]:
     report = Report()

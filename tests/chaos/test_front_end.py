@@ -20,6 +20,7 @@ import pytest
 
 from tests.support.chaos_report import Report
 from tests.support.front_streams import (
+    KINDS,
     FrontStreams,
     ask_and_wait,
     body_of,
@@ -123,10 +124,7 @@ def test_clients_that_vanish(front: Served, process: psutil.Process, report: Rep
     before = descriptors(front, process)
     beside = FrontStreams(front, "echo", 16, 300)
     with contextlib.ExitStack() as stack:
-        gone = [
-            stack.enter_context(ask_and_wait(front, kind, 4000))
-            for kind in ("OpenAI", "LMI", "TGI", "Triton") * 4
-        ]
+        gone = [stack.enter_context(ask_and_wait(front, kind, 4000)) for kind in KINDS * 4]
         # Those that wait for an answer of which nothing comes yet, and those that wait for nothing.
         for number in range(8):
             silent = stack.enter_context(
@@ -254,7 +252,7 @@ def test_more_connections_than_descriptors(
 async def _leave(front: Served, number: int, chance: random.Random) -> str:
     """Ask, and leave at some moment; return how much of the answer had come."""
     moment = ("in the body", "before an answer", "in the middle", "at the end")[number % 4]
-    kind = "Triton" if number % 200 < 4 else ("OpenAI", "LMI", "TGI")[number // 4 % 3]
+    kind = KINDS[number // 4 % len(KINDS)]
     tokens = chance.randrange(1, 4) if moment == "at the end" else 2000
     request = request_of(*body_of(kind, "echo", tokens), "connection: close")
     if moment == "in the body":
@@ -302,8 +300,7 @@ async def _leave_often(front: Served, count: int) -> Counter[str]:
 def _logged(front: Served) -> int:
     """Return how many requests the access log has that leavers send."""
     log = front.log_file.read_text("utf-8", "replace")
-    return sum(log.count(f"POST {body_of(kind, 'echo', 1)[0]} ") for kind in
-               ("OpenAI", "LMI", "TGI", "Triton"))  # fmt: skip
+    return sum(log.count(f"POST {body_of(kind, 'echo', 1)[0]} ") for kind in KINDS)
 
 
 def test_ten_thousand_leavers(front: Served, process: psutil.Process, report: Report) -> None:

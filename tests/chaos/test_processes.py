@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,9 +20,10 @@ import pytest
 from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
-from tests.support.mixed_chats import MixedChats
+from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.processes import shared_memory
 from tests.support.serving import Served
+from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
 
@@ -172,9 +173,10 @@ def test_an_engines_process(
 def test_tritonserver_under_chats(
     served: Served, report: Report, undisturbed: dict[str, set[str]]
 ) -> None:
-    chats = MixedChats(served).wait_until_running()
+    chats = MixedChats.running(served)
     _named("tritonserver")(served).kill()
-    _note_chats(report, "tritonserver is killed", chats, undisturbed)
+    note_chats(report, "tritonserver is killed", chats, undisturbed)
+    wait_for(Probe(served, "tiny").is_serving, 120)
 
 
 @pytest.mark.parametrize(
@@ -186,38 +188,68 @@ def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) 
     wait_for(lambda: _is_well(echo))
     through = FrontStreams(echo, "echo", STREAMS, TOKENS)
     with ThreadPoolExecutor() as threads:
-        refusal = threads.submit(_wait_for_refusal, echo)
+        asking = threads.submit(_ask_until_it_is_back, echo)
         _break_a_server(echo, report, fault, name, signal.SIGKILL)
-    assert refusal.result()["retry-after"] == "1"
-    through.wait()
-    # Triton's own form comes from Triton's port, and ends with it.
-    assert through.outcomes == {"whole": STREAMS * 3 // 4, "error": STREAMS // 4}, through.errors
-    assert {kind for kind, error in through.errors if error} == {"Triton"}
-    assert {each.tokens for each in through.all if each.kind != "Triton"} == {TOKENS}
+    before, meanwhile = asking.result()
+    assert not before.failed + meanwhile.failed, before.failures + meanwhile.failures
+    assert meanwhile.whole >= meanwhile.clients
+    through.assert_whole()
     assert echo.front_ends() == front_ends
     report.note_front(
         f"{fault}, and with it {STREAMS} streams through the front end",
-        f"OpenAI's, LMI's and Text Generation Inference's go on when the model is back and end "
-        f"whole, after a pause of {through.pause:.1f} s; Triton's end with an error; new ones get "
-        "503 with `Retry-After` meanwhile",
+        f"all go on when the model is back and end whole, after a pause of {through.pause:.1f} s. "
+        f"{before.clients} clients that ask all the while, and {meanwhile.clients} that begin "
+        f"before the model is back, got {before.whole + meanwhile.whole} more streams, each whole",
     )
 
 
-def _wait_for_refusal(served: Served) -> dict[str, str]:
-    """Return the headers of the first answer to say that no request is taken."""
-    headers: dict[str, str] = {}
+POISON = """
+import os, signal
+from djl_python.input_parser import input_formatter
+from lmi_backend.engines.echo import EchoEngine
 
-    def is_refused() -> bool:
-        # One that runs when the model goes waits for it instead.
-        if _is_well(served):
-            return False
-        asked = {"inputs": "a", "parameters": {"max_new_tokens": 1}}
-        status, said, _ = served.ask("/invocations", asked)
-        headers.update(said)
-        return status == 503
+@input_formatter
+def read(body):
+    return body
 
-    wait_for(is_refused)
-    return headers
+async def respond(engine, request, sink, answer=EchoEngine.respond):
+    if b"poison" in request.body:
+        os.kill(os.getppid(), signal.SIGKILL)
+    await answer(engine, request, sink)
+
+EchoEngine.respond = respond
+"""
+"""Users' code by which a request kills the stub: the parent of the worker."""
+
+
+def test_a_request_that_kills_its_stub_each_time_ends_alone(
+    serve_echo: Callable[..., AbstractContextManager[Served]], tmp_path: Path, report: Report
+) -> None:
+    (tmp_path / "own" / "echo").mkdir(parents=True)
+    (tmp_path / "own" / "echo" / "model.py").write_text(POISON)
+    body = {"model": "echo", "prompt": "poison", "max_tokens": 2, "stream": True}
+    with serve_echo("own", **{"option.entryPoint": "model.py"}) as echo:
+        wait_for(lambda: _is_well(echo))
+        with SteadyLoad(f"http://{echo.front_end}", "echo", streams=8) as load:
+            wait_for(lambda: load.all)
+            status, _, said = echo.ask("/v1/completions", body)
+            wait_for(lambda: _is_well(echo))
+    assert (status, b"in each of 2 deaths of the model's process" in said) == (503, True), said
+    assert not load.failed, load.failures
+    report.note_front(
+        "a request kills its stub each time",
+        f"it ends with an error that says so; {load.whole} streams beside it end whole",
+    )
+
+
+def _ask_until_it_is_back(served: Served) -> tuple[SteadyLoad, SteadyLoad]:
+    """Ask from before the model goes until it is back, and from when it has gone."""
+    url = f"http://{served.front_end}"
+    with SteadyLoad(url, "echo") as before:
+        wait_for(lambda: not _is_well(served))
+        with SteadyLoad(url, "echo") as meanwhile:
+            wait_for(lambda: _is_well(served))
+    return before, meanwhile
 
 
 def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
@@ -320,30 +352,36 @@ def test_what_stands_still(
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         words = (served, report, undisturbed, "a worker stands still", _worker, signal.SIGSTOP)
         broken: list[Future[Any]] = [threads.submit(_break_an_engine, *words)]
-        _wait_until_stopped(served)
+        _wait_until_stopped(served, broken[-1])
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
             fault = f"{'a stub' if name == STUB else name} stands still"
             broken.append(
                 threads.submit(_break_a_server, server, report, fault, name, signal.SIGSTOP)
             )
-            _wait_until_stopped(server)
+            _wait_until_stopped(server, broken[-1])
         server = stack.enter_context(serve_echo("front"))
         broken.append(threads.submit(_break_the_front_end, server, report))
-        _wait_until_stopped(server)
+        _wait_until_stopped(server, broken[-1])
         for each in broken:
             each.result()
 
 
-def _wait_until_stopped(served: Served) -> None:
-    """Wait until one of a server's processes, and with it its streams, stands still."""
+def _wait_until_stopped(served: Served, broken: Future[Any]) -> None:
+    """Wait until one of a server's processes, and with it its streams, stands still.
+
+    Args:
+        broken: does it; what it raises before is raised here.
+    """
 
     def is_stopped() -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
             return any(each.status() == psutil.STATUS_STOPPED for each in served.family())
         return False
 
-    wait_for(is_stopped)
+    wait_for(lambda: is_stopped() or broken.done(), 240)
+    if broken.done():
+        broken.result()
 
 
 def _break_an_engine(
@@ -359,28 +397,15 @@ def _break_an_engine(
     deaths = served.metric("lmi_worker_deaths_total", "tiny")
     counted = served.settled("lmi_requests_total", "tiny")
     moved = served.metric("lmi_migrations_total", "tiny")
-    chats = MixedChats(served).wait_until_running()
+    chats = MixedChats.running(served)
     streams, probe = _break(served, "tiny", fault, find, number, report)
     assert streams.outcomes == {"whole": STREAMS}, streams.errors
-    _note_chats(report, fault, chats, undisturbed)
+    note_chats(report, fault, chats, undisturbed)
     assert not probe.refusals
     assert served.metric("lmi_migrations_total", "tiny") > moved
     assert served.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
-    asked = STREAMS + len(chats.all) + probe.answers
+    asked = STREAMS + chats.num_asked + probe.answers
     wait_for(lambda: served.metric("lmi_requests_total", "tiny") == counted + asked)
-
-
-def _note_chats(
-    report: Report, fault: str, chats: MixedChats, undisturbed: dict[str, set[str]]
-) -> None:
-    chats.assert_undisturbed(undisturbed)
-    kinds = Counter(chat.kind for chat in chats.all)
-    mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-    report.note_front(
-        f"{fault}, under chats of vLLM: {mix}",
-        f"all end whole, after a pause of {chats.pause:.1f} s; those that are not sampled say what "
-        "they say undisturbed, byte for byte",
-    )
 
 
 def _break_a_server(

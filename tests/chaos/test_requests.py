@@ -29,6 +29,8 @@ STREAMS = 32
 CANCELLED = 10_000
 MANY = 30_000
 WAVE = 500
+MORE = 200
+"""Requests than fit: on a busy machine they take 10 s, in which the streams must not end."""
 ECHO = {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
 
 
@@ -135,11 +137,11 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
     folder = write_properties(tmp_path / "echo", ECHO | limits)
     refused = []
     with serve([folder], tmp_path) as served:
-        streams = _streams(served, "echo", 600)
+        streams = _streams(served, "echo", 900)
         waiting = threading.Thread(target=served.generate, args=("echo", {"inputs": "a"}))
         waiting.start()
         wait_for(lambda: served.metric("lmi_requests_open", "echo") == STREAMS + 1)
-        for _ in range(500):
+        for _ in range(MORE):
             began = time.monotonic()
             status, said = served.generate("echo", {"text_input": "a"})
             refused.append(time.monotonic() - began)
@@ -149,8 +151,8 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
         waiting.join(30)
     refused.sort()
     report.note(
-        "500 requests more than fit",
-        f"each is refused, half of them within {refused[250] * 1e3:.1f} ms, all within "
+        f"{MORE} requests more than fit",
+        f"each is refused, half of them within {refused[MORE // 2] * 1e3:.1f} ms, all within "
         f"{refused[-1] * 1e3:.0f} ms; {STREAMS} streams end whole",
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend.api_keys import hash_of
+from tests.support.compiling import compiling
 from tests.support.places import CLIENTS_PYTHON, TINY
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
@@ -50,7 +51,7 @@ def served(
     )
     keys = folder / "keys"
     keys.write_text(f"tester {hash_of(KEY)} operator\n", encoding="utf-8")
-    with serve([tiny, small], folder, "--api-keys", str(keys)) as server:
+    with compiling(), serve([tiny, small], folder, "--api-keys", str(keys)) as server:
         wait_for(lambda: server.ask("/ping")[0] == 200)
         yield server
 

@@ -53,9 +53,9 @@ def test_tritonclient_leaves_a_stream(tritonclient: Any, ensemble_server: Served
 
 
 def test_litellm_generates(litellm: Any) -> None:
-    """Either limit counts; the prompt comes back in front, as from the peers."""
-    assert litellm["generate"] == ["a ba ba"] * 2
-    assert litellm["generate_streamed"] == [["a", " b", "a", ""]] * 2
+    """Either limit counts; the prompt comes back in front, as from the peers; on either port."""
+    assert litellm["generate"] == ["a ba ba"] * 4
+    assert litellm["generate_streamed"] == [["a", " b", "a", ""]] * 4
 
 
 def test_litellm_infers(litellm: Any) -> None:
@@ -71,6 +71,7 @@ def test_litellm_sends_on_what_it_does_not_know(litellm: Any) -> None:
     ("name", "error"),
     [
         ("wrong_value", "BadRequestError"),
+        ("wrong_value_on_the_front_end", "BadRequestError"),
         ("wrong_model", "NotFoundError"),
         ("embedding", "BadRequestError"),
     ],
@@ -80,11 +81,12 @@ def test_litellm_tells_errors_of_triton_apart(litellm: Any, name: str, error: st
 
 
 def test_llama_index(llama_index: Any) -> None:
-    """It leaves out the last token that it asked for."""
-    assert llama_index["complete"] == "a b ca b"
-    assert llama_index["stream_complete"] == ["a", " b", " c", "a", " b"]
+    """It takes one response less than it asked for tokens; on a busy machine two share one."""
+    for text in (llama_index["complete"], "".join(llama_index["stream_complete"])):
+        assert text in ("a b ca b", "a b ca b c")
     # Its own way to make a prompt of a chat.
-    assert llama_index["chat"] == llama_index["stream_chat"] == "user: a b c\nassistant:"
+    for text in (llama_index["chat"], llama_index["stream_chat"]):
+        assert text in ("user: a b c\nassistant:", "user: a b c\nassistant: ")
 
 
 def test_llama_index_stops_a_request(llama_index: Any) -> None:

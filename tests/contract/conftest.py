@@ -39,6 +39,14 @@ LMI_DIST = {
     "option.tensor_parallel_degree": 2,
     "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
 }
+# Its tests name it; those of all engines generate.
+POOLING = {
+    "option.runner": "pooling",
+    "option.convert": "classify",
+    "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
+    "option.enable_lora": "false",
+    "option.allowed_media_domains": "images.example",
+}
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
 _OF_VLLM = ("option.max_model_len", "option.enforce_eager")
@@ -95,6 +103,8 @@ def engine(
     doubles: None,
 ) -> Harness:
     """Each engine in each mode, started once for all modules."""
+    if request.param == "pooling":
+        return _kept.take(request.param, start(tiny_properties | POOLING))
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name in ("trtllm", "neuronx"):

@@ -2,22 +2,13 @@
 
 import json
 import socket
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from lmi_backend.generation import HttpRequest
 
-
-@pytest.fixture(scope="module")
-def engine(start: Callable[..., Any], tiny_properties: dict[str, Any]) -> Iterator[Any]:
-    names = ("option.rolling_batch", "option.model_id", "option.pythonExecutable", "option.env")
-    names += ("option.max_model_len", "option.enforce_eager")
-    pooling = {"option.runner": "pooling", "option.convert": "classify", "option.dtype": "fp32"}
-    properties = {name: tiny_properties[name] for name in names} | pooling
-    with start(properties | {"option.allowed_media_domains": "images.example"}) as harness:
-        yield harness
+pytestmark = pytest.mark.parametrize("engine", ["pooling"], indirect=True)
 
 
 @pytest.mark.parametrize("path", ["/classify", "/pooling"])

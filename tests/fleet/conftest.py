@@ -13,7 +13,7 @@ from tests.support.steady_load import STREAMS, TOKENS
 HANG_SECONDS = 6.0
 SHORT = ("Envoy",)
 """What is tried without --fleet-report."""
-AT_LENGTH = "test_routers_at_length.py"
+AT_LENGTH = "_at_length.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -26,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what takes minutes."""
     is_long = bool(config.getoption("--fleet-report"))
-    return True if collection_path.name == AT_LENGTH and not is_long else None
+    return True if collection_path.name.endswith(AT_LENGTH) and not is_long else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

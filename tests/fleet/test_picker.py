@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_envoy
+from tests.support.endpoint_picker import Picker, RefusedError, Seen, parse, picking_router
 from tests.support.pods import MODEL, Pod
-from tests.support.routers import ENVOY_BINARY, Router, envoy_config
 from tests.support.waiting import wait_for
 
 
@@ -73,16 +72,8 @@ def test_requests_go_through_envoy_to_who_has_the_least_to_do(
     servers: list[Pod], picker: tuple[Picker, int], tmp_path: Path
 ) -> None:
     made, picker_port = picker
-
-    def command(folder: Path, port: int, ports: list[int], is_sticky: bool) -> list[str]:
-        config = picking_envoy(envoy_config(port, ports, is_sticky=is_sticky), picker_port)
-        path = folder / "envoy.json"
-        path.write_text(json.dumps(config), "utf-8")
-        return [str(ENVOY_BINARY), "-c", str(path), "--use-dynamic-base-id", "--concurrency", "1"]
-
-    router = Router("Envoy with a picker", lambda: "", command)  # type: ignore[arg-type]
     with (
-        router.running(tmp_path, [each.port for each in servers]) as running,
+        picking_router(picker_port).running(tmp_path, [each.port for each in servers]) as running,
         _held(servers[0], 4),
         _held(servers[1], 2),
     ):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.compiling import compiling
 from tests.support.harness import started
 
 PYTHON = os.environ.get("GPU_PYTHON") or os.environ.get("PYTHON_EXECUTABLE", "python3")
@@ -59,7 +60,7 @@ def engine(
     base = {name: tiny_properties[name] for name in names}
     workers = {"maxWorkers": 2 if "workers" in request.param else 1}
     own = {"option.pythonExecutable": PYTHON, "option.dtype": "fp32", **workers}
-    with started(base | own | CASES[request.param], tmp_path) as harness:
+    with compiling(), started(base | own | CASES[request.param], tmp_path) as harness:
         yield harness
 
 

@@ -1,7 +1,10 @@
 """`/generate` and `/generate_stream` with LMI's body and that of Triton's vLLM backend."""
 
 import json
+import re
 from typing import Any
+
+import pytest
 
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
@@ -122,3 +125,24 @@ def test_an_adapter_changes_the_answer(served: Served) -> None:
     assert base["generated_text"] == " Paris."
     assert by_lmi["generated_text"] == " Lyon."
     assert by_vllm["text_output"].endswith(" Lyon.")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"adapters": "wrong", "return_finish_reason": True},
+        {"return_cumulative_logprob": True, "return_logprobs": True, "logprobs": 2},
+        {"stop": ["Paris"], "return_num_output_tokens": True},
+    ],
+)
+def test_the_front_end_answers_as_triton_does(served: Served, more: dict[str, Any]) -> None:
+    """tests/integration/test_generate_port.py compares what needs no real model."""
+    body = {"text_input": "The capital of France is", "max_tokens": 8, "temperature": 0} | more
+    expected = served.generate("tiny", body)
+    request_id = f"own-{hash(str(more))}"
+    status, _, data = served.ask("/v2/models/tiny/generate", body, {"x-request-id": request_id})
+    # Not byte by byte: one in a hundred numbers is written with another last digit.
+    assert (status, json.loads(data)) == expected
+    # It does not know the tokens of what it passes on.
+    line = re.compile(rf" status=200 .* tokens=[1-9]\d* id={request_id} ")
+    wait_for(lambda: line.search(served.log_file.read_text("utf-8", "replace")))

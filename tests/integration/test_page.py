@@ -274,6 +274,7 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     deaths = before["workers"][0]["deaths"]
     served.workers("demo")[0].kill()
     page.wait(f"document.querySelectorAll('.facts .value')[5].innerText === '{deaths + 1}'")
+    assert page.run("document.querySelectorAll('.facts .value')[6].innerText") == "0"
     page.wait("document.querySelector('.card .state').innerText === 'ready'")
     assert page.text(".lines").count("starts: engine echo") >= 2
     page.click("#to-chat")

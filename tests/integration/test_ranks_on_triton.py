@@ -3,12 +3,12 @@
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.support.compiling import compiling
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -34,7 +34,7 @@ def engines(
         write_properties(folder / "dist", dist),
         write_properties(folder / "accelerate", accelerate),
     ]
-    with serve(models, folder) as server:
+    with compiling(), serve(models, folder) as server:
         yield server
 
 
@@ -64,36 +64,42 @@ def test_a_client_that_leaves_frees_its_place(engines: Served, model: str) -> No
     wait_for(lambda: engines.metric("lmi_engine_requests_running", model) == 0)
 
 
-def test_a_killed_rank_costs_its_streams_a_pause(engines: Served) -> None:
+@pytest.fixture(scope="module")
+def echo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Two ranks that answer at once; what vLLM's do is in tests/contract/test_lmi_dist.py."""
+    folder = tmp_path_factory.mktemp("echo")
+    properties = RANKS | {"option.rolling_batch": "echo", "option.token_seconds": 0.02}
+    with serve([write_properties(folder / "echo", properties)], folder) as server:
+        yield server
+
+
+def test_a_killed_rank_costs_its_streams_a_pause(echo: Served) -> None:
     events: list[Any] = []
-    parameters = {"max_new_tokens": 900, "ignore_eos": True}
-    body = {"inputs": "Tell a story:", "parameters": parameters, "stream": True}
+    body = {"inputs": "a b c", "parameters": {"max_new_tokens": 300}, "stream": True}
 
     def collect() -> None:
-        with engines.events("dist", body) as stream:
+        with echo.events("echo", body) as stream:
             events.extend(stream)
 
     thread = threading.Thread(target=collect)
-    (launcher,) = engines.workers("dist")
+    (launcher,) = echo.workers("echo")
     members = launcher.children(recursive=True)
     (second,) = (p for p in launcher.children() if p.environ()["OMPI_COMM_WORLD_RANK"] == "1")
     thread.start()
-    wait_for(lambda: engines.metric("lmi_engine_requests_running", "dist") == 1)
+    wait_for(lambda: echo.metric("lmi_engine_requests_running", "echo") == 1)
     second.kill()
     thread.join(120)
-    assert "error" not in events[-1]
-    assert engines.metric("lmi_migrations_total", "dist") == 1
+    assert events[-1]["generated_text"] == "a b c" * 100
+    assert echo.metric("lmi_migrations_total", "echo") == 1
     assert not psutil.wait_procs(members, timeout=5)[1]
-    question = {"inputs": "The capital of Italy is", "parameters": {"max_new_tokens": 20}}
-    wait_for(lambda: engines.generate("dist", question)[0] == 200, 120)
-    assert engines.metric("lmi_worker_deaths_total", "dist") == 1
+    wait_for(lambda: echo.generate("echo", body | {"stream": False})[0] == 200)
+    assert echo.metric("lmi_worker_deaths_total", "echo") == 1
 
 
-def test_no_rank_outlives_a_killed_stub(tmp_path: Path) -> None:
-    properties = RANKS | {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
-    with serve([write_properties(tmp_path / "echo", properties)], tmp_path) as served:
-        (launcher,) = served.workers("echo")
-        members = [launcher, *launcher.children(recursive=True)]
-        assert len(members) == 3
-        launcher.parent().kill()
-        assert not psutil.wait_procs(members, timeout=10)[1]
+def test_no_rank_outlives_a_killed_stub(echo: Served) -> None:
+    """The last test of this server."""
+    (launcher,) = echo.workers("echo")
+    members = [launcher, *launcher.children(recursive=True)]
+    assert len(members) == 3
+    launcher.parent().kill()
+    assert not psutil.wait_procs(members, timeout=10)[1]

@@ -76,8 +76,8 @@ def test_no_command_shows_a_value_of_option_env(
     folder = folder_with(tmp_path / "model", lines)
     repository = str(tmp_path / "models")
     for words in (
-        ["check"], ["check", "--json"], ["plan"], ["plan", "--json"], ["render"], ["doctor"],
-        ["doctor", "--json"], ["convert", "--repository", repository],
+        ["check"], ["check", "--json"], ["plan"], ["plan", "--json"], ["render"],
+        ["convert", "--repository", repository],
     ):  # fmt: skip
         said = output_of([words[0], str(folder), *words[1:]], capsys)
         assert said
@@ -86,6 +86,24 @@ def test_no_command_shows_a_value_of_option_env(
     for path in written:
         if path.name != "serving.properties":
             assert not leaks(path.read_text(encoding="utf-8")), path
+
+
+@pytest.mark.parametrize("words", [["doctor"], ["doctor", "--json"]], ids=" ".join)
+def test_a_doctor_shows_none_either(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All at once: to import the engine takes seconds."""
+    folders = [
+        folder_with(
+            tmp_path / f"{form}-{engine}".replace(" ", "-"),
+            f"option.rolling_batch={engine}\noption.model_id=org/m\n{FORMS[form]}",
+        )
+        for form in FORMS
+        for engine in ("echo", "vllm")
+    ]
+    said = output_of([*words, *map(str, folders)], capsys)
+    assert all(folder.name in said for folder in folders)
+    assert not leaks(said)
 
 
 def test_a_conversion_over_another_shows_neither_s_values(

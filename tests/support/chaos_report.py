@@ -31,31 +31,45 @@ _MIDDLE = """
 
 What a client has of a stream is kept beside it, four bytes a token. The next worker brings its own
 detokeniser, stop strings, tool parser … to the same place from these tokens, sends nothing of it,
-and generates the rest. Greedy answers are the same byte for byte in the tests, sampled ones are drawn
-anew from there. OpenAI's streams keep their id and time.
+and generates the rest. Greedy answers and those with a seed are the same byte for byte in the tests,
+sampled ones are drawn anew from there. OpenAI's streams keep their id and time.
 
-| request | with vLLM | with other engines |
-| --- | --- | --- |
-| nothing of its answer was sent yet, which is any answer that comes whole | asked again, whatever it asks | asked again |
-| a stream, greedy or sampled, in any client's form: text, chats, Anthropic's messages, tools, stop strings, `min_tokens`, repetition penalty, log probabilities, LoRA | goes on: its tokens are computed at once, as a prompt | ends |
-| the same with a seed; greedy with a presence or frequency penalty, `bad_words`, a structured output, a tool that must be called | goes on: its tokens are generated again, and checked | ends |
-| those neither greedy nor with a seed | ends: vLLM's core cannot be told what its grammar or penalty has seen | ends |
-| a stream of another path, of several answers or prompts, of beams | ends | ends |
-| users' own code (`/invocations`), a change of adapters | ends | ends |
+| request | with vLLM | with Transformers | with TensorRT-LLM |
+| --- | --- | --- | --- |
+| nothing of its answer was sent yet, which is any answer that comes whole | asked again, whatever it asks | asked again | asked again |
+| a stream of text or a chat, greedy or sampled | goes on: its tokens are computed at once, as a prompt | the same | the same |
+| with stop strings | the same | the same | ends |
+| with `min_tokens`, a repetition penalty, log probabilities, LoRA | the same | goes on: its tokens are generated again, and checked | ends |
+| with a seed, a presence or frequency penalty, `bad_words` | goes on: its tokens are generated again, and checked | the same | ends |
+| a structured output, a tool that must be called | the same | not served | ends |
+| tools that may be called, Anthropic's messages | goes on as text does | not served | not served |
+| a stream of `/v1/responses`: vLLM draws the ids of its items anew; of another path, of several answers or prompts, of beams | ends | ends | ends |
+| users' own code (`/invocations`), a change of adapters | ends | ends | ends |
 
-`tests/contract/test_migration.py` has each row of the first kinds, beside answers that nothing disturbed.
+What is *generated again* takes as long as it took before. It is chosen token by token as it was, also
+where it was drawn without a seed, so that a grammar, a penalty or a generator stands where it stood.
+vLLM cannot be told what to choose where it verifies drafts (speculative decoding): there requests of
+these kinds go on if they are greedy or have a seed, and end if not. NeuronX does as Transformers does
+alone, but where it samples on the device every stream ends. What TensorRT-LLM does is seen with its
+double only; whether its penalties, stop words and guides tell an answer's tokens from a prompt's has
+not been seen, so what asks for them ends.
+
+`tests/contract/test_continuation.py` has these kinds, beside answers that nothing disturbed.
 
 *Ends* is with an error that names the worker, at once. A request goes on at most
 `option.migration_limit` times. One that each of two deaths can be put down to ends alone, and is told
 so. While no worker is ready, requests wait for `option.migration_timeout`, new ones too, if a start
-usually takes less; by default that is twice the longest start and 5 s. 0 turns all of it off: then
+usually takes less; by default that is three times the longest start and 15 s. 0 turns all of it off: then
 they end at once.
 
 The front end outlives its server in the same way: when a stub or tritonserver dies, it holds its
-clients' connections, and asks the model that is back for the rest of their answers, by the same table
-and the same two options; by default it waits 30 s longer, since all is started again. What comes
-meanwhile gets 503 with `Retry-After`. Streams on Triton's own ports, and those in Triton's form on the
-front end's, which come from there, end with tritonserver.
+clients' connections, and asks the model that is back for the rest of their answers, by the same table,
+the same suspicion and the same two options; by default it waits 30 s longer, since all is started
+again. Requests that come meanwhile wait too, with those answers no more than the model takes at once
+(`option.max_rolling_batch_size` and `job_queue_size`); more get 503 with `Retry-After`, and so do all
+for a model that was unloaded, or is not back in time. `/ping` says 503 all the while. Streams on
+Triton's own ports end with tritonserver, and so do those of the front end's port that come from
+there ([clients.md](clients.md#tritons-ports)).
 
 `lmi-backend drain URL --worker N` starts a worker anew in this way, `--worker all` one after the
 other: for a leak of memory, or new weights. What cannot go on has `--timeout` to end.

@@ -14,12 +14,15 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import grpc
 from envoy.config.core.v3 import base_pb2
 from envoy.service.ext_proc.v3 import external_processor_pb2 as ext_proc
 from envoy.service.ext_proc.v3 import external_processor_pb2_grpc as ext_proc_grpc
+
+from tests.support.routers import ENVOY_BINARY, Router, envoy_config
 
 SCRAPE_SECONDS = 0.05
 """Theirs by default."""
@@ -235,7 +238,19 @@ class Picker(ext_proc_grpc.ExternalProcessorServicer):  # type: ignore[misc]
                     self.refused.append(f"{time.monotonic():.1f} {port}: {error}")
 
 
-def picking_envoy(config: dict[str, Any], picker: int) -> dict[str, Any]:
+def picking_router(picker: int) -> Router:
+    """Return an Envoy that asks a picker, at some port, for each request."""
+
+    def command(folder: Path, port: int, ports: Sequence[int], is_sticky: bool) -> list[str]:
+        config = _picking(envoy_config(port, ports, is_sticky=is_sticky), picker)
+        path = folder / "envoy.json"
+        path.write_text(json.dumps(config), "utf-8")
+        return [str(ENVOY_BINARY), "-c", str(path), "--disable-hot-restart", "--concurrency", "1"]
+
+    return Router("Envoy with a picker", lambda: "", command)
+
+
+def _picking(config: dict[str, Any], picker: int) -> dict[str, Any]:
     """Return a configuration of Envoy that asks a picker for each request."""
     resources = config["static_resources"]
     (listener,) = resources["listeners"]

@@ -55,7 +55,8 @@ class FleetReport:
     def __init__(self) -> None:
         self.rows: dict[str, dict[str, str]] = {}
         self.notes: list[str] = []
-        self.sections: list[str] = []
+        self.prefixes: list[str] = []
+        """Rows: a router, and the share of prompt tokens found in caches without and with it."""
 
     def note(self, router: str, fault: str, seen: str) -> None:
         """Add a cell."""
@@ -76,7 +77,8 @@ class FleetReport:
             hang=f"{hang:g}",
             notes="".join(f"- {line}\n" for line in self.notes),
         )
-        path.write_text(f"{page}{''.join(self.sections)}{_TAIL}", encoding="utf-8")
+        found = _PREFIXES.format(rows="\n".join(self.prefixes)) if self.prefixes else ""
+        path.write_text(f"{page}{found}{_TAIL}", encoding="utf-8")
 
 
 def lost(failures: Counter[str], asked: int) -> str:
@@ -86,6 +88,18 @@ def lost(failures: Counter[str], asked: int) -> str:
     return f"{count} of {asked}" + (f" ({why})" if count else "")
 
 
+_PREFIXES = """
+## Prefixes
+
+Two servers with vLLM and the tiny model, on the same cores as all else. Eight sessions ask four times
+each, one request at a time and in a drawn order, with a prefix of their own. Of all prompt tokens,
+found in a prefix cache (`vllm:prefix_cache_hits_total` of `vllm:prefix_cache_queries_total`):
+
+| router | not sticky | sticky by session |
+| --- | --- | --- |
+{rows}
+"""
+
 _TAIL = """
 ## Not run here
 
@@ -93,5 +107,4 @@ _TAIL = """
   Kubernetes 1.37 and of each project's own kinds, no more. Nor KEDA, KServe, LeaderWorkerSet, a
   gateway, or the endpoint picker's Go program: its rules of reading metrics are ported into a test.
 - GPUs, Ray, images, and more machines than one.
-- Prefix-cache hits behind a router that keeps sessions: two vLLM on two cores starve each other.
 """

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from typing import Any
 
+from tests.support.chaos_report import Report
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
@@ -21,12 +22,13 @@ NAMED = {"type": "function", "function": {"name": "note"}}
 SCHEMA = {"type": "json_schema", "json_schema": {"name": "lines", "schema": LINES}}
 GREEDY = STORY | {"max_tokens": 300, "temperature": 0, "ignore_eos": True}
 BODIES: dict[str, tuple[int, dict[str, Any]]] = {
-    "greedy": (16, GREEDY),
-    "sampled": (8, GREEDY | {"temperature": 1.0}),
+    # Those with a grammar begin last, since an engine makes it first, and so are asked first.
     "tool": (4, GREEDY | {"tools": [TOOL], "tool_choice": NAMED}),
     "structure": (4, GREEDY | {"response_format": SCHEMA}),
+    "greedy": (16, GREEDY),
+    "sampled": (8, GREEDY | {"temperature": 1.0}),
 }
-COUNT = sum(count for count, _ in BODIES.values())
+_TRIES = 3
 
 
 class _Chat:
@@ -76,15 +78,26 @@ class MixedChats:
     """Greedy and sampled chats, and such with a tool or a structured output."""
 
     def __init__(self, served: Served, counts: dict[str, int] | None = None) -> None:
-        kinds = [kind for kind, (count, _) in BODIES.items() for _ in range(count)]
-        if counts is not None:
-            kinds = [kind for kind, count in counts.items() for _ in range(count)]
-        self.all = [_Chat(served, kind, BODIES[kind][1]) for kind in kinds]
+        counts = counts or {kind: count for kind, (count, _) in BODIES.items()}
+        self.all: list[_Chat] = []
+        self.num_asked = 0
+        """With those of tries before."""
+        for kind, (_, body) in BODIES.items():
+            self.all += [_Chat(served, kind, body) for _ in range(counts.get(kind, 0))]
+            wait_for(lambda: all(chat.num_events or chat.ending for chat in self.all))
 
-    def wait_until_running(self) -> "MixedChats":
-        """Wait until each has begun."""
-        wait_for(lambda: all(chat.num_events > 5 or chat.ending for chat in self.all))
-        return self
+    @classmethod
+    def running(cls, served: Served, counts: dict[str, int] | None = None) -> "MixedChats":
+        """Ask, and wait until each has begun; once more if all had ended when the last began."""
+        asked = 0
+        for _ in range(_TRIES):
+            chats = cls(served, counts)
+            asked += len(chats.all)
+            chats.num_asked = asked
+            wait_for(lambda: all(chat.num_events > 1 or chat.ending for chat in chats.all))  # noqa: B023
+            if not all(chat.ending for chat in chats.all):
+                return chats
+        raise AssertionError(f"each had ended when the last began, in {_TRIES} tries")
 
     def wait(self) -> "MixedChats":
         """Wait until each has ended."""
@@ -113,3 +126,17 @@ class MixedChats:
         said = self.answers()
         assert len(said.pop("sampled")) > 1
         assert said == undisturbed
+
+
+def note_chats(
+    report: Report, fault: str, chats: MixedChats, undisturbed: dict[str, set[str]]
+) -> None:
+    """Check chats that a fault was done to, and note what was seen."""
+    chats.assert_undisturbed(undisturbed)
+    kinds = Counter(chat.kind for chat in chats.all)
+    mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+    report.note_front(
+        f"{fault}, under chats of vLLM: {mix}",
+        f"all end whole, after a pause of {chats.pause:.1f} s; those that are not sampled say what "
+        "they say undisturbed, byte for byte",
+    )

@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -90,6 +91,15 @@ class Pod:
             re.MULTILINE,
         )
         return float(said)
+
+    def most_running(self, seconds: float = 1.0) -> float:
+        """Return the most requests at a time that it generates for while one looks."""
+        end = time.monotonic() + seconds
+        most = 0.0
+        while time.monotonic() < end:
+            most = max(most, self.running())
+            time.sleep(seconds / 20)
+        return most
 
     def _processes(self) -> list[psutil.Process]:
         return [psutil.Process(self.served.process.pid), *self.served.family()]

@@ -101,7 +101,7 @@ def _envoy(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -> 
     config = envoy_config(port, servers, is_sticky=is_sticky)
     path = folder / "envoy.json"
     path.write_text(json.dumps(config, indent=1), "utf-8")
-    return [str(ENVOY_BINARY), "-c", str(path), "--use-dynamic-base-id", "--concurrency", "1"]
+    return [str(ENVOY_BINARY), "-c", str(path), "--disable-hot-restart", "--concurrency", "1"]
 
 
 def envoy_config(port: int, servers: Sequence[int], *, is_sticky: bool) -> dict[str, Any]:

@@ -58,6 +58,16 @@ class Served:
         """File for --control-key."""
         return self.log_file.with_name("control.key")
 
+    def log_end(self) -> str:
+        """Return the last of what tritonserver and its models logged, without single requests."""
+        if not self.log_file.is_file():
+            return "no log of Triton"
+        lines = self.log_file.read_text("utf-8", "replace").splitlines(keepends=True)
+        kept = (
+            line for line in lines if " INFO POST " not in line and "request model=" not in line
+        )
+        return "".join(kept)[-4000:]
+
     @property
     def grpc(self) -> str:
         return f"127.0.0.1:{self.grpc_port}"
@@ -159,7 +169,10 @@ class Served:
         """Return the worker processes of a model, found by the log line that names their pid."""
         log = self.log_file.read_text(encoding="utf-8", errors="replace")
         pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", log)
-        found = [psutil.Process(int(pid)) for pid in pids if psutil.pid_exists(int(pid))]
+        found: list[psutil.Process] = []
+        for pid in pids:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found.append(psutil.Process(int(pid)))
         return [each for each in found if lives(each)]
 
     def family(self, *, with_front_end: bool = True) -> list[psutil.Process]:
@@ -214,9 +227,7 @@ def _wait_until_ready(served: Served) -> None:
         if line.startswith("  curl"):
             served.greeting = "".join(said)
             return
-    is_there = served.log_file.is_file()
-    log = served.log_file.read_text("utf-8", "replace") if is_there else "no log of Triton"
-    raise AssertionError(f"serve ended:\n{''.join(said)}\n{log[-4000:]}")
+    raise AssertionError(f"serve ended:\n{''.join(said)}\n{served.log_end()}")
 
 
 def _is_front_end(process: psutil.Process) -> bool:

@@ -50,7 +50,7 @@ class SteadyLoad:
         headers: Callable[[int], Mapping[str, str]] = lambda _: {},
         streams: int = STREAMS,
     ) -> None:
-        self._url, self._model, self._headers, self._streams = url, model, headers, streams
+        self._url, self._model, self._headers, self.clients = url, model, headers, streams
         self._name = secrets.token_hex(4)
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -87,7 +87,7 @@ class SteadyLoad:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
-            await asyncio.gather(*(self._client(session, each) for each in range(self._streams)))
+            await asyncio.gather(*(self._client(session, each) for each in range(self.clients)))
 
     async def _client(self, session: aiohttp.ClientSession, number: int) -> None:
         count = 0

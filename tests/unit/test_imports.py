@@ -47,6 +47,7 @@ FOLDERS = {
     "triton/autocomplete": ("auto-complete", "stub"),
     "serving": ("stub",),
     "serving/answers": ("front end", "stub"),
+    "serving/migration": ("front end", "stub"),
     "serving/progress": ("front end", "stub"),
     # `lmi-backend join` has the workers of a further machine.
     "pool": ("command line", "stub"),
@@ -206,6 +207,15 @@ def test_a_module_loads_modules_of_its_processes_alone(
     for name, of in MODULES.items():
         loaded = seen[name]["loaded"] if of == row else ()
         assert not [each for each in loaded if not is_there(MODULES[each], row)], name
+
+
+def test_an_alias_model_brings_nothing_of_what_starts_workers(
+    seen: dict[str, dict[str, Any]],
+) -> None:
+    loaded = seen["lmi_backend.triton.model"]["loaded"]
+    assert "lmi_backend.endpoint.client" in loaded
+    not_its = ("plan", "pool", "sizing", "options", "fetch")
+    assert not [name for name in loaded if name.split(".")[1] in not_its]
 
 
 def is_there(row: str, asks: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from lmi_backend.engines.transformers.steps import Step
+from lmi_backend.engines.steps import Step
 from lmi_backend.errors import EngineDeadError, EngineError
 
 if TYPE_CHECKING:

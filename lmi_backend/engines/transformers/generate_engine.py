@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Sink, TemplateEngine
+from lmi_backend.engines.steps import Answer, Step, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
@@ -22,7 +24,6 @@ from lmi_backend.engines.transformers.sampling import (
     is_sampled,
 )
 from lmi_backend.engines.transformers.solo import Solo
-from lmi_backend.engines.transformers.steps import Answer, Step
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
@@ -107,8 +108,9 @@ class GenerateEngine(TemplateEngine):
     ) -> None:
         """Make deltas of the steps for the sink until all answers are over."""
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
+        sends_ids = self._config.sends_ids and request.stream and self.can_go_on(request)
         answers = [
-            Answer(self._loaded.tokenizer, request, num_prompt_tokens, ends)
+            Answer(self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids)
             for _ in range(request.n)
         ]
         whole = [Delta(index=index) for index in range(request.n)]
@@ -119,6 +121,8 @@ class GenerateEngine(TemplateEngine):
             if answers[index].is_over:
                 continue
             delta = answers[index].add(step)
+            if not delta.num_tokens and not delta.prompt_tokens and not delta.is_last:
+                continue
             delta.index = index
             if delta.is_last:
                 cancels[index]()
@@ -142,6 +146,13 @@ class GenerateEngine(TemplateEngine):
         ends += sampling.stop_token_ids
         room = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
         if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
+            known = known_groups(request)
+            for group in known:
+                put(Step(group))
+            ids, room = [*ids, *chain.from_iterable(known)], room - sum(map(len, known))
+            if room <= 0:
+                put(Step(is_over=True))
+                return _nothing
             arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
             arguments |= {"max_new_tokens": room, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(sampling.stop)
@@ -160,6 +171,10 @@ class GenerateEngine(TemplateEngine):
 
     def fit_config(self, config: Any) -> None:
         """Change a GenerationConfig where the library wants it written differently."""
+
+    def can_go_on(self, request: GenerateRequest) -> bool:
+        """Tell whether a stream could go on from its tokens."""
+        return request.n == 1
 
     def refuse_solo(self, request: GenerateRequest) -> None:
         """Raise RequestError for a request that `generate` cannot serve."""
@@ -205,3 +220,7 @@ class GenerateEngine(TemplateEngine):
         self._solo.close()
         if self._batch is not None:
             await asyncio.to_thread(self._batch.close)
+
+
+def _nothing() -> None:
+    """Cancel a request that has nothing left to generate."""

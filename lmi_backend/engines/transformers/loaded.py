@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lmi_backend.engines.transformers.steps import Step
+    from lmi_backend.engines.steps import Step
 
 
 class Loaded(NamedTuple):

@@ -71,6 +71,10 @@ class NeuronxEngine(GenerateEngine):
             raise ConfigurationError(f"optimum-neuron cannot load {model_id}: {error}") from error
         return Loaded(model, tokenizer, model.neuron_config.sequence_length)
 
+    def can_go_on(self, request: GenerateRequest) -> bool:
+        # The device draws what it likes, and cannot be told what it drew.
+        return super().can_go_on(request) and not self._samples_on_device
+
     def refuse_solo(self, request: GenerateRequest) -> None:
         # A compiled model gives the logits of the last position only.
         if request.prompt_logprobs is not None:

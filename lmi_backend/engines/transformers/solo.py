@@ -5,15 +5,17 @@ While a batch runs beside it, both take turns: one token here, one step there.
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria
 
+from lmi_backend.engines.steps import Step, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded, paused
-from lmi_backend.engines.transformers.steps import Step
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import GenerateRequest, Token
 
@@ -102,7 +104,9 @@ class Solo:
                 inputs,
                 attention_mask=torch.ones_like(inputs),
                 generation_config=config,
-                logits_processor=LogitsProcessorList([_Penalties(request, prefix), tokens]),
+                logits_processor=LogitsProcessorList(
+                    [_Penalties(request, prefix), tokens, _Known(request, prefix)]
+                ),
                 stopping_criteria=[on_token],
             )
         # made is [1, tokens]; of several beams only the best comes back.
@@ -201,6 +205,26 @@ class _Penalties(LogitsProcessor):  # type: ignore[misc, unused-ignore]
         answer = input_ids[:, self._prefix :]  # [beams, answer tokens]
         counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=scores.dtype))
         return scores - self._frequency * counts - self._presence * (counts > 0)
+
+
+class _Known(LogitsProcessor):  # type: ignore[misc, unused-ignore]
+    """Has a request that goes on choose the tokens again that its client has.
+
+    So its generator, and whatever counts its tokens, come to where they were.
+    """
+
+    def __init__(self, request: GenerateRequest, prefix: int) -> None:
+        self._ids = list(chain.from_iterable(known_groups(request)))
+        self._prefix = prefix
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        # input_ids is [1, tokens], scores [1, vocabulary].
+        step = input_ids.shape[1] - self._prefix
+        if step >= len(self._ids):
+            return scores
+        forced = torch.full_like(scores, -math.inf)
+        forced[:, self._ids[step]] = 0.0
+        return forced
 
 
 class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]

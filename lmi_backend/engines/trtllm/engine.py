@@ -8,16 +8,18 @@ import os
 import threading
 import time
 from collections.abc import AsyncGenerator
+from itertools import chain
 from typing import Any, Final
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Rank, Sink, TemplateEngine
+from lmi_backend.engines.steps import known_groups
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import OutputReader
-from lmi_backend.engines.trtllm.sampling import sampling_params
+from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
 from lmi_backend.errors import (
     ConfigurationError,
     EngineDeadError,
@@ -79,10 +81,14 @@ class TrtllmEngine(TemplateEngine):
             max_model_len=self._max_model_len,
             longest=self._longest_token,
         )
-        reader = OutputReader(self._llm.tokenizer, request, len(ids))
-        result = self._submit(ids, request)
+        sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
+        reader = OutputReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
+        known = known_groups(request)
+        result = self._submit(ids, list(chain.from_iterable(known)), request)
         self._begin()
         try:
+            for delta in reader.known(known) if known else ():
+                sink.take(delta)
             async for output in self._outputs(result):
                 for delta in reader.deltas(output):
                     sink.take(delta)
@@ -105,13 +111,14 @@ class TrtllmEngine(TemplateEngine):
             self._last_output = time.monotonic()
         self._open += 1
 
-    def _submit(self, ids: list[int], request: GenerateRequest) -> Any:
+    def _submit(self, ids: list[int], known: list[int], request: GenerateRequest) -> Any:
+        """Start a request, of whose answer its client has some tokens."""
         bounds = self._config.structure_bounds
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         try:
             return self._llm.generate_async(
-                ids,
-                sampling_params=sampling_params(request),
+                ids + known,
+                sampling_params=sampling_params(request, len(known)),
                 lora_request=self._adapter(request.adapter),
                 streaming=request.stream,
                 **self._trace(request.trace_headers),

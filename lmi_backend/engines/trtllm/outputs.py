@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from lmi_backend.engines.steps import Detokenizer
 from lmi_backend.generation import Delta, FinishReason, GenerateRequest, Token
+from lmi_backend.token_ids import pack
 
 _REASONS: Final[dict[str, FinishReason]] = {
     "stop": "stop",
@@ -19,23 +21,49 @@ class OutputReader:
     """Reads the outputs of one request, of which each holds everything so far.
 
     What an output calls its difference speaks of one answer only; lengths speak of all.
+
+    Args:
+        num_prompt_tokens: length of the prompt.
+        sends_ids: whether deltas carry ids.
     """
 
-    def __init__(self, tokenizer: Any, request: GenerateRequest, num_prompt_tokens: int) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        request: GenerateRequest,
+        num_prompt_tokens: int,
+        *,
+        sends_ids: bool = False,
+    ) -> None:
         self._tokenizer, self._request = tokenizer, request
-        self._num_prompt_tokens = num_prompt_tokens
+        self._num_prompt_tokens, self._sends_ids = num_prompt_tokens, sends_ids
+        self._words: Detokenizer | None = None
+        """Of an answer that goes on: the library takes its tokens so far for the prompt's."""
         self._seen = [(0, 0)] * request.n
         self._ended = [False] * request.n
         self._has_prompt = request.prompt_logprobs is None
+
+    def known(self, groups: Sequence[Sequence[int]]) -> Iterator[Delta]:
+        """Yield deltas of what the client has, as they came; the answer goes on after them."""
+        sampling = self._request.sampling
+        words = self._words = Detokenizer(
+            self._tokenizer,
+            skip_special_tokens=sampling.skip_special_tokens,
+            spaces_between_special_tokens=sampling.spaces_between_special_tokens,
+        )
+        for ids in groups:
+            text = "".join(map(words.add, ids))
+            yield Delta(text, len(ids), num_prompt_tokens=self._num_prompt_tokens)
 
     def deltas(self, output: Any) -> Iterator[Delta]:
         """Yield what an output adds, a delta for each answer that it changed."""
         for index, answer in enumerate(output.outputs[: self._request.n]):
             if self._ended[index]:
                 continue
-            text, tokens = self._seen[index]
+            _, tokens = self._seen[index]
             reason = _REASONS.get(answer.finish_reason or "")
-            if len(answer.text) == text and len(answer.token_ids) == tokens and not reason:
+            if len(answer.token_ids) == tokens and not reason:
+                # Text without a token waits for the next.
                 continue
             yield self._delta(index, answer, output)
             self._seen[index] = (len(answer.text), len(answer.token_ids))
@@ -43,18 +71,18 @@ class OutputReader:
 
     def _delta(self, index: int, answer: Any, output: Any) -> Delta:
         text, tokens = self._seen[index]
+        ids = answer.token_ids[tokens:]
         delta = Delta(
-            text=answer.text[text:],
-            num_tokens=len(answer.token_ids) - tokens,
+            text="".join(map(self._words.add, ids)) if self._words else answer.text[text:],
+            num_tokens=len(ids),
             finish_reason=_REASONS.get(answer.finish_reason or ""),
             stop_reason=answer.stop_reason,
             num_prompt_tokens=self._num_prompt_tokens,
             index=index,
+            ids=pack(ids) if self._sends_ids else b"",
         )
         if self._request.logprobs is not None and answer.logprobs:
-            delta.tokens = self._tokens(
-                answer.token_ids[tokens:], answer.logprobs[tokens:], self._request.logprobs
-            )
+            delta.tokens = self._tokens(ids, answer.logprobs[tokens:], self._request.logprobs)
             delta.cumulative_logprob = answer.cumulative_logprob
         if not self._has_prompt and answer.prompt_logprobs:
             self._has_prompt = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from typing import Any, Final
 
 from lmi_backend.engines.trtllm import compat
 from lmi_backend.errors import RequestError
@@ -17,15 +17,30 @@ _SAME = (
     "repetition_penalty",
     "presence_penalty",
     "frequency_penalty",
-    "max_tokens",
     "ignore_eos",
     "skip_special_tokens",
     "spaces_between_special_tokens",
 )
 
 
-def sampling_params(request: GenerateRequest) -> Any:
+_ONCE: Final = (
+    "repetition_penalty", "presence_penalty", "frequency_penalty", "seed", "stop",
+    "stop_token_ids", "bad_words", "extra",
+)  # fmt: skip
+"""What may look at the tokens of an answer in another way than at those of a prompt."""
+
+
+def can_go_on(request: GenerateRequest) -> bool:
+    """Tell whether a stream could go on with its tokens as a part of the prompt."""
+    is_plain = request.n == 1 and request.logprobs is None and request.prompt_logprobs is None
+    return is_plain and not any(getattr(request.sampling, name) for name in _ONCE)
+
+
+def sampling_params(request: GenerateRequest, num_known: int = 0) -> Any:
     """Return the SamplingParams of one request; the library writes into it.
+
+    Args:
+        num_known: tokens of the answer that are given as a part of the prompt.
 
     Raises:
         RequestError: the library refuses a value.
@@ -40,7 +55,8 @@ def sampling_params(request: GenerateRequest) -> Any:
             n=request.n,
             # Its own default is always the same seed.
             seed=sampling.seed if sampling.seed is not None else secrets.randbits(63),
-            min_tokens=sampling.min_tokens or None,
+            max_tokens=sampling.max_tokens - num_known,
+            min_tokens=max(0, sampling.min_tokens - num_known) or None,
             stop=list(sampling.stop) or None,
             stop_token_ids=list(sampling.stop_token_ids) or None,
             include_stop_str_in_output=sampling.include_stop,

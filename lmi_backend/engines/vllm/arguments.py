@@ -8,7 +8,7 @@ import os
 from typing import Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import compat, plugins
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
@@ -18,11 +18,14 @@ _NONE: Final = ("", "None")
 
 
 def engine_args(config: EngineConfig) -> Any:
-    """Return the AsyncEngineArgs of a plan, and keep vLLM to the hosts it lists for media.
+    """Return the AsyncEngineArgs of a plan; keep vLLM to the hosts it lists for media.
+
+    Its processes will find our plugins.
 
     Raises:
         OptionError: vLLM has no such argument, or cannot read its text.
     """
+    plugins.install()
     names = compat.engine_arguments()
     for name, text in config.passthrough.items():
         if name not in names:

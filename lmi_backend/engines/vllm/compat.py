@@ -1,4 +1,7 @@
-"""Every vLLM name this project uses, but for those of shared_memory.py and server_compat.py.
+"""Every vLLM name this project uses, but for four modules' own.
+
+Those are shared_memory.py, server_compat.py, and forced_tokens.py and waits.py, which run in vLLM's
+processes.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.

@@ -3,7 +3,8 @@
 The tokens go through vLLM's output processor as if they had just been generated, in the groups in
 which they were, so that its detokeniser, its stop strings and all that reads its outputs stand
 where the other engine's stood. Its core gets the prompt and these tokens as a prompt, or, where
-more depends on which of them were generated, the request as it was, and what it repeats is checked.
+more depends on which of them were generated, the request as it was, with these tokens for a plugin
+that has it choose them again (`forced_tokens`). What it repeats is checked.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import compat, forced_tokens
 from lmi_backend.errors import EngineError
 from lmi_backend.token_ids import unpack
 
@@ -44,7 +45,8 @@ def way_of(engine: Any, params: Any) -> Way:
         custom = getattr(engine.model_config, "logits_processors", None)
         if not custom:
             return "from the prompt"
-    return "from the start" if is_greedy or is_seeded else ""
+    may_repeat = is_greedy or is_seeded or forced_tokens.are_taken(engine)
+    return "from the start" if may_repeat else ""
 
 
 class Continued:
@@ -74,18 +76,19 @@ class Continued:
         if self._cumulative_logprob is not None:
             state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
         ids = list(chain.from_iterable(self._groups))
-        if way_of(engine, request.sampling_params) != "from the prompt" or not (
-            request.prompt_token_ids and request.prompt_embeds is None
-        ):
-            return request, ids
-        params = request.sampling_params.clone()
+        changed, params = copy(request), request.sampling_params.clone()
+        changed.sampling_params = params
+        params.prompt_logprobs = None
+        has_prompt = request.prompt_token_ids and request.prompt_embeds is None
+        if way_of(engine, params) != "from the prompt" or not has_prompt:
+            # Without the plugin a greedy or seeded request repeats them by itself.
+            if forced_tokens.are_taken(engine):
+                forced_tokens.add(params, ids)
+            return changed, ids
         params.max_tokens -= len(ids)
         params.min_tokens = max(0, params.min_tokens - len(ids))
-        params.prompt_logprobs = None
-        longer = copy(request)
-        longer.prompt_token_ids = [*request.prompt_token_ids, *ids]
-        longer.sampling_params = params
-        return longer, []
+        changed.prompt_token_ids = [*request.prompt_token_ids, *ids]
+        return changed, []
 
     def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
         output = compat.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
@@ -121,6 +124,8 @@ class Continuations:
         self._engine.engine_core.add_request_async = self._add_request
 
     async def _add_request(self, request: Any) -> None:
+        # A client could name ids that no vocabulary has, and its core would die.
+        forced_tokens.remove(request.sampling_params)
         continued = current.get()
         if continued is not None and not continued.is_begun:
             request, repeated = continued.begin(self._engine, request)

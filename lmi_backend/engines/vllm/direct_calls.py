@@ -1,7 +1,7 @@
-"""Call the code of vLLM's server that makes a stream, without its router and its response.
+"""Call the endpoints of vLLM's server without its middleware, its router and its response.
 
-These take more time than all else that is done once for a stream. What is not a plain stream, and
-what is wrong with a body, is left to them.
+These take more time than all else that is done once for a short answer, and a share of each event.
+A body that cannot be read, and what no endpoint takes, is left to them.
 """
 
 from __future__ import annotations
@@ -9,31 +9,19 @@ from __future__ import annotations
 import json
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.engines.vllm import server_compat
 from lmi_backend.engines.vllm.asgi import scope_of
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from lmi_backend.engines.vllm.answer import Answer
     from lmi_backend.generation import HttpRequest
 
 _log = logging.getLogger(__name__)
 
 _JSON: Final = "application/json"
-_EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
-
-
-class _Streamed(msgspec.Struct):
-    stream: Literal[True]
-
-
-_decoder: Final = msgspec.json.Decoder(_Streamed)
 
 
 class DirectCalls:
@@ -45,58 +33,73 @@ class DirectCalls:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._calls = server_compat.stream_calls(app.state)
-
-    @property
-    def paths(self) -> frozenset[str]:
+        self._endpoints = server_compat.endpoints(app)
+        self.plain_paths = server_compat.plain_paths(app.state) & self._endpoints.keys()
         """Paths whose streams may be plain."""
-        return frozenset(self._calls)
+        if self._endpoints:
+            paths = ", ".join(sorted(self._endpoints))
+            _log.info("vLLM's code for %s is called without its HTTP server", paths)
+        else:
+            _log.info(
+                "bodies pass all of vLLM's HTTP server: an option or a plugin looks at answers"
+            )
 
-    async def stream(self, request: HttpRequest, answer: Answer) -> bool:
-        """Answer a body that asks for a stream; False if the application must answer it."""
-        if request.path not in self._calls:
+    async def respond(self, request: HttpRequest, answer: Answer) -> bool:
+        """Answer a body; False if the application must."""
+        found = self._endpoints.get(request.path)
+        if found is None or not _is_json_body(request):
             return False
-        events = await self._events(request)
-        if events is None:
-            return False
-        # A chat's first event tells a role, and its first text comes in the same turn. So do all
-        # events that are left after the last token.
-        held, is_role = b"", request.path == server_compat.CHATS
-        async with aclosing(events):
-            async for event in events:
-                held += (data := event.encode())
-                if not is_role and not answer.has_middle:
-                    answer.take(HttpChunk(held, headers=_EVENTS))
-                    answer.last_data, held = data, b""
-                is_role = False
-        answer.take(HttpChunk(held, is_last=True, headers=_EVENTS))
-        return True
-
-    async def _events(self, request: HttpRequest) -> AsyncGenerator[str, None] | None:
-        """Return what writes the events of an answer, before it has begun."""
-        if not _asks_for_stream(request.body):
-            return None
-        create, kind = self._calls[request.path]
-        given = {name.lower(): value for name, value in request.headers.items()}
-        if given.get("content-type", _JSON).partition(";")[0].lower() != _JSON:
-            return None
+        endpoint, read = found
         try:
             # As the router reads a body.
-            body = kind.model_validate(json.loads(request.body))
-            events: AsyncGenerator[str, None] = await create(
-                body, server_compat.http_request(scope_of(request), self._app)
-            )
+            body = read(json.loads(request.body))
         except Exception as error:  # noqa: BLE001  the application will say it in its own form
             _log.debug("%s: %s", request.path, error)
-            return None
-        # Else it is an error.
-        return events if hasattr(events, "aclose") else None
+            return False
+        asked = server_compat.http_request(scope_of(request), self._app)
+        try:
+            response = await endpoint(body, asked)
+        except Exception as error:
+            if (handler := self._handler(error)) is None:
+                raise
+            response = await handler(asked, error)
+        is_plain_chat = answer.may_be_plain and request.path == server_compat.CHATS
+        await _send(response, answer, has_role=is_plain_chat)
+        return True
+
+    def _handler(self, error: Exception) -> Any:
+        """Return what the application answers an error with, found as its router finds it."""
+        handlers = self._app.exception_handlers
+        return next((handlers[each] for each in type(error).__mro__ if each in handlers), None)
 
 
-def _asks_for_stream(body: bytes) -> bool:
-    """Tell whether a body says so; one that cannot be read is not for here."""
-    try:
-        _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
+async def _send(response: Any, answer: Answer, *, has_role: bool) -> None:
+    """Hand over a response of Starlette's.
+
+    Args:
+        has_role: whether its first event tells a chat's role, with the first text in the same turn.
+    """
+    head = HttpChunk(status=response.status_code, headers=dict(response.headers))
+    if not hasattr(response, "body_iterator"):
+        head.data, head.is_last = response.body, True
+        answer.take(head)
+        return
+    # What comes in one turn is one chunk: the role, and all events after the last token.
+    held = b""
+    async with aclosing(response.body_iterator) as events:
+        async for event in events:
+            data = event.encode() if isinstance(event, str) else bytes(event)
+            held += data
+            if not has_role and not answer.has_middle:
+                answer.take(HttpChunk(held, status=head.status, headers=head.headers))
+                answer.last_data, held = data, b""
+            has_role = False
+    answer.take(HttpChunk(held, is_last=True, status=head.status, headers=head.headers))
+
+
+def _is_json_body(request: HttpRequest) -> bool:
+    """Tell whether it is one that the router reads as JSON, and no web page's."""
+    given = {name.lower(): value for name, value in request.headers.items()}
+    kind = given.get("content-type", _JSON).partition(";")[0].strip().lower()
+    is_post = given.get(":method", "POST") == "POST" and bool(request.body)
+    return is_post and kind == _JSON and "origin" not in given

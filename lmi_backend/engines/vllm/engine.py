@@ -18,7 +18,6 @@ from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, output_hook, server_compat
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.continuation import Continuations, Continued, current, way_of
-from lmi_backend.engines.vllm.core_affinity import keep_cores_apart
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.outputs import OutputReader
@@ -89,7 +88,6 @@ class VllmEngine(Engine):
             engine = create()
         compat.count_less(engine)
         Continuations(engine).attach()
-        keep_cores_apart()
         return engine
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:

@@ -106,14 +106,14 @@ class HttpApp:
         answer = Answer(
             sink,
             self._engine,
-            may_be_plain=request.path in self._calls.paths,
+            may_be_plain=request.path in self._calls.plain_paths,
             sends_ids=self._sends_ids and request.path in _CONTINUED,
         )
         answers.set(answer)
         if request.continuation is not None:
             current.set(Continued(request.continuation))
         try:
-            if not await self._calls.stream(request, answer):
+            if not await self._calls.respond(request, answer):
                 await respond(self._app, request, answer.take)
         except EngineDeadError:
             raise

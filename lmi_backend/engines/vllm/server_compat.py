@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from lmi_backend.engines.vllm.compat import FlexibleArgumentParser
 
@@ -15,6 +15,9 @@ _WATCHING = (
     "sse_keep_alive_interval",
 )  # fmt: skip
 """Options of vLLM's server that have each response looked at, or written to."""
+_NOT_NEEDED = {"CORSMiddleware", "PrometheusInstrumentatorMiddleware", "ScalingMiddleware"}
+"""Middleware of vLLM's server that does nothing for an answer: no web page asks here, nobody reads
+the counts, and the engine is not scaled through this server."""
 
 
 def http_server() -> SimpleNamespace:
@@ -48,27 +51,53 @@ def call(function: Callable[..., Any], **given: Any) -> Any:
     return function(**{name: value for name, value in given.items() if name in taken})
 
 
-def stream_calls(state: Any) -> dict[str, tuple[Callable[..., Any], Any]]:
-    """Return what vLLM's server calls for streams that can be plain, and the models of the bodies.
+def endpoints(app: Any) -> dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]]:
+    """Return the functions that answer bodies, by path, and what reads the bodies for them.
 
     Args:
-        state: of its application. Chats are not plain where more than text is read out of them.
+        app: vLLM's. Nothing is returned where its user, or a plugin, has each response looked at.
     """
-    arguments = getattr(state, "args", None)
+    arguments = getattr(app.state, "args", None)
     if arguments is None or any(getattr(arguments, name, None) for name in _WATCHING):
         return {}
-    calls = {}
+    if not {each.cls.__name__ for each in app.user_middleware} <= _NOT_NEEDED:
+        return {}
+    return {
+        route.path: (endpoint, read)
+        for route in reversed(app.routes)  # the first of a path answers
+        if "POST" in (getattr(route, "methods", None) or ())
+        for endpoint in [inspect.unwrap(route.endpoint)]
+        if (read := _reader_of_body(endpoint)) is not None
+    }
+
+
+def _reader_of_body(endpoint: Callable[..., Any]) -> Callable[[Any], Any] | None:
+    """Return what reads the body of an endpoint that takes it and the request; None of others."""
+    from pydantic import BaseModel, TypeAdapter  # noqa: PLC0415  as vLLM's server, when it is built
+
+    if list(inspect.signature(endpoint).parameters) != ["request", "raw_request"]:
+        return None
+    kind = get_type_hints(endpoint)["request"]
+    kinds = get_args(kind) or (kind,)  # of a union, or itself
+    if not all(isinstance(each, type) and issubclass(each, BaseModel) for each in kinds):
+        return None
+    # Whole, with what tells the members of a union apart.
+    kind = get_type_hints(endpoint, include_extras=True)["request"]
+    return TypeAdapter(kind).validate_python
+
+
+def plain_paths(state: Any) -> set[str]:
+    """Return the paths whose streams can be plain.
+
+    Args:
+        state: of vLLM's application. Chats are not plain where more than text is read out of them.
+    """
+    paths = {"/v1/completions"}
     chat = getattr(state, "openai_serving_chat", None)
-    completion = getattr(state, "openai_serving_completion", None)
     parsers = ("parser_cls", "reasoning_parser", "tool_parser")  # the first since 0.30
     if chat and not any(getattr(chat, name, None) is not None for name in parsers):
-        calls[CHATS] = chat.create_chat_completion
-    if completion:
-        calls["/v1/completions"] = completion.create_completion
-    return {
-        path: (create, get_type_hints(inspect.unwrap(create))["request"])
-        for path, create in calls.items()
-    }
+        paths.add(CHATS)
+    return paths
 
 
 def http_request(scope: dict[str, Any], app: Any) -> Any:

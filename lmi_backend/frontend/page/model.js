@@ -87,7 +87,7 @@ export class ModelCard {
   }
 
   #showFacts(state) {
-    const { now, stats, workers } = state;
+    const { now, stats, workers, front_end: held } = state;
     if (this.#past[0]?.started_at !== state.started_at) this.#past = [];
     this.#past.push({ now, started_at: state.started_at, stats });
     while (this.#past[0].now < now - WINDOW) this.#past.shift();
@@ -107,6 +107,7 @@ export class ModelCard {
       ["Finished", count(good), `${count(stats.generation_tokens)} tokens`],
       ["Ended otherwise", count(ended - good), others.map(([end, number]) => `${number} ${end.replaceAll("_", " ")}`).join(", ") || "none"],
       ["Worker deaths", count(deaths), deaths ? `${count(stats.moved)} requests went on elsewhere, ${count(stats.given_up)} did not in time` : "no restarts"],
+      ["Server away", count(held.moved + held.held), `${count(held.moved)} requests went on afterwards, ${count(held.held)} began then, ${count(held.given_up)} did not in time`],
     ];
     fill(this.#facts, rows);
   }

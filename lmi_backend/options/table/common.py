@@ -264,7 +264,7 @@ MIGRATION_TIMEOUT: Final = Option(
     default="auto",
     plan_field="migration_timeout",
     help="Seconds that a request waits for a worker while none is ready, before it begins or to go "
-    "on when its own died; auto: twice a start and 5; 0: it ends with an error at once.",
+    "on when its own died; auto: three times a start and 15; 0: it ends with an error at once.",
 )
 MIGRATION_LIMIT: Final = Option(
     name="option.migration_limit",

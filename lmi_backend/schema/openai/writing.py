@@ -22,7 +22,7 @@ class Writer:
     PREFIX = ""
 
     def __init__(self, model: str, *, echo: Sequence[str] = (), wants_logprobs: bool) -> None:
-        self._top = {"id": f"{self.PREFIX}-{uuid.uuid4().hex}", "created": int(time.time())}
+        self._id, self._created = f"{self.PREFIX}-{uuid.uuid4().hex}", int(time.time())
         self._model, self._echo = model, echo
         self.wants_logprobs = wants_logprobs
         self._begun: set[int] = set()
@@ -44,7 +44,14 @@ class Writer:
     def _encode(
         self, kind: str, choices: list[dict[str, object]], usage: dict[str, int] | None = None
     ) -> bytes:
-        body = self._top | {"object": kind, "model": self._model, "choices": choices}
+        # In vLLM's order, by which an answer that goes on is given its name again.
+        body = {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "choices": choices,
+        }
         return msgspec.json.encode(body if usage is None else body | {"usage": usage})
 
     def _choice(self, answer: Delta) -> dict[str, object]:

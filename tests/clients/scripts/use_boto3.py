@@ -79,7 +79,7 @@ def lmi_streamed() -> Any:
 
 
 def long_streamed() -> Any:
-    parameters = {"max_new_tokens": 100, "ignore_eos_token": True}
+    parameters = {"max_new_tokens": 600, "ignore_eos_token": True}
     *_, parts = _stream({"inputs": "Tell a story:", "parameters": parameters, "stream": True})
     return parts
 

@@ -3,10 +3,12 @@
 from typing import Any
 
 import litellm
-from results import HTTP, run
+from results import HTTP, URL, run
 
 ASKED: Any = {"model": "triton/echo", "messages": [{"role": "user", "content": "a b"}]}
 GENERATE = f"http://{HTTP}/v2/models/echo/generate"
+BOTH = (GENERATE, f"{URL}/v2/models/echo/generate")
+LIMITS = ("max_tokens", "max_completion_tokens")
 INFER = f"http://{HTTP}/v2/models/echo_infer/infer"
 
 
@@ -15,21 +17,21 @@ def _ask(url: str, **more: Any) -> str:
     return str(answer.choices[0].message.content)
 
 
-def _stream(**more: Any) -> list[str]:
-    stream = litellm.completion(api_base=GENERATE, stream=True, **ASKED, **more)
+def _stream(url: str, **more: Any) -> list[str]:
+    stream = litellm.completion(api_base=url, stream=True, **ASKED, **more)
     return [chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices]
 
 
 def generate() -> Any:
-    return [_ask(GENERATE, **{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+    return [_ask(url, **{name: 3}) for url in BOTH for name in LIMITS]
 
 
 def generate_streamed() -> Any:
-    return [_stream(**{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+    return [_stream(url, **{name: 3}) for url in BOTH for name in LIMITS]
 
 
 def infer() -> Any:
-    return [_ask(INFER, **{name: 3}) for name in ("max_tokens", "max_completion_tokens")]
+    return [_ask(INFER, **{name: 3}) for name in LIMITS]
 
 
 def infer_without_a_limit() -> Any:
@@ -51,6 +53,10 @@ def embedding() -> Any:
 
 def wrong_value() -> Any:
     return _ask(GENERATE, max_tokens=-1)
+
+
+def wrong_value_on_the_front_end() -> Any:
+    return _ask(BOTH[1], max_tokens=-1)
 
 
 def wrong_model() -> Any:

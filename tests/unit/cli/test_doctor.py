@@ -159,3 +159,23 @@ def test_an_engine_that_is_too_old_is_said(
     assert found["engines"]["found"].startswith("vllm 0.10.2;")
     assert "vllm 0.10.2 is too old: it has no allowed_media_domains" in found["engines"]["advice"]
     assert "accepted: 0.11 or later" in found["engines"]["advice"]
+
+
+def test_an_engine_is_imported_once_for_all_models_that_have_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python, imported = tmp_path / "python", tmp_path / "imported"
+    text = (
+        f'#!/bin/sh\ncase "$2" in *__version__*) echo "$3" >> {imported}; echo version 0.32.0; esac'
+    )
+    python.write_text(f"{text}\n", encoding="utf-8")
+    python.chmod(0o755)
+    monkeypatch.setenv("PYTHON_EXECUTABLE", str(python))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folders = [_echo(tmp_path / name) for name in ("one", "two")]
+    for folder in folders:
+        lines = "option.rolling_batch=vllm\noption.model_id=org/m\n"
+        (folder / "serving.properties").write_text(lines, encoding="utf-8")
+    _, found = _doctor(capsys, *map(str, folders))
+    assert [found[f"{name}: engine"]["status"] for name in ("one", "two")] == ["ok", "ok"]
+    assert imported.read_text(encoding="utf-8") == "vllm\n"

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import ClientSettings, ModelInfo
-from lmi_backend.errors import EngineDeadError
-from lmi_backend.frontend.connection import Answer, ModelConnection
-from lmi_backend.frontend.held import HeldAnswers
+from lmi_backend.errors import EngineDeadError, EngineError
+from lmi_backend.frontend.answer import Answer
+from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.held import HeldRequests
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
@@ -18,12 +19,12 @@ from lmi_backend.token_ids import pack, unpack
 class Endpoint:
     """A model's end of a connection; what it was sent is in `sent`."""
 
-    def __init__(self, held: HeldAnswers, seconds: float = 60.0, limit: int = 2) -> None:
+    def __init__(self, held: HeldRequests, seconds: float = 60.0, limit: int = 2) -> None:
         self.sent: list[Any] = []
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
         self.connection = ModelConnection(
             lambda _: held.resume(self.connection),
-            lambda answers: held.hold(answers, self.connection),
+            lambda answers: held.hold(answers, self.connection.model),
         )
         self.connection.connection_made(self)  # type: ignore[arg-type]
         model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit)
@@ -48,9 +49,10 @@ async def rest(answer: Answer) -> str:
 
 
 async def test_a_stream_goes_on_in_the_next_process_from_its_ids() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     first = Endpoint(held)
-    assert first.sent == [msg.Hello(msg.PROTOCOL, first.sent[0].pid, keeps_ids=True)]
+    (hello,) = first.sent
+    assert (hello.protocol, hello.keeps_ids) == (msg.PROTOCOL, True)
     answer = first.connection.submit((GenerateRequest("a"),), "tenant")
     first.say(msg.Output(1, chunk("b", 5)), msg.Output(1, chunk("c", 6)))
     first.die()
@@ -64,14 +66,16 @@ async def test_a_stream_goes_on_in_the_next_process_from_its_ids() -> None:
     second.die()
     third = Endpoint(held)
     assert unpack(third.sent[-1].requests[0].continuation.ids) == [[5], [6], [7]]
+    third.say(msg.Output(1, chunk("e", 8)))
+    assert await rest(answer) == "e"
     # Twice is as often as it may.
     third.die()
-    with pytest.raises(EngineDeadError, match=r"its process died$"):
+    with pytest.raises(EngineDeadError, match=r"its process died; it went on 2 times before"):
         await rest(answer)
 
 
 async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     first = Endpoint(held)
     body = HttpRequest("/v1/chat/completions", b'{"stream": true}')
     first.connection.submit(body, "")
@@ -96,7 +100,7 @@ async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
     ],
 )
 async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, said: HttpChunk | None) -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held)
     answer = model.connection.submit(work, "")
     if said is not None:
@@ -109,7 +113,7 @@ async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, said: HttpChunk
 
 
 async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held)
     body = HttpRequest("/v1/completions", b'{"n": 2}')
     model.connection.submit(body, "")
@@ -119,7 +123,7 @@ async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
 
 @pytest.mark.parametrize("is_told", [True, False])
 async def test_who_leaves_meanwhile_is_not_asked_for(*, is_told: bool) -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
@@ -131,7 +135,7 @@ async def test_who_leaves_meanwhile_is_not_asked_for(*, is_told: bool) -> None:
 
 
 async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held, seconds=0.01)
     late = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
@@ -147,21 +151,63 @@ async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
 
 
 async def test_each_wait_has_its_own_time() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held, seconds=0.2)
     answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.say(msg.Output(1, chunk("b", 5)))
     model.die()
     model = Endpoint(held, seconds=60)
+    model.say(msg.Output(1, chunk("c", 6)))
     model.die()
     # The time of the first wait is over.
     await asyncio.sleep(0.4)
     model = Endpoint(held)
+    model.say(msg.Output(1, chunk("d", 7)))
+    assert await rest(answer) == "bcd"
+
+
+async def test_the_request_that_ends_each_process_ends_alone() -> None:
+    held = HeldRequests()
+    model = Endpoint(held)
+    poison, other = (model.connection.submit((GenerateRequest("a"),), "") for _ in range(2))
+    model.say(msg.Output(2, chunk("b", 5)))
+    model.die()
+    # Both have brought nothing now, but the other was not under suspicion before.
+    Endpoint(held).die()
+    with pytest.raises(EngineDeadError, match="in each of 2 deaths of the model's process, and is"):
+        await poison.read()
+    model = Endpoint(held)
+    model.say(msg.Output(1, chunk("c", 6)))
+    assert await rest(other) == "bc"
+
+
+async def test_who_may_be_the_cause_is_found_by_trying_one_after_the_other() -> None:
+    held = HeldRequests()
+    model = Endpoint(held, limit=9)
+    answers = [model.connection.submit((GenerateRequest("a"),), "") for _ in range(5)]
+    model.die()
+    Endpoint(held, limit=9).die()
+    model = Endpoint(held, limit=9)
+    # Nothing told them apart: one is asked for, and the next when something of it has come.
+    assert [each.id for each in model.sent[1:]] == [1]
     model.say(msg.Output(1, chunk("b", 5)))
-    assert await rest(answer) == "b"
+    assert [each.id for each in model.sent[1:]] == [1, 2]
+    # Those that wait for their turn were not in this death; one of them leaves.
+    answers[2].close()
+    model.die()
+    with pytest.raises(EngineDeadError, match="is not tried again"):
+        await answers[1].read()
+    model = Endpoint(held, limit=9)
+    # What was proved goes on beside.
+    model.say(msg.Output(1, chunk("c", 6)), msg.Failure(2, "engine", "failed"))
+    model.say(msg.Output(3, chunk("d", 7)))
+    assert [await rest(answers[number]) for number in (0, 4)] == ["bc", "d"]
+    with pytest.raises(EngineError, match="failed"):
+        await answers[3].read()
 
 
 async def test_switched_off_nothing_waits() -> None:
-    held = HeldAnswers()
+    held = HeldRequests()
     model = Endpoint(held, seconds=0.0)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.die()

@@ -1,27 +1,21 @@
 """The metrics that fleets route by, of endpoints that are real and workers that are not."""
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint.server import Endpoint
-from lmi_backend.endpoint.state import StateView
-from lmi_backend.engine_config import ModelInfo
-from lmi_backend.frontend.metrics import Metrics
+from lmi_backend.frontend import metrics
+from lmi_backend.frontend.metrics import FAMILIES, Metrics
 from lmi_backend.frontend.models import Models
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.rank_group import WorkerStats
-from lmi_backend.schema.context import Context
-from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.renewal import Renewal
-from lmi_backend.serving.service import Service
 from tests.support.endpoint_picker import Seen
+from tests.support.endpoints import open_endpoint, short_folder
 from tests.support.idle_workers import IdleWorkers
 
 NOWHERE = "http://127.0.0.1:9/metrics"
@@ -37,7 +31,11 @@ class Workers(IdleWorkers):
 
 
 class Exchange:
-    """Keeps the answer."""
+    """Keeps the answer, and how it would be given again."""
+
+    def respond_again(self, body: Callable[[], bytes | None], headers: dict[str, str]) -> None:
+        assert headers["content-type"].startswith("text/plain")
+        self.again = body
 
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert status == 200
@@ -47,53 +45,40 @@ class Exchange:
 
 async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
     """Return the series that some models' workers make."""
-    return (await shown(folder, *models)).lines
+    said = (await shown(folder, *models)).lines
+    return [line for line in said if not line.startswith("lmi_front_end_")]
+
+
+async def test_what_this_process_counts_is_there_from_the_start(folder: Path) -> None:
+    said = (await shown(folder, (EngineStats(),), (EngineStats(),))).lines
+    labels = [f'{{model="model {number}",process="{os.getpid()}"}}' for number in range(2)]
+    assert said[-8:] == [f"{name}{each} 0" for name in FAMILIES for each in labels]
 
 
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
     """Return what is answered where some models' workers run."""
-    endpoints = [_endpoint(f"model {number}", *said) for number, said in enumerate(models)]
+    endpoints = [
+        open_endpoint(f"model {number}", Workers(*said)) for number, said in enumerate(models)
+    ]
     found = Models(folder)
     looking = asyncio.create_task(found.run())
-    metrics, exchange = Metrics(found, NOWHERE), Exchange()
+    shows, exchange = Metrics(found, NOWHERE), Exchange()
     try:
         while len(found.all()) < len(models):  # noqa: ASYNC110  nobody says when they come
             await asyncio.sleep(0.02)
-        await metrics.show(exchange)  # type: ignore[arg-type]
+        await shows.show(exchange)  # type: ignore[arg-type]
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        await metrics.close()
+        await shows.close()
         for each in endpoints:
             each.close()
     return exchange
 
 
-def _endpoint(name: str, *said: EngineStats) -> Endpoint:
-    service = Service(Workers(*said), Limits(running=8, waiting=8, seconds=60))
-    lora = LoraManager({}, (), is_enabled=True)
-    model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100)
-    view = StateView(
-        model=model,
-        service=service,
-        lora_manager=lora,
-        plan={},
-        redact=str,
-        log=lambda _: [],
-        started_at=1.0,
-    )
-    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
-    one = Endpoint(model, service, lora, Context(), view, renewal)
-    one.open()
-    return one
-
-
 @pytest.fixture
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    # The address of a socket has room for 107 bytes; tmp_path may need most of them.
-    with tempfile.TemporaryDirectory() as name:
-        monkeypatch.setenv(RUN_DIR_VARIABLE, name)
-        yield Path(name)
+    yield from short_folder(monkeypatch)
 
 
 async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
@@ -150,3 +135,19 @@ async def test_what_is_not_known_has_no_series(
     known = ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc")
     one = '{model_name="model 0"}' if len(models) == 1 else ""
     assert names == [f"vllm:{name}{one}" for name in known]
+
+
+async def test_what_it_said_is_said_again_while_it_is_new(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An idle model is asked less often than one that has requests."""
+    clock = [100.0]
+    monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    busy = await shown(folder, (EngineStats(running=1),))
+    idle = await shown(folder, (EngineStats(),))
+    assert idle.again() == idle.text.encode()
+    seen = []
+    for age in (0.08, 0.1, 0.4, 0.6):
+        clock[0] = 100.0 + age
+        seen.append([each.again() is not None for each in (busy, idle)])
+    assert seen == [[True, True], [False, True], [False, True], [False, False]]

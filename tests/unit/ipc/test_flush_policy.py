@@ -1,7 +1,6 @@
 """How long the tokens of a stream wait for each other."""
 
 import pytest
-from scale import Costs
 
 from lmi_backend.ipc.flush_policy import MAX_RESPONSES, RESPONSE_SECONDS, FlushPolicy
 
@@ -33,8 +32,8 @@ def test_what_the_user_chose_holds_at_any_load() -> None:
     assert {FlushPolicy.of(2, 1, 0.0).interval(streams) for streams in (1, 1000)} == {0.0}
 
 
-def test_a_response_under_load_costs_less_than_was_measured_with_little_to_do() -> None:
-    measured = Costs.measured()
-    alone = (measured.stub_response + measured.server_response) / 1e6
-    assert 0.5 * alone < RESPONSE_SECONDS < alone
-    assert (RESPONSE_SECONDS, MAX_RESPONSES) == (170e-6, 4000)
+def test_tokens_wait_only_where_others_of_their_stream_come_soon() -> None:
+    policy, streams = FlushPolicy.of(2, 1), 1000
+    assert policy.interval(streams, streams * 40.0) == policy.interval(streams) == 0.05
+    assert policy.interval(streams, streams * 2.5) == 0
+    assert FlushPolicy.of(2, 1, 0.2).interval(streams, 0.0) == 0.2

@@ -161,7 +161,7 @@ _BAD: dict[str, tuple[Callable[[Client], bytes], str]] = {
     ),
     "another protocol": (
         lambda client: encode([client.hello(protocol=msg.PROTOCOL + 1)]),
-        "speaks protocol",
+        f"protocol {msg.PROTOCOL + 1}",
     ),
     "another token": (lambda client: encode([client.hello(token="a5" * 16)]), "the token"),
     "a token that is not ASCII": (lambda client: encode([client.hello(token="é")]), "the token"),

@@ -1,5 +1,8 @@
 """A worker's process: what it prints, as the stub's log gets it, and its end."""
 
+import mmap
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,14 +12,15 @@ import pytest
 
 from lmi_backend.pool.command import WorkerCommand
 from lmi_backend.pool.process import WorkerProcess, kill_session
+from tests.support.waiting import wait_for
 
-# Makes shared memory, says its name, and starts a child that outlives it.
+# Makes shared memory, says its names, and starts a child that outlives it.
 PROGRAM = """
 import subprocess, sys, time
 from multiprocessing.shared_memory import SharedMemory
-memory = SharedMemory(create=True, size=64)
+both = [SharedMemory(create=True, size=64) for _ in range(2)]
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-print(memory.name, child.pid, flush=True)
+print(*(memory.name for memory in both), child.pid, flush=True)
 time.sleep(600)
 """
 
@@ -42,16 +46,35 @@ def test_a_line_is_cut_and_escaped(printed: str, line: str) -> None:
 
 
 def test_the_whole_group_ends_and_its_shared_memory_is_freed() -> None:
+    """With the resource tracker, which would have freed it; what others use stays."""
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
         assert process.stdout is not None
-        name, number = process.stdout.readline().split()
+        own, used, number = process.stdout.readline().split()
         child = psutil.Process(int(number))
-        kill_session(process.pid)
+        # As another worker would; by no means of Python's, whose tracker would free it too.
+        with Path("/dev/shm", used).open("r+b") as file, mmap.mmap(file.fileno(), 0):
+            kill_session(process.pid)
+            assert Path("/dev/shm", used).exists()
         process.wait()
+    Path("/dev/shm", used).unlink()
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    assert not Path("/dev/shm", name).exists()
+    assert not Path("/dev/shm", own).exists()
+
+
+def test_shared_memory_of_one_that_has_gone_is_freed() -> None:
+    """All of it died at once, as when a container's memory is exhausted."""
+    lines: list[str] = []
+    process = WorkerProcess(WorkerCommand((sys.executable, "-c", PROGRAM), {}), lines.append)
+    wait_for(lambda: lines)
+    *names, _ = lines[0].split()
+    process.note_shared_memory()
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(60)
+    assert all(Path("/dev/shm", name).exists() for name in names)
+    process.kill()
+    assert not any(Path("/dev/shm", name).exists() for name in names)
 
 
 def test_a_group_that_is_gone_is_no_error() -> None:

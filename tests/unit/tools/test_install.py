@@ -1,8 +1,12 @@
-"""Which Python may install."""
+"""Which Python may install, and from where."""
 
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tools.install import uv_options
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -14,3 +18,29 @@ def test_an_old_python_is_refused_in_one_line() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "is Python 3.8; accepted: 3.11 or 3.12" in done.stderr
+
+
+def test_uv_is_told_where_pip_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pip.conf"
+    file.write_text(
+        "[global]\nindex-url = https://one/simple\nfind-links = /a\n    /b\ntimeout = 9\n"
+        "[install]\nextra-index-url = https://two/simple https://three/simple\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    options = uv_options([sys.executable, "-m", "pip"])
+    pairs = set(zip(options[::2], options[1::2], strict=True))
+    places = {
+        ("--index-url", "https://one/simple"),
+        ("--extra-index-url", "https://two/simple"),
+        ("--extra-index-url", "https://three/simple"),
+        ("--find-links", "/a"),
+        ("--find-links", "/b"),
+    }
+    assert places <= pairs
+    monkeypatch.setenv("PIP_FIND_LINKS", "/c")
+    options = uv_options([sys.executable, "-m", "pip"])
+    assert "/c" in options
+    assert "/a" not in options

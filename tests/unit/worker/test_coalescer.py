@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend import worker
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
@@ -74,6 +75,29 @@ async def test_all_of_one_step_travels_in_one_frame(ear: Ear) -> None:
             coalescer.add(number, _token(step))
         await _turns()
     assert [len(frame) for frame in ear.frames] == [3, 3]
+
+
+async def test_tokens_are_held_only_where_some_would_share(
+    ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker.coalescer, "_MEASURED_SECONDS", 0.1)
+    coalescer = _coalescer(ear, responses_per_second=1)
+    coalescer.open(1)
+    coalescer.add(1, _token("a"))
+
+    async def is_held(pause: float = SOON / 4) -> bool:
+        await asyncio.sleep(pause)
+        ear.frames.clear()
+        coalescer.add(1, _token("b"))
+        await _turns()
+        return not ear.said
+
+    while not await is_held():
+        pass
+    while await is_held(0.2):
+        pass
+    while not await is_held():
+        pass
 
 
 async def test_the_first_token_goes_at_once(ear: Ear) -> None:

@@ -1,10 +1,13 @@
 """An answer that is written again: what its client gets of it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import Continuation, HttpChunk
-from lmi_backend.worker.continuation import ContinuedSink
+from lmi_backend.generation import Continuation, Delta, HttpChunk
+from lmi_backend.token_ids import pack
+from lmi_backend.worker.continuation import ContinuedDeltas, ContinuedSink
 
 
 class Sink:
@@ -49,3 +52,22 @@ def test_an_answer_that_is_another_now_ends_with_an_error(chunk: HttpChunk) -> N
     with pytest.raises(EngineError, match="the answer cannot go on"):
         ContinuedSink(sink, Continuation(b"", 4, b"")).take(chunk)  # type: ignore[arg-type]
     assert sink.data == b""
+
+
+def test_deltas_are_handed_on_after_the_tokens_that_the_client_has() -> None:
+    seen: list[Delta] = []
+    sink = SimpleNamespace(take=seen.append, defer=None)
+    continued = ContinuedDeltas(sink, Continuation(pack([1]) + pack([2, 3])))  # type: ignore[arg-type]
+    deltas = [Delta("a", 1), Delta("b", 2), Delta("c", 1), Delta("", 0, "length")]
+    for delta in deltas:
+        continued.take(delta)
+    assert seen == deltas[2:]
+
+
+def test_an_answer_whose_client_has_it_all_still_ends() -> None:
+    seen: list[Delta] = []
+    sink = SimpleNamespace(take=seen.append, defer=None)
+    continued = ContinuedDeltas(sink, Continuation(pack([1])))  # type: ignore[arg-type]
+    continued.take(Delta("a", 1))
+    continued.take(end := Delta("", 0, "length"))
+    assert seen == [end]

@@ -34,6 +34,23 @@ async def test_events_are_counted_however_they_are_cut(size: int) -> None:
     assert connection.done.done()
 
 
+@pytest.mark.parametrize("size", [1, 7, 500])
+async def test_an_answer_may_have_a_length(size: int) -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 28\r\n\r\n" + b'data: {"a":1}\n' * 2
+    connection = await _connection(2)
+    for _ in range(2):
+        for start in range(0, len(answer), size):
+            connection.data_received(answer[start : start + size])
+    assert [len(each.responses) for each in connection.answers] == [2, 2]
+
+
+async def test_headers_whose_last_value_ends_in_0_are_no_end() -> None:
+    connection = await _connection(1)
+    connection.data_received(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nid: 10\r\n\r\n")
+    connection.data_received(b'e\r\ndata: {"a":1}\n\n\r\n0\r\n\r\n')
+    assert [len(each.responses) for each in connection.answers] == [1]
+
+
 async def test_an_error_is_told_in_the_words_of_the_server() -> None:
     connection = await _connection(1)
     connection.data_received(b"HTTP/1.1 503 Service Unavailable\r\n\r\nthe reason")
@@ -52,5 +69,5 @@ async def test_lines_of_lmi_are_events_too(size: int) -> None:
 async def test_an_answer_without_events_is_an_error() -> None:
     connection = await _connection(1)
     connection.data_received(_LINES)
-    with pytest.raises(RuntimeError, match="an answer without events: HTTP"):
+    with pytest.raises(RuntimeError, match="an answer without events: 14"):
         connection.done.result()

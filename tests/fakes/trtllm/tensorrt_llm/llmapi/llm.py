@@ -150,6 +150,10 @@ class _Request:
         self._llm, self._ids, self._params = llm, ids, params
         self._result, self._streaming = result, streaming
         words = [llm.tokenizer.decode([number]) for number in ids]
+        # A sequence goes on as it has begun: an answer that is a part of the prompt, too.
+        starts = range(1, len(words))
+        period = next((n for n in starts if words[n:] == words[:-n]), len(words))
+        words = [words[(len(words) + n) % period] for n in range(period)]
         self._words = [f" {lora.lora_name}"] if lora else words
         self._count, self._held = 0, []
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, GenerateRequest, Token
+from lmi_backend.token_ids import pack, unpack
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 
@@ -23,12 +26,18 @@ class Step(NamedTuple):
     error: Exception | None = None
 
 
+def known_groups(request: GenerateRequest) -> list[list[int]]:
+    """Return the tokens that the client of a request has, as they came; none of one that begins."""
+    return unpack(request.continuation.ids) if request.continuation else []
+
+
 class Answer:
-    """Makes the deltas of one answer.
+    """Makes the deltas of one answer, those that its client has too.
 
     Args:
         num_prompt_tokens: length of the prompt.
         ends: the model's end-of-text tokens; none where they are ignored.
+        sends_ids: whether deltas carry ids, where the client has them not.
     """
 
     def __init__(
@@ -37,7 +46,11 @@ class Answer:
         request: GenerateRequest,
         num_prompt_tokens: int,
         ends: frozenset[int],
+        *,
+        sends_ids: bool = False,
     ) -> None:
+        self._sends_ids = sends_ids
+        self._known = list(chain.from_iterable(known_groups(request)))
         self._sampling = request.sampling
         self._num_prompt_tokens = num_prompt_tokens
         self._ends = ends
@@ -52,7 +65,11 @@ class Answer:
         self.is_over = False
 
     def add(self, step: Step) -> Delta:
-        """Return what a step adds to the answer."""
+        """Return what a step adds to the answer.
+
+        Raises:
+            EngineError: its client has another answer.
+        """
         delta = Delta(
             num_prompt_tokens=self._num_prompt_tokens,
             tokens=step.tokens,
@@ -73,10 +90,16 @@ class Answer:
             self._logprob = (self._logprob or 0.0) + added
         delta.cumulative_logprob = self._logprob
         self.is_over = delta.is_last
+        if self._count > len(self._known):
+            delta.ids = pack(step.ids[: delta.num_tokens]) if self._sends_ids else b""
+        elif delta.is_last and step.ids:
+            raise EngineError("the answer cannot go on: it has ended on this worker")
         return delta
 
     def _take(self, token_id: int, delta: Delta) -> None:
         """Add one token."""
+        if self._count < len(self._known) and token_id != self._known[self._count]:
+            raise EngineError("the answer cannot go on: it comes out otherwise on this worker")
         self._count += 1
         delta.num_tokens += 1
         is_early = self._count < self._sampling.min_tokens

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.transformers.steps import Answer, Detokenizer, Step, StopStrings
-from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.engines.steps import Answer, Detokenizer, Step, StopStrings
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import Continuation, GenerateRequest, Sampling
+from lmi_backend.token_ids import pack
 
 
 class Bytes:
@@ -82,3 +84,28 @@ def test_an_engine_that_stops_by_itself_ends_the_answer() -> None:
     answer = Answer(Bytes(), GenerateRequest("p", Sampling(9)), 3, frozenset())
     delta = answer.add(Step((65,), is_over=True))
     assert (delta.text, delta.finish_reason, delta.num_prompt_tokens) == ("A", "length", 3)
+
+
+def _continued(known: list[list[int]]) -> Answer:
+    where = Continuation(b"".join(pack(group) for group in known))
+    request = GenerateRequest("p", Sampling(100), continuation=where)
+    return Answer(Bytes(), request, 3, frozenset({0}), sends_ids=True)
+
+
+def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:
+    first, second = "é".encode()
+    answer = _continued([[ord("a")], [ord("b"), first]])
+    steps = [Step((ord("a"),)), Step((ord("b"), first)), Step((second, ord("c")))]
+    deltas = [answer.add(step) for step in steps]
+    assert [(delta.text, delta.ids) for delta in deltas] == [
+        ("a", b""),
+        ("b", b""),
+        ("éc", pack([second, ord("c")])),
+    ]
+
+
+@pytest.mark.parametrize(("ids", "said"), [((5,), "comes out otherwise"), ((7, 0), "has ended")])
+def test_an_answer_that_is_another_now_ends_with_an_error(ids: Any, said: str) -> None:
+    answer = _continued([[7], [0], [7]])
+    with pytest.raises(EngineError, match=said):
+        answer.add(Step(ids))

@@ -1,0 +1,123 @@
+"""What has come of a model's answer, on its way from the model to the client."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import EngineError
+from lmi_backend.generation import HttpChunk
+from lmi_backend.ipc import messages as msg
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.frontend.connection import ModelConnection
+    from lmi_backend.generation import Chunk
+    from lmi_backend.serving.progress import Progress
+
+UNREAD_BYTES: Final = 8 << 20
+"""Of one answer whose client does not read; then it is ended."""
+# What a chunk takes beside its text, about.
+_CHUNK_BYTES: Final = 400
+
+
+class Answer:
+    """What has come of one request's answer and is not yet taken."""
+
+    __slots__ = (
+        "_chunks", "_connection", "_error", "_unread", "_waiting", "forward", "is_over", "progress",
+        "request_id",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: ModelConnection, request_id: int, progress: Progress | None
+    ) -> None:
+        self._connection, self.request_id = connection, request_id
+        self.progress = progress
+        """What lets it go on when the model is gone and back; None if it cannot."""
+        self._chunks: list[Chunk] = []
+        self._unread = 0
+        self._error: LmiError | None = None
+        self.is_over = False
+        """Whether it has ended, or its client has left."""
+        self._waiting: asyncio.Future[None] | None = None
+        self.forward: Callable[[Chunk], bool] | None = None
+        """Takes a chunk to the client at once, or returns False: `read` will return it."""
+
+    def put(self, chunk: Chunk) -> None:
+        """Take a chunk from the connection."""
+        if chunk.is_last:
+            self.progress = None
+        elif self.progress is not None and self.progress.add(chunk):
+            self._connection.proved(self)
+        if self._waiting is not None and self.forward is not None and self.forward(chunk):
+            return
+        # Looked at before it is added: a single large one is read at once.
+        if self._unread > UNREAD_BYTES:
+            self._chunks = []
+            self.fail(EngineError("the client does not read its answer"))
+            self.abort()
+            return
+        self._chunks.append(chunk)
+        self._unread += _CHUNK_BYTES + _size(chunk)
+        self._wake()
+
+    def fail(self, error: LmiError) -> None:
+        """End with an error, after what has come."""
+        self._error = self._error or error
+        self.is_over = True
+        self._wake()
+
+    async def read(self) -> list[Chunk]:
+        """Wait for the next chunks, and return all that have come.
+
+        Raises:
+            LmiError: the request failed; what came before has been returned.
+        """
+        if not self._chunks and self._error is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        if not self._chunks and self._error is not None:
+            raise self._error
+        chunks, self._chunks, self._unread = self._chunks, [], 0
+        return chunks
+
+    def close(self) -> None:
+        """Forget the request once it has ended; until then its end aborts it."""
+        if self._connection.forget(self.request_id) and not self.is_over:
+            self.abort()
+        # Not asked for either, where it waits for its model.
+        self.is_over = True
+
+    def abort(self) -> None:
+        """Tell the model that nobody waits."""
+        self._connection.forget(self.request_id)
+        self._connection.send(msg.Abort([self.request_id]))
+
+    def move(self, connection: ModelConnection, request_id: int) -> None:
+        """Let another connection bring the rest, and ask there for it."""
+        self._connection, self.request_id = connection, request_id
+        if self.progress is not None:
+            self.progress.moves += 1
+            self.progress.is_proven = False
+            connection.send(self.progress.message(request_id))
+
+    def end(self) -> None:
+        """Note that the last chunk has come."""
+        self.is_over = True
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+            self._waiting = None
+
+
+def _size(chunk: Chunk) -> int:
+    if isinstance(chunk, HttpChunk):
+        return len(chunk.data)
+    return len(chunk.text) + _CHUNK_BYTES * (len(chunk.tokens) + len(chunk.prompt_tokens))

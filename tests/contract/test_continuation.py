@@ -1,0 +1,272 @@
+"""What goes on when a worker dies, engine by engine: beside answers that nothing disturbed."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from lmi_backend.errors import EngineDeadError
+from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpRequest, Sampling
+from lmi_backend.token_ids import pack
+from tests.support.harness import Harness, RecordingSink
+from tests.support.places import TINY
+
+LONG = {"max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
+CHAT = {"messages": [{"role": "user", "content": "Tell a story:"}]}
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "note",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "lines": {"type": "array", "items": {"type": "integer"}, "minItems": 60}
+            },
+            "required": ["lines"],
+        },
+    },
+}
+NAMED = {"type": "function", "function": {"name": "note"}}
+SCHEMA = {
+    "type": "json_schema",
+    "json_schema": {"name": "lines", "schema": TOOL["function"]["parameters"]},  # type: ignore[index]
+}
+USAGE = {"stream_options": {"include_usage": True, "continuous_usage_stats": True}}
+TEXT = "/v1/completions"
+CHATS = "/v1/chat/completions"
+MESSAGES = "/v1/messages"
+STORY = {"prompt": "Tell a story:"}
+BODIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "text": (TEXT, STORY),
+    "usage": (TEXT, STORY | USAGE),
+    "log probabilities": (TEXT, STORY | {"logprobs": 2}),
+    "stop": (TEXT, STORY | {"stop": ["no such word", "~~"], "min_tokens": 100}),
+    "penalties": (TEXT, STORY | {"presence_penalty": 0.5, "frequency_penalty": 0.3}),
+    "repetition": (TEXT, STORY | {"repetition_penalty": 1.3}),
+    "seed": (TEXT, STORY | {"temperature": 1.0, "seed": 7}),
+    "adapter": (TEXT, STORY | {"model": "wrong"}),
+    "chat": (CHATS, CHAT | USAGE),
+    "chat's log probabilities": (CHATS, CHAT | {"logprobs": True, "top_logprobs": 2}),
+    "tool": (CHATS, CHAT | {"tools": [TOOL], "tool_choice": NAMED}),
+    "any tool": (CHATS, CHAT | {"tools": [TOOL], "tool_choice": "required"}),
+    "tools": (CHATS, CHAT | {"tools": [TOOL]}),
+    "structure": (CHATS, CHAT | {"response_format": SCHEMA}),
+    "messages": (MESSAGES, {"model": "lmi"} | CHAT),
+}
+REQUESTS: dict[str, GenerateRequest] = {
+    "text": GenerateRequest("Tell a story:", Sampling(150, 0.0, ignore_eos=True)),
+    "log probabilities": GenerateRequest(
+        "Tell a story:", Sampling(150, 0.0, ignore_eos=True), logprobs=2
+    ),
+    "stop": GenerateRequest(
+        "Tell a story:", Sampling(150, 0.0, ignore_eos=True, stop=("no such word",))
+    ),
+    "structure": GenerateRequest(
+        "Tell a story:",
+        Sampling(150, 0.0, extra={"structured_outputs": {"regex": "[a-z ]{200,}"}}),
+    ),
+}
+ADAPTER = str(TINY / "lora")
+SAMPLED = GenerateRequest("Tell a story:", Sampling(150, 1.0, ignore_eos=True))
+LETTERS = "[a-f]{120}"
+WORD = {
+    "type": "object",
+    "properties": {"word": {"type": "string", "pattern": f"^{LETTERS}$"}},
+    "required": ["word"],
+}
+WHOLE = {"temperature": 1.0, "ignore_eos": False, "max_tokens": 300}
+DRAWN_BODIES: dict[str, dict[str, Any]] = {
+    "structure": {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "word", "schema": WORD},
+        }
+    },
+    "tool": {
+        "tools": [
+            {"type": "function", "function": {"name": "say", "strict": True} | {"parameters": WORD}}
+        ],
+        "tool_choice": "required",
+    },
+}
+DRAWN: dict[str, Sampling] = {
+    "structure": Sampling(150, 1.0, extra={"structured_outputs": {"regex": LETTERS}}),
+    "penalties": Sampling(150, 1.0, ignore_eos=True, presence_penalty=0.5, frequency_penalty=0.3),
+    "words": Sampling(150, 1.0, ignore_eos=True, bad_words=("the", "a")),
+}
+"""Neither greedy nor seeded, and of such a kind that the engine must know what it generated."""
+
+
+def begin(vllm: Harness) -> dict[str, RecordingSink]:
+    """Start one of each."""
+    bodies = {
+        name: vllm.submit(HttpRequest(path, json.dumps(LONG | body).encode()))
+        for name, (path, body) in BODIES.items()
+    }
+    return {f"body: {name}": sink for name, sink in bodies.items()} | {
+        f"tensors: {name}": vllm.submit([request]) for name, request in REQUESTS.items()
+    }
+
+
+def begin_drawn(vllm: Harness) -> dict[str, RecordingSink]:
+    """Start one of each of those that are drawn."""
+    bodies = {
+        name: vllm.submit(HttpRequest(CHATS, json.dumps(LONG | CHAT | WHOLE | body).encode()))
+        for name, body in DRAWN_BODIES.items()
+    }
+    return bodies | {
+        f"tensors: {name}": vllm.submit([GenerateRequest("Tell a story:", sampling)])
+        for name, sampling in DRAWN.items()
+    }
+
+
+def told(sink: RecordingSink) -> list[Any]:
+    """Return what an answer told, without names, times and how it was cut into pieces."""
+    assert sink.wait().error is None
+    if isinstance(sink.deltas[0], Delta):
+        last = sink.deltas[-1]
+        ids = [token.id for delta in sink.deltas for token in delta.tokens]
+        count = sum(delta.num_tokens for delta in sink.deltas)
+        whole = round(last.cumulative_logprob or 0.0, 3)
+        return [sink.text, last.finish_reason, count, last.num_prompt_tokens, ids, whole]
+    data = b"".join(chunk.data for chunk in sink.deltas).decode()
+    lines = [line.removeprefix("data: ") for line in data.splitlines() if line[:5] == "data:"]
+    names, seen = set(), []
+    for event in (json.loads(line) for line in lines if line != "[DONE]"):
+        names.add((event.get("id"), event.get("created")))
+        for choice in event.get("choices", ()):
+            seen.append((choice.get("text"), choice.get("delta"), choice.get("finish_reason")))
+        seen += [event.get("usage"), event.get("delta")]
+    assert "error" not in data
+    assert len(names) == 1
+    return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas)]
+
+
+def _joined(seen: list[Any]) -> list[Any]:
+    """Return the strings of all events put together, in their places, and the last of the rest."""
+    texts: dict[str, str] = {}
+    rest: dict[str, Any] = {}
+
+    def look(value: Any, place: str) -> None:
+        if isinstance(value, dict):
+            for key, item in value.items():
+                look(item, f"{place}.{key}")
+        elif isinstance(value, list | tuple):
+            for position, item in enumerate(value):
+                # A tool's call says which of the answer's it is: each comes first in its own event.
+                index = item.get("index", position) if isinstance(item, dict) else position
+                look(item, f"{place}.{index}")
+        elif isinstance(value, str) and not place.endswith(("id", "type")):
+            texts[place] = texts.get(place, "") + value
+        elif isinstance(value, int):
+            rest[place] = value
+
+    for each in seen:
+        look(each, "")
+    # vLLM fills in what a call that was cut lacks, if its last output has part of a call: that goes
+    # by how it cut the tokens (`_append_unstreamed_tool_args`).
+    texts = {place: text.removesuffix("{}") for place, text in texts.items()}
+    return [texts, rest]
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None:
+    # What the worker that takes over knows from its start.
+    engine.plan.config.adapters["wrong"] = ADAPTER
+    loaded = RecordingSink()
+    engine.service.adapt("wrong", ADAPTER, loaded, preload=True, pin=False)
+    assert loaded.wait().error is None
+    undisturbed = {name: told(sink) for name, sink in begin(engine).items()}
+    before = engine.service.snapshot().moved
+    sinks = begin(engine)
+    sampled = [engine.submit([SAMPLED]) for _ in range(4)]
+    drawn = begin_drawn(engine)
+    several = engine.submit([GenerateRequest("Tell a story:", Sampling(150, ignore_eos=True), n=2)])
+    for sink in (*sinks.values(), *sampled, *drawn.values(), several):
+        sink.wait_first()
+    family = [below for each in engine.workers for below in each.children(recursive=True)]
+    (core,) = [each for each in family if "EngineCore" in " ".join(each.cmdline())]
+    core.kill()
+    assert not any(sink.endings for sink in drawn.values())
+    assert isinstance(several.wait().error, EngineDeadError)
+    assert {name: told(sink) for name, sink in sinks.items()} == undisturbed
+    for sink in sampled:
+        _, reason, count, *_ = told(sink)
+        assert (reason, count) == ("length", 150)
+    (structure, _), (tool, _) = (told(drawn.pop(name)) for name in DRAWN_BODIES)
+    for text in (structure[0][".1.content"], tool[0][".1.tool_calls.0.function.arguments"]):
+        assert re.fullmatch(LETTERS, json.loads(text)["word"])
+    assert re.fullmatch(LETTERS, told(drawn.pop("tensors: structure"))[0])
+    assert {tuple(told(sink)[1:3]) for sink in drawn.values()} == {("length", 150)}
+    assert engine.service.snapshot().moved - before >= len(sinks) // 2
+    del engine.plan.config.adapters["wrong"]
+    engine.service.adapt("wrong", "", gone := RecordingSink(), preload=True, pin=False)
+    assert gone.wait().error is None
+
+
+ALONE: dict[str, Sampling] = {
+    "seed": Sampling(60, 1.0, ignore_eos=True, seed=7),
+    "repetition": Sampling(60, 0.0, ignore_eos=True, repetition_penalty=1.3),
+    "penalties": Sampling(60, 0.0, ignore_eos=True, presence_penalty=0.5, frequency_penalty=0.3),
+    "min_tokens": Sampling(60, 0.0, min_tokens=50, stop=("no such word",)),
+    "words": Sampling(60, 0.0, ignore_eos=True, bad_words=("the", "a")),
+}
+"""What Transformers' continuous batch cannot do; NeuronX has none."""
+
+
+def begin_some(engine: Harness, tokens: int) -> dict[str, RecordingSink]:
+    """Start what engines without a server of their own take, too."""
+    greedy = Sampling(tokens, 0.0, ignore_eos=True)
+    usage = {"stream_options": {"include_usage": True}}
+    asked = {
+        "seed": replace(greedy, temperature=1.0, seed=7),
+        "text": greedy,
+        "stop": replace(greedy, stop=("no such word",)),
+    }
+    bodies = {"completion": (TEXT, STORY | usage), "chat": (CHATS, CHAT | usage)}
+    return {
+        name: engine.submit([GenerateRequest("Tell a story:", sampling)])
+        for name, sampling in asked.items()
+    } | {
+        name: engine.submit(
+            HttpRequest(path, json.dumps(LONG | {"max_tokens": tokens} | body).encode())
+        )
+        for name, (path, body) in bodies.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("engine", "tokens", "ends"),
+    [("transformers", 150, ()), ("trtllm", 600, ("seed", "stop"))],
+    indirect=["engine"],
+)
+def test_answers_of_others_are_as_if_nothing_had_happened(
+    engine: Harness, tokens: int, ends: tuple[str, ...]
+) -> None:
+    undisturbed = {name: told(sink) for name, sink in begin_some(engine, tokens).items()}
+    before = engine.service.snapshot().moved
+    sinks = begin_some(engine, tokens)
+    sampled = engine.submit([SAMPLED])
+    for sink in (*sinks.values(), sampled):
+        sink.wait_first()
+    engine.workers[0].kill()
+    assert not any(sink.endings for sink in sinks.values())
+    for name in ends:
+        assert isinstance(sinks.pop(name).wait().error, EngineDeadError)
+    assert {name: told(sink) for name, sink in sinks.items()}.items() <= undisturbed.items()
+    assert told(sampled)[1:3] == ["length", 150]
+    assert engine.service.snapshot().moved - before == len(sinks) + 1
+
+
+@pytest.mark.parametrize("engine", ["transformers", "neuronx"], indirect=True)
+@pytest.mark.parametrize("kind", ALONE)
+def test_what_is_generated_alone_goes_on_too(engine: Harness, kind: str) -> None:
+    request = GenerateRequest("Tell a story:", ALONE[kind], logprobs=1)
+    whole = [token for delta in engine.submit([request]).wait().deltas for token in delta.tokens]
+    known = b"".join(pack([token.id]) for token in whole[:20])
+    sink = engine.submit([replace(request, continuation=Continuation(known))]).wait()
+    assert sink.error is None
+    assert [token for delta in sink.deltas for token in delta.tokens] == whole[20:]
+    assert sink.deltas[-1].finish_reason == "length"

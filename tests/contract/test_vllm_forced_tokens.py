@@ -1,0 +1,57 @@
+"""vLLM's cores find our plugin, and its second model runner, which needs a GPU, can call it."""
+
+import subprocess
+
+from tests.support.places import ENGINE_PYTHON, ROOT
+from tests.support.releases import vllm_release
+
+FOUND = """
+from types import SimpleNamespace
+from lmi_backend.engines.vllm import forced_tokens, plugins
+plugins.install()
+from vllm.v1.sample.logits_processor import _load_custom_logitsprocs
+assert forced_tokens.ForcedTokens in _load_custom_logitsprocs(None)
+for drafts, is_taken in ((None, True), ("ngram", False)):
+    config = SimpleNamespace(speculative_config=drafts, use_v2_model_runner=False)
+    assert forced_tokens.are_taken(SimpleNamespace(vllm_config=config)) is is_taken
+# A client could name an id that no vocabulary has.
+params = SimpleNamespace(extra_args={"a": 1})
+forced_tokens.add(params, [7])
+forced_tokens.remove(params)
+assert params.extra_args == {"a": 1}
+"""
+CALLED = """
+import numpy as np
+import torch
+from lmi_backend.engines.vllm import forced_tokens, plugins
+plugins.install()
+from vllm.v1.worker.gpu.sample.logits_processor import loader
+(made,) = [each for each in loader._load_v2_logitsprocs(None) if each is forced_tokens.ForcedTokens]
+prompts = SimpleNamespace(np=np.array([3, 5, 4]))
+plugin = made(None, SimpleNamespace(prompt_len=prompts))
+params = SimpleNamespace(extra_args=None)
+assert plugin.add_request(0, params) is False
+forced_tokens.add(params, [7, 2])
+assert plugin.add_request(2, params) is True
+chosen = []
+for step in range(-1, 3):
+    ctx = SimpleNamespace(
+        idx_mapping_np=np.array([0, 2]), seq_lens_upper_bound_np=np.array([3, 4 + step])
+    )
+    logits = torch.zeros(2, 9)
+    logits[:, 5] = 1.0
+    chosen.append(plugin.apply(logits, ctx).argmax(dim=1).tolist())
+assert chosen == [[5, 5], [5, 7], [5, 2], [5, 5]], chosen
+# The place is another's now.
+assert plugin.add_request(2, SimpleNamespace(extra_args=None)) is False
+assert plugin.apply(torch.ones(2, 9), ctx).eq(1).all()
+"""
+
+
+def test_the_plugin_is_found_and_can_be_called() -> None:
+    # Older releases' second runner takes no plugins.
+    code = FOUND + CALLED if vllm_release() >= (0, 32) else FOUND
+    done = subprocess.run(
+        [str(ENGINE_PYTHON), "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

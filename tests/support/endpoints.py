@@ -1,0 +1,45 @@
+"""An endpoint that is real, of workers that are not."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.endpoint.state import StateView
+from lmi_backend.engine_config import ModelInfo
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.schema.context import Context
+from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.renewal import Renewal
+from lmi_backend.serving.service import Service
+from tests.support.idle_workers import IdleWorkers
+
+
+def open_endpoint(name: str, workers: IdleWorkers) -> Endpoint:
+    """Return the endpoint of a model, which listens."""
+    service = Service(workers, Limits(running=8, waiting=8, seconds=60))
+    lora = LoraManager({}, (), is_enabled=True)
+    model = ModelInfo(name=name, engine="vllm", version="1", max_model_len=100)
+    view = StateView(
+        model=model,
+        service=service,
+        lora_manager=lora,
+        plan={},
+        redact=str,
+        log=lambda _: [],
+        started_at=1.0,
+    )
+    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
+    one = Endpoint(model, service, lora, Context(), view, renewal)
+    one.open()
+    return one
+
+
+def short_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give a server's folder: the address of a socket has room for 107 bytes, tmp_path may not."""
+    with tempfile.TemporaryDirectory() as name:
+        monkeypatch.setenv(RUN_DIR_VARIABLE, name)
+        yield Path(name)

@@ -1,0 +1,35 @@
+"""Where vLLM's processes look for our plugins."""
+
+import os
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from lmi_backend.engines.vllm import plugins
+
+
+@pytest.fixture(autouse=True)
+def path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delenv("VLLM_PLUGINS", raising=False)
+
+
+def test_they_are_found_by_vllms_words() -> None:
+    plugins.install()
+    for group in ("vllm.general_plugins", "vllm.logits_processors"):
+        assert [each.name for each in entry_points(group=group)].count("lmi-backend") == 1
+
+
+@pytest.mark.parametrize(
+    ("listed", "then"),
+    [(None, None), ("", ",lmi-backend"), ("mine", "mine,lmi-backend")],
+)
+def test_a_users_list_of_plugins_has_ours_too(
+    monkeypatch: pytest.MonkeyPatch, listed: str | None, then: str | None
+) -> None:
+    if listed is not None:
+        monkeypatch.setenv("VLLM_PLUGINS", listed)
+    plugins.install()
+    plugins.install()
+    assert os.environ.get("VLLM_PLUGINS") == then

@@ -1,0 +1,289 @@
+"""Requests for models that have gone: which wait, for how long, and which are refused at once."""
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lmi_backend.endpoint import server
+from lmi_backend.endpoint.address import endpoint_folder
+from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.errors import RequestError, UnavailableError
+from lmi_backend.frontend.exchange import ClientGoneError, Exchange
+from lmi_backend.frontend.generate import Generate
+from lmi_backend.frontend.health import Health
+from lmi_backend.frontend.models import Models, UnknownModelError
+from lmi_backend.frontend.protocol import CLIENT
+from lmi_backend.frontend.state import State
+from lmi_backend.generation import GenerateRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.ipc.frames import encode
+from lmi_backend.private_folders import private_folder
+from lmi_backend.schema.context import Context
+from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.service import Service
+from tests.support.idle_workers import IdleWorkers
+
+
+class Client:
+    """A client's connection."""
+
+    is_gone = False
+    on_gone: Any = None
+
+    def leave(self) -> None:
+        self.is_gone = True
+        self.on_gone()
+
+
+class Answered:
+    """An exchange that keeps its answer."""
+
+    query = ""
+    said: Any = None
+
+    async def respond(self, _: int, data: bytes, __: dict[str, str]) -> None:
+        self.said = msgspec.json.decode(data)
+
+
+class Endpoint:
+    """A model that only greets; `die` leaves its socket as a process does that is killed."""
+
+    def __init__(self, folder: Path, name: str, **info: Any) -> None:
+        self.path = private_folder(endpoint_folder(folder)) / f"1-{name}.sock"
+        self._info = ModelInfo(name=name, **({"return_seconds": 60.0, "capacity": 2} | info))
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def open(self) -> "Endpoint":
+        self.path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._greet, str(self.path))
+        return self
+
+    async def _greet(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
+        welcome = msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=self._info)
+        writer.write(encode([welcome]))
+
+    def die(self) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+
+    def unload(self) -> None:
+        self.path.unlink()
+        self.die()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets, wherever pytest has its own."""
+    with tempfile.TemporaryDirectory(prefix="run-") as name:
+        yield Path(name)
+
+
+@contextlib.asynccontextmanager
+async def found(folder: Path, *endpoints: Endpoint) -> AsyncIterator[Models]:
+    """Models that look for endpoints, and have found some."""
+    models = Models(folder)
+    for endpoint in endpoints:
+        await endpoint.open()
+    looking = asyncio.create_task(models.run())
+    await until(lambda: len(models.all()) == len(endpoints))
+    try:
+        yield models
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        for endpoint in endpoints:
+            endpoint.die()
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  nobody says when it is
+            await asyncio.sleep(0.01)
+
+
+def exchange(client: Client, path: str = "/v1/completions") -> Exchange:
+    scope = {"method": "POST", "path": path, "headers": [], CLIENT: client}
+    return Exchange(scope, None, None)  # type: ignore[arg-type]
+
+
+def ask(models: Models, name: str = "m", client: Client | None = None) -> "asyncio.Task[Any]":
+    return asyncio.create_task(models.of_body(exchange(client or Client()), name))
+
+
+async def dead(models: Models, *endpoints: Endpoint) -> None:
+    left = len(models.all()) - len(endpoints)
+    for endpoint in endpoints:
+        endpoint.die()
+    await until(lambda: len(models.all()) == left)
+
+
+@pytest.mark.parametrize("name", ["m", "served", ""])
+async def test_requests_wait_for_a_model_that_died_as_many_as_it_takes(
+    folder: Path, name: str
+) -> None:
+    endpoint = Endpoint(folder, "m", served_names=("served",))
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        first, second = ask(models, name), ask(models, name)
+        await asyncio.sleep(0)
+        with pytest.raises(UnavailableError, match=r"2 requests wait for it.*job_queue_size"):
+            await ask(models, name)
+        assert not first.done()
+        await endpoint.open()
+        for each in (await first, await second):
+            assert each is models.find("m")
+
+
+async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m")
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        asked = exchange(Client(), "/v2/models/m/generate_stream")
+        task = asyncio.create_task(Generate(models).answer(asked, b'{"text_input": "a"}'))
+        await asyncio.sleep(0.05)
+        assert not task.done()
+        await endpoint.open()
+        # This one does not say which version it is: Triton is to answer.
+        assert await task is False
+
+
+@pytest.mark.parametrize(("end", "awaited"), [("hang_up", ["m"]), ("close", [])])
+async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, end: str, awaited: list[str]
+) -> None:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
+    service = Service(IdleWorkers(), Limits(running=8, waiting=8, seconds=60))  # type: ignore[arg-type]
+    model = ModelInfo(name="m", return_seconds=60.0, capacity=2)
+    lora = LoraManager({}, (), is_enabled=False)
+    stub = server.Endpoint(model, service, lora, Context(), None, None)  # type: ignore[arg-type]
+    stub.open()
+    async with found(folder) as models:
+        await until(models.all)
+        await asyncio.to_thread(getattr(stub, end))
+        await until(lambda: not models.all())
+        assert models.awaited == awaited
+    stub.close()
+
+
+async def test_a_model_that_was_unloaded_is_not_waited_for(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m")
+    async with found(folder, endpoint) as models:
+        endpoint.unload()
+        await until(lambda: not models.all())
+        with pytest.raises(UnavailableError, match="no model is loaded"):
+            await ask(models)
+
+
+async def test_switched_off_nothing_waits(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m", return_seconds=0.0)
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        with pytest.raises(UnavailableError, match="no model is loaded"):
+            await ask(models)
+
+
+async def test_the_wait_is_that_of_answers_and_then_none_waits(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m", return_seconds=0.05)
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        with pytest.raises(UnavailableError, match=r"not back within 0 s.*migration_timeout"):
+            await ask(models)
+        with pytest.raises(UnavailableError, match="no model is loaded"):
+            await ask(models)
+
+
+async def test_who_leaves_makes_room_for_another(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m", capacity=1)
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        client = Client()
+        first = ask(models, client=client)
+        await asyncio.sleep(0.01)
+        client.leave()
+        with pytest.raises(ClientGoneError):
+            await first
+        second = ask(models)
+        await endpoint.open()
+        assert (await second).name == "m"
+
+
+async def test_one_that_is_back_is_not_another_that_is_awaited(folder: Path) -> None:
+    a, b = Endpoint(folder, "a"), Endpoint(folder, "b")
+    async with found(folder, a, b) as models:
+        await dead(models, a, b)
+        # Not told apart from a model that is not loaded yet.
+        with pytest.raises(UnavailableError, match="no model is loaded"):
+            await ask(models, "")
+        waiting = ask(models, "b")
+        await a.open()
+        await until(models.all)
+        assert (await ask(models, "a")).name == "a"
+        with pytest.raises(UnknownModelError):
+            await ask(models, "c")
+        # A body that names none is not for the one that happens to be back.
+        with pytest.raises(RequestError):
+            await ask(models, "")
+        assert not waiting.done()
+        await b.open()
+        assert (await waiting).name == "b"
+
+
+async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m", return_seconds=0.3)
+    async with found(folder, endpoint) as models:
+        health = Health(models)
+        await dead(models, endpoint)
+        assert await health.troubles() == ["m: it has gone, and is expected back"]
+        await until(lambda: not models.awaited)
+        assert await health.troubles() == ["no model is loaded"]
+
+
+async def test_what_waited_is_counted(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m", migration_limit=1)
+    late = Endpoint(folder, "late", return_seconds=0.1)
+    async with found(folder, endpoint, late) as models:
+        none = {"waiting": 0, "moved": 0, "held": 0, "given_up": 0}
+        assert models.held_counts() == {"late": none, "m": none}
+        (model,) = (each for each in models.all() if each.name == "m")
+        model.connection.submit((GenerateRequest("a"),), "")
+        await dead(models, endpoint, late)
+        waiting = ask(models), ask(models, "late")
+        await until(lambda: models.held_counts()["late"]["held"])
+        assert models.held_counts()["m"] == none | {"waiting": 2, "held": 1}
+        exchange = Answered()
+        await State(models).show(exchange)  # type: ignore[arg-type]
+        assert exchange.said["models"][-1] == {
+            "model": "m",
+            "error": "it has gone, and is expected back",
+            "front_end": none | {"waiting": 2, "held": 1},
+        }
+        with pytest.raises(UnavailableError, match="not back"):
+            await waiting[1]
+        await endpoint.open()
+        await waiting[0]
+        assert models.held_counts() == {"m": none | {"moved": 1, "held": 1}}
+        await late.open()
+        await until(lambda: models.find("late"))
+        assert models.held_counts()["late"] == none | {"held": 1, "given_up": 1}
+
+
+async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
+    endpoint = Endpoint(folder, "m")
+    async with found(folder, endpoint) as models:
+        await dead(models, endpoint)
+        waiting = ask(models)
+        await asyncio.sleep(0.01)
+        models.give_up_held()
+        with pytest.raises(UnavailableError, match="process died"):
+            await waiting
+        assert models.awaited == []

@@ -1,0 +1,105 @@
+"""A front end or an alias model of another release is refused by name, at a real endpoint."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import cast
+
+import msgspec
+import pytest
+
+from lmi_backend import __version__
+from lmi_backend.endpoint import client
+from lmi_backend.endpoint.client import AliasModel
+from lmi_backend.errors import UnavailableError
+from lmi_backend.frontend import connection
+from lmi_backend.frontend.exchange import Exchange
+from lmi_backend.frontend.health import Health
+from lmi_backend.frontend.models import Models
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import encode
+from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.idle_workers import IdleWorkers
+from tests.support.waiting import wait_for
+
+BOTH = (
+    rf"lmi-backend 9\.8\.7 \(protocol {msg.PROTOCOL + 1}\), the model's stub is lmi-backend "
+    rf"{__version__} \(protocol {msg.PROTOCOL}\).* install one release for both"
+)
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    yield from short_folder(monkeypatch)
+
+
+def _newer(messages: Sequence[object]) -> bytes:
+    """Say what the next release would."""
+    changes = {"protocol": msg.PROTOCOL + 1, "release": "9.8.7"}
+    return encode(
+        [
+            msgspec.structs.replace(each, **changes) if isinstance(each, msg.Hello) else each
+            for each in messages
+        ]
+    )
+
+
+def _is_newer(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
+    monkeypatch.setattr(module, "encode", _newer)
+
+
+async def test_a_front_end_of_another_release_is_told_and_tells(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _is_newer(monkeypatch, connection)
+    endpoint = open_endpoint("m", IdleWorkers())
+    models = Models(folder)
+    looking = asyncio.create_task(models.run())
+    try:
+        while "understand" not in models.why_none():  # noqa: ASYNC110  nobody says when
+            await asyncio.sleep(0.02)
+        with pytest.raises(UnavailableError, match=BOTH):
+            await models.of_body(cast("Exchange", None), "m")
+        (trouble,) = await Health(models).troubles()
+        assert trouble == models.why_none()
+        # It looks five times a second, and does not ask again and again.
+        await asyncio.sleep(0.5)
+        assert models.all() == []
+    finally:
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+        endpoint.close()
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    stub, front_end = sorted(said)
+    assert stub.startswith("a client of model m is refused: process ")
+    assert front_end == f"a model refuses this front end: {trouble}"
+
+
+def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert folder.is_dir()
+    with monkeypatch.context() as newer:
+        _is_newer(newer, client)
+        endpoint = open_endpoint("m", IdleWorkers())
+        alias = AliasModel("m")
+        wait_for(lambda: "understand" in alias._workers.health().trouble)
+        with pytest.raises(UnavailableError, match=BOTH):
+            alias.context()
+    wait_for(lambda: alias._workers.health().is_ready)
+    alias.close()
+    endpoint.close()
+    said = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(said) == 2
+    assert any(text.startswith("model m, whose workers this one shares: process") for text in said)
+
+
+def test_the_first_words_of_any_release_are_understood() -> None:
+    """Those of protocol 8, and of one that has more to say."""
+    decoder = msgspec.msgpack.Decoder(msg.FromClient)
+    old = decoder.decode(msgspec.msgpack.encode(["Hello", 8, 12, 0, b"", b"", True]))
+    new = decoder.decode(msgspec.msgpack.encode(["Hello", 99, 12, 0, b"", b"", True, "9", 1, 2]))
+    assert (old, new.protocol) == (msg.Hello(8, 12, keeps_ids=True), 99)
+    assert msg.Hello(8, 12).release == ""

@@ -1,0 +1,94 @@
+"""What README says was measured is in the results that it is said of."""
+
+import json
+import statistics
+
+import pytest
+
+from tests.support.places import ROOT
+
+README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+
+
+def samples(name: str, target: str, at_once: int) -> list[dict[str, float]]:
+    """Return each sample of a target, with its `cpu`, µs a token beside the engine."""
+    text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
+    found = [
+        each | {"cpu": sum(us for kind, us in each["cpu_us_per_token"].items() if kind != "engine")}
+        for each in json.loads(text)["samples"]
+        if (each["target"], each["concurrency"]) == (target, at_once)
+    ]
+    assert found
+    return found
+
+
+def median(name: str, target: str, at_once: int, what: str) -> float:
+    return statistics.median(each[what] for each in samples(name, target, at_once))
+
+
+PACED, TOOLS = "2026-11-23", "2026-11-23-tools"
+UNPACED, EMBEDDINGS = "2026-11-24-unpaced", "2026-11-24-embeddings"
+OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "target", "at_once", "what"),
+    [
+        ("each token an event: {} µs of CPU a token", PACED, OURS, 256, "cpu"),
+        ("vLLM's own server {}, and the first", PACED, THEIRS, 256, "cpu"),
+        (
+            "`generate_stream` costs {} there",
+            *(PACED, "lmi-backend, Triton's form, each token", 256, "cpu"),
+        ),
+        ("own HTTP port {}**", PACED, "lmi-backend, HTTP, each token", 256, "cpu"),
+        ("its vLLM backend {},", PACED, "Triton's vLLM backend", 256, "cpu"),
+        ("a model that only sends {})", PACED, "Triton, constant responses", 256, "cpu"),
+        ("over gRPC {}.", PACED, "lmi-backend, gRPC, each token", 256, "cpu"),
+        ("stream gets {} tokens/s", UNPACED, OURS, 1, "tokens_per_second"),
+        ("tokens/s and vLLM's server {},", UNPACED, THEIRS, 1, "tokens_per_second"),
+        ("for {} µs of CPU a token and", UNPACED, OURS, 1, "cpu"),
+        ("of CPU a token and {}**", UNPACED, THEIRS, 1, "cpu"),
+        ("64 streams get {} and", UNPACED, OURS, 64, "tokens_per_second"),
+        ("64 streams get 8,334 and {}.", UNPACED, THEIRS, 64, "tokens_per_second"),
+        ("makes {} a second", EMBEDDINGS, "lmi-backend, embeddings", 64, "requests_per_second"),
+        (
+            "vLLM's server {}, of",
+            EMBEDDINGS,
+            "vLLM's server, embeddings",
+            64,
+            "requests_per_second",
+        ),
+    ],
+)
+def test_a_figure_is_the_measured_one(
+    words: str, name: str, target: str, at_once: int, what: str
+) -> None:
+    assert words.format(f"{median(name, target, at_once, what):,.0f}") in README
+
+
+def test_one_streams_first_token_is_the_measured_one() -> None:
+    ours, theirs = (
+        statistics.median(each["first_ms"]["p50"] for each in samples(UNPACED, target, 1))  # type: ignore[index]
+        for target in (OURS, THEIRS)
+    )
+    assert f"(the first comes after {ours:.0f} ms, there after {theirs:.0f})" in README
+
+
+def test_what_is_left_of_the_engine() -> None:
+    ours, raw = (
+        median("2026-11-21", target, 64, "tokens_per_second")
+        for target in ("lmi-backend", "raw engine")
+    )
+    assert f"over gRPC {ours / raw:.0%}".replace("%", " %") in README
+
+
+def test_what_costs_as_much_does() -> None:
+    for asked, name in (("log probabilities", PACED), ("structure", PACED), ("tools", TOOLS)):
+        ours = median(name, f"lmi-backend, chat with {asked}, each token", 256, "cpu")
+        assert round(ours / median(name, f"{THEIRS}, chat with {asked}", 256, "cpu"), 1) == 1
+    assert "probabilities, grammars and tools cost what they cost there" in README
+    first = [
+        statistics.median(each["first_ms"]["p50"] for each in samples(PACED, target, 256))  # type: ignore[index]
+        for target in (OURS, THEIRS)
+    ]
+    assert first[0] < first[1]
