@@ -20,13 +20,15 @@ import argparse
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmark.measure import Settings, measure
+from benchmark.catalogue import DEFAULT, QUICK, TARGETS, VLLM_BACKEND
+from benchmark.measure import Sample, Settings, measure
 from benchmark.perf_analyzer import find_perf_analyzer
 from benchmark.report import write_report
 from benchmark.servers import keep_pace
-from benchmark.targets import DEFAULT, PROTOCOLS, QUICK, TARGETS, VLLM_BACKEND, Target, peer
+from benchmark.targets import PROTOCOLS, Target, peer
 from benchmark.triton_vllm import CHECKOUT, REPOSITORY, checkout, note
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,19 +48,28 @@ def main(words: list[str]) -> int:
     )
     targets = _targets(arguments)
     cycles = arguments.rounds * len(targets) * len(arguments.concurrency)
-    samples = []
+    samples: list[Sample] = []
     began = time.monotonic()
-    for number in range(arguments.rounds):
-        # The other way round every second time: a machine that slows down harms all alike.
-        for name in list(targets)[:: 1 if number % 2 == 0 else -1]:
-            _say(began, f"round {number + 1} of {arguments.rounds}: starting {name}")
+    try:
+        for name in _in_turn(targets, arguments.rounds, began):
             for sample in measure(name, targets[name], settings):
                 samples.append(sample)
                 _say(began, f"{len(samples)} of {cycles}: {sample.line()}")
-    notes = [note()] if VLLM_BACKEND in targets else []
-    for path in write_report(samples, list(targets), arguments.output, arguments.name, notes):
-        _say(began, f"wrote {path}")
+    finally:
+        # Minutes of measurements are not lost with one that fails.
+        notes = [note()] if VLLM_BACKEND in targets else []
+        there = [name for name in targets if any(sample.target == name for sample in samples)]
+        for path in write_report(samples, there, arguments.output, arguments.name, notes):
+            _say(began, f"wrote {path}")
     return 0
+
+
+def _in_turn(targets: dict[str, Target], rounds: int, began: float) -> Iterator[str]:
+    for number in range(rounds):
+        # The other way round every second time: a machine that slows down harms all alike.
+        for name in list(targets)[:: 1 if number % 2 == 0 else -1]:
+            _say(began, f"round {number + 1} of {rounds}: starting {name}")
+            yield name
 
 
 def _targets(arguments: argparse.Namespace) -> dict[str, Target]:
@@ -80,7 +91,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
         nargs="+",
         choices=TARGETS,
         metavar="TARGET",
-        help="default: all but echo. Known: " + "; ".join(TARGETS),
+        help="default: all but echo, embeddings and chats that are not plain. Known: "
+        + "; ".join(TARGETS),
     )
     parser.add_argument(
         "--quick", action="store_true", help="few targets, 1 and 256 requests at once"

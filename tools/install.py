@@ -9,6 +9,8 @@ Standard library only: it runs before anything is installed.
 
 from __future__ import annotations
 
+import ast
+import fcntl
 import hashlib
 import os
 import shutil
@@ -24,6 +26,14 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 12)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAMP = "lmi-backend.lock"
+# Takes a third of pip's time.
+UV = "uv==0.13.9"
+# pip's settings of where packages come from, which uv does not read, and its options for them.
+UV_OPTIONS = {
+    "index-url": "--index-url",
+    "extra-index-url": "--extra-index-url",
+    "find-links": "--find-links",
+}
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,8 @@ class Environment:
     folder: str
     lock: str
     gigabytes: float
-    pip_options: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    """Of pip and uv."""
     editable: bool = False
     """Whether this repository itself is installed into it."""
 
@@ -95,16 +106,15 @@ def install(environment: Environment) -> None:
         )
     _install_lock(python, environment)
     if environment.editable:
-        own = [str(python), "-m", "pip", "install", "--no-deps", "-e", str(ROOT)]
-        _run(own, f"installing lmi-backend into {environment.folder}", environment)
+        what = f"installing lmi-backend into {environment.folder}"
+        _install_packages(python, ["--no-deps", "-e", str(ROOT)], what, environment)
     stamp.write_text(digest, encoding="utf-8")
 
 
 def _install_lock(python: Path, environment: Environment) -> None:
     lock = ROOT / environment.lock
-    pip = [str(python), "-m", "pip", "install", *environment.pip_options]
     what = f"installing {environment.lock} into {environment.folder}"
-    _run([*pip, "-r", str(lock)], what, environment)
+    _install_packages(python, [*environment.options, "-r", str(lock)], what, environment)
     text = lock.read_text(encoding="utf-8")
     if "torch==" not in text:
         return
@@ -114,8 +124,51 @@ def _install_lock(python: Path, environment: Environment) -> None:
         # PyPI's torch is a CUDA build, and cannot be imported without its CUDA packages.
         cpu_lock = python.parent.parent / "lock.txt"
         cpu_lock.write_text(_cpu_lock(text), encoding="utf-8")
-        more = ["--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
-        _run([*pip, *more], f"{what}, torch from {TORCH_CPU_INDEX}", environment)
+        words = [*environment.options, "--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
+        what = f"{what}, torch from {TORCH_CPU_INDEX}"
+        _install_packages(python, words, what, environment)
+
+
+def _install_packages(python: Path, words: list[str], what: str, environment: Environment) -> None:
+    """Install with uv; with pip where that cannot, since pip has settings that uv does not read."""
+    pip = [str(python), "-m", "pip"]
+    try:
+        uv = [str(_uv(pip, environment)), "pip", "install"]
+        options = ["--python", str(python), *uv_options(pip)]
+        _run([*uv, *options, *words], what, environment)
+    except InstallError as error:
+        sys.stderr.write(f"install: {error}\ninstall: now with pip\n")
+        _run([*pip, "install", *words], what, environment)
+
+
+def _uv(pip: list[str], environment: Environment) -> Path:
+    """Return uv, installed where all environments find it."""
+    folder = ROOT / ".cache" / UV
+    program = folder / "bin" / "uv"
+    folder.mkdir(parents=True, exist_ok=True)
+    # Environments may be made at the same time.
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not program.is_file():
+            words = [*pip, "install", "--upgrade", "--target", str(folder), UV]
+            _run(words, f"installing {UV} into {folder.relative_to(ROOT)}", environment)
+    return program
+
+
+def uv_options(pip: list[str]) -> list[str]:
+    """Return pip's settings of where packages come from as options of uv."""
+    listed = subprocess.run([*pip, "config", "list"], capture_output=True, text=True, check=False)
+    found: dict[str, list[str]] = {}
+    # A variable counts before a file.
+    for line in sorted(listed.stdout.splitlines(), key=lambda line: line.startswith(":env:")):
+        name, _, value = line.partition("=")
+        if option := UV_OPTIONS.get(name.rpartition(".")[2]):
+            found[option] = ast.literal_eval(value).split()
+    # As pip does: the best version of all places, not of the first that has the package.
+    options = ["--index-strategy", "unsafe-best-match"]
+    return options + [
+        word for option, places in found.items() for each in places for word in (option, each)
+    ]
 
 
 def _cpu_lock(text: str) -> str:

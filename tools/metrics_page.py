@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from lmi_backend.frontend.metrics import FAMILIES as FRONT_END_FAMILIES
 from lmi_backend.serving.metrics import FAMILIES, VLLM_NAMES
 
 _HEAD = """# Metrics
@@ -36,7 +37,13 @@ names of vLLM's own server, one series of each over all models and workers:
 worker), and of vLLM's models `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`; not where
 models differ in the former) and, with LoRA, `vllm:lora_requests_info` (`max_lora`,
 `running_lora_adapters`, `waiting_lora_adapters`). The first three, which Triton's port has of each
-worker, have the label `model_name` where there is one model."""
+worker, have the label `model_name` where there is one model.
+
+What it counts itself has the labels `model` and `process`: each of `--frontend-processes` counts
+its own, and any of them answers.
+
+| name | kind | meaning |
+| --- | --- | --- |"""
 _QUESTIONS_HEAD = """
 ## What to ask
 
@@ -52,6 +59,11 @@ class Question:
     title: str
     unit: str
     queries: dict[str, str]
+
+
+def _hour(counter: str) -> str:
+    """Return what all processes of the front end counted in an hour."""
+    return f"sum by (model) (increase({counter}[1h]))"
 
 
 def _quantiles(histogram: str) -> dict[str, str]:
@@ -142,6 +154,16 @@ QUESTIONS = (
             "{{model}}: no worker in time": "increase(lmi_requests_given_up_total[1h])",
         },
     ),
+    Question(
+        "Requests whose server died or was away, in the last hour, and those that wait",
+        "short",
+        {
+            "{{model}}: went on when it was back": _hour("lmi_front_end_migrations_total"),
+            "{{model}}: waited to begin": _hour("lmi_front_end_requests_held_total"),
+            "{{model}}: not back in time": _hour("lmi_front_end_requests_given_up_total"),
+            "{{model}}: wait now": "sum by (model) (lmi_front_end_requests_waiting)",
+        },
+    ),
 )
 """In the order of the dashboard."""
 
@@ -198,6 +220,8 @@ def metrics_page() -> Iterator[str]:
     for name, theirs in VLLM_NAMES.items():
         yield f"| `{name}` | {', '.join(f'`{each}`' for each in theirs)} |"
     yield _FLEETS
+    for name, (kind, _, text) in FRONT_END_FAMILIES.items():
+        yield f"| `{name}` | {kind} | {text} |"
     yield _QUESTIONS_HEAD
     yield "| what | PromQL |"
     yield "| --- | --- |"

@@ -1,247 +1,238 @@
-"""Predict what one server carries, from what a request, a response and a token cost.
+"""Measure what one server carries, and several; docs/scaling.md is made from what is written.
 
-    python tools/scale.py                            the table of docs/scaling.md
-    python tools/scale.py --streams 512 --rate 40 --cores 96 --workers 2
-    python tools/scale.py --fit                      measure the costs here, and test predictions
+    python tools/scale.py                    all of it, about four minutes
+    python tools/scale.py --parts streams    one part; the others stay as they are in the file
 
-A simulation of streams, the workers' flush policy, the stub and tritonserver. A response costs a
-worker, the stub and the server their part; the stub's Python runs on one core, whatever the machine
-has.
-What comes for a stream while its response waits joins that response, as in the real stub.
+The echo engine stands for an engine: it makes each stream's tokens at a steady pace, in a worker
+of its own, and a real client asks the front end for OpenAI's chats. Client, router and servers
+share this machine. `make docs` renews docs/scaling.md from benchmarks/scale.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
+import http.client
 import json
-import random
+import resource
 import sys
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any, Final
 
-from lmi_backend.ipc.flush_policy import FlushPolicy
+import psutil
+from benchmark.envoy import envoy
+from benchmark.held_streams import CpuWatch, Held, Pace, hold
+from benchmark.http_client import HttpClient, chat_body
+from benchmark.measure import processes_of
+from benchmark.report import machine
+from benchmark.servers import PROMPT, Running
+from benchmark.targets import echo_chats
 
 ROOT = Path(__file__).resolve().parent.parent
-COSTS = ROOT / "benchmarks" / "costs.json"
-_SECONDS = 2.0
-_WARM = 0.5
-_MILLION = 1e6
+DATA = ROOT / "benchmarks" / "scale.json"
+_MILLION: Final = 1e6
+_LEVELS: Final = (256, 512, 1024, 2048)
+_FAST: Final = 0.05
+_LONG: Final = 240
+_COSTED: Final = 512
+"""Streams whose CPU the costs are taken from: many, and two cores carry them."""
+_SHORT: Final = Pace(streams=128, tokens=8, token_seconds=_FAST, rounds=20)
+_WORKERS: Final = 8
+_OF_WORKERS: Final = Pace(streams=2048, tokens=40, token_seconds=0.4)
+_SERVERS: Final = 10
+_OF_SERVERS: Final = Pace(streams=1000, tokens=40, token_seconds=0.4)
+_SHORT_OF_SERVERS: Final = Pace(streams=1000, tokens=8, token_seconds=0.4, rounds=4)
+_SCRAPED_SECONDS: Final = 8.0
+_SCRAPES: Final = 20.0
+_DESCRIPTORS: Final = 8192
+_OPEN: Final = {"option.max_rolling_batch_size": 4096, "option.max_running": 4096}
+"""As many streams at once as come: no limit of ours is what breaks."""
+
+_Data = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Costs:
-    """CPU in microseconds, as measured; benchmarks/costs.json says how."""
-
-    worker_token: float
-    worker_request: float
-    stub_response: float
-    stub_token: float
-    stub_request: float
-    server_response: float
-    server_request: float
-
-    @classmethod
-    def measured(cls) -> Costs:
-        """Return those of the file."""
-        return cls(**json.loads(COSTS.read_text(encoding="utf-8"))["costs_us"])
-
-
-@dataclass(frozen=True)
-class Load:
-    """What clients ask for, and what is there to answer."""
-
-    streams: int
-    rate: float
-    """Tokens a second the engine makes for each stream."""
-    tokens: int = 256
-    """Of an answer."""
-    cores: int = 96
-    workers: int = 1
+def streams(data: _Data) -> None:
+    """Measure one server with one worker: levels of streams, costs, a scrape."""
+    began = time.monotonic()
+    with _server({"option.token_seconds": _FAST}) as (address, running, asks):
+        start = time.monotonic() - began
+        processes = list(processes_of(running))
+        rows = []
+        for count in _LEVELS:
+            rows.append(_held(asks, Pace(count, _LONG, _FAST), processes))
+        short = _held(asks, _SHORT, processes)
+        _say("looks at its metrics")
+        scrape_us, scrape_bytes = _scrape(address, processes)
+        _say(f"a look costs {scrape_us:.0f} us of CPU and {scrape_bytes} bytes")
+        data["one_server"] = {
+            "token_seconds": _FAST,
+            "start_seconds": round(start, 1),
+            "mib": round(_memory(running)),
+            "rows": [each.values() for each in rows],
+        }
+    long = next(each for each in rows if each.streams == _COSTED)
+    costs = data.setdefault("costs", {})
+    kinds = ("front end", "stub", "worker front end", "client")
+    _note_costs(costs, (long, Pace(_COSTED, _LONG, _FAST)), (short, _SHORT), kinds)
+    costs |= {"scrape_us": round(scrape_us, 1), "scrape_bytes": scrape_bytes}
+    costs["start_seconds"] = round(start, 1)
 
 
-@dataclass
-class Outcome:
-    """What a simulated server did."""
-
-    load: Load
-    tokens: int = 0
-    responses: int = 0
-    requests: int = 0
-    busy: dict[str, float] = field(default_factory=dict)
-    """Cores in use by class of process; a stub has no more than one to give."""
-    delays: list[float] = field(default_factory=list)
-    """Seconds from a token to the response that holds it."""
-
-    seconds: float = _SECONDS
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of all streams."""
-        return self.tokens / self.seconds
-
-    @property
-    def delay_p99(self) -> float:
-        """Milliseconds."""
-        return sorted(self.delays)[int(len(self.delays) * 0.99)] * 1e3 if self.delays else 0.0
+def workers(data: _Data) -> None:
+    """Measure one server with eight workers, at a pace that this machine carries."""
+    more: _Data = {"minWorkers": _WORKERS, "maxWorkers": _WORKERS}
+    more["option.token_seconds"] = _OF_WORKERS.token_seconds
+    found = {}
+    for flush, option in (("default", {}), ("none", {"option.stream_flush_ms": 0})):
+        with _server(more | option) as (_, running, asks):
+            found[flush] = _held(asks, _OF_WORKERS, list(processes_of(running))).values()
+    data["workers"] = {
+        "workers": _WORKERS,
+        "token_seconds": _OF_WORKERS.token_seconds,
+        "by_flush": found,
+    }
 
 
-def simulate(load: Load, costs: Costs) -> Outcome:
-    """Run one server for some seconds of its own time."""
-    return _Simulation(load, costs).run()
+def servers(data: _Data) -> None:
+    """Measure ten servers behind Envoy: what one takes of memory, and what the router costs."""
+    began = time.monotonic()
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(_SERVERS))
+        pace = {"option.token_seconds": _OF_SERVERS.token_seconds}
+        started = list(pool.map(stack.enter_context, (_server(pace) for _ in range(_SERVERS))))
+        took = time.monotonic() - began
+        memory = [_memory(running) for _, running, _ in started]
+        _say(f"{_SERVERS} servers after {took:.0f} s, {sum(memory) / _SERVERS:.0f} MiB each")
+        router, pid = stack.enter_context(envoy([address for address, *_ in started]))
+        processes = [one for _, running, _ in started for one in processes_of(running)]
+        processes.append(("router", psutil.Process(pid)))
+        asks = _asks(router)
+        found = _held(asks, _OF_SERVERS, processes)
+        full = [_memory(running) for _, running, _ in started]
+        short = _held(asks, _SHORT_OF_SERVERS, processes)
+    _note_costs(
+        data.setdefault("costs", {}), (found, _OF_SERVERS), (short, _SHORT_OF_SERVERS), ("router",)
+    )
+    data["servers"] = {
+        "servers": _SERVERS,
+        "token_seconds": _OF_SERVERS.token_seconds,
+        "start_seconds": round(took, 1),
+        "mib": round(sum(memory) / _SERVERS),
+        "mib_with_streams": round(sum(full) / _SERVERS),
+        "fit": int(machine()["memory_gib"] * 1024 / (sum(full) / _SERVERS)),
+        **found.values(),
+    }
 
 
-class _Simulation:
-    """Events on a heap: a token comes, a worker ticks, the stub is free again."""
-
-    def __init__(self, load: Load, costs: Costs) -> None:
-        self.load, self.costs = load, costs
-        self.outcome = Outcome(load)
-        # The same streams each time: the page is made again and compared.
-        self._random = random.Random(1)  # noqa: S311
-        self._gap = FlushPolicy.of(load.cores, load.workers).interval(load.streams / load.workers)
-        self._held: dict[int, list[float]] = {}
-        """Times of the tokens a worker keeps, by stream."""
-        self._waiting: dict[int, list[float]] = {}
-        """Times of those that wait in the stub."""
-        self._queue: deque[int] = deque()
-        self._stub_free = 0.0
-        self._requests: dict[int, int] = {}
-
-    def run(self) -> Outcome:
-        """Let it run."""
-        events: list[tuple[float, int, int]] = []
-        for stream in range(self.load.streams):
-            # Streams began at any time.
-            self._requests[stream] = self._random.randrange(self.load.tokens)
-            heapq.heappush(events, (self._random.random() / self.load.rate, 0, stream))
-        for worker in range(self.load.workers):
-            heapq.heappush(events, (self._random.random() * (self._gap or 1.0), 1, worker))
-        end = _WARM + self.outcome.seconds
-        while events and events[0][0] < end:
-            now, kind, which = heapq.heappop(events)
-            self._serve(now)
-            if kind == 0:
-                self._token(now, which)
-                heapq.heappush(events, (now + 1 / self.load.rate, 0, which))
-            elif self._gap:
-                for stream in range(which, self.load.streams, self.load.workers):
-                    self._release(stream)
-                heapq.heappush(events, (now + self._gap, 1, which))
-        return self._sum_up()
-
-    def _token(self, now: float, stream: int) -> None:
-        self._held.setdefault(stream, []).append(now)
-        self._requests[stream] += 1
-        place = self._requests[stream] % self.load.tokens
-        self.outcome.tokens += now > _WARM
-        self.outcome.requests += now > _WARM and place == 0
-        if place == 0:
-            self._stub_free = max(self._stub_free, now) + self.costs.stub_request / _MILLION
-        # The first and the last token of an answer do not wait.
-        if not self._gap or place in (0, 1):
-            self._release(stream)
-
-    def _release(self, stream: int) -> None:
-        if times := self._held.pop(stream, None):
-            if stream not in self._waiting:
-                self._queue.append(stream)
-            self._waiting.setdefault(stream, []).extend(times)
-
-    def _serve(self, now: float) -> None:
-        """Let the stub send until now; a response takes it its cost, one after another."""
-        while self._queue:
-            times = self._waiting[self._queue[0]]
-            start = max(self._stub_free, times[-1])
-            cost = (self.costs.stub_response + self.costs.stub_token * len(times)) / _MILLION
-            if start + cost > now:
-                return
-            del self._waiting[self._queue.popleft()]
-            self._stub_free = start + cost
-            if start > _WARM:
-                self.outcome.responses += 1
-                self.outcome.delays += [self._stub_free - time for time in times]
-
-    def _sum_up(self) -> Outcome:
-        done, costs = self.outcome, self.costs
-        worker = done.tokens * costs.worker_token + done.requests * costs.worker_request
-        stub = done.responses * costs.stub_response + done.tokens * costs.stub_token
-        stub += done.requests * costs.stub_request
-        server = done.responses * costs.server_response + done.requests * costs.server_request
-        for name, value in (("worker", worker), ("stub", stub), ("tritonserver", server)):
-            done.busy[name] = value / _MILLION / done.seconds
-        return done
+def _note_costs(
+    costs: _Data, long: tuple[Held, Pace], short: tuple[Held, Pace], kinds: Sequence[str]
+) -> None:
+    """Note what an event and a request cost each class of process, in microseconds."""
+    for kind in kinds:
+        of_long, of_short = (each[0].cores[kind] / each[0].came for each in (long, short))
+        both = event_and_request(of_long, of_short, long[1].tokens, short[1].tokens)
+        event, request = (cost * _MILLION for cost in both)
+        costs.setdefault("event_us", {})[kind] = round(event, 1)
+        costs.setdefault("request_us", {})[kind] = round(request, 1)
 
 
-_HEAD = (
-    "streams",
-    "tokens/s each",
-    "cores",
-    "workers",
-    "tokens/s",
-    "responses/s",
-    "tokens a response",
-    "worker front ends, cores",
-    "stub, cores",
-    "tritonserver, cores",
-    "added delay p99, ms",
-)
-# Loads of docs/scaling.md: this kind of machine, then a machine with 8 GPUs.
-_TABLE = (
-    *(Load(streams, 100, cores=2) for streams in (1, 16, 64, 128)),
-    *(Load(streams, 45) for streams in (16, 64, 128, 256, 512, 1024)),
-    *(Load(streams, 45, workers=4) for streams in (1024, 2048)),
-)
+def event_and_request(
+    of_long: float, of_short: float, long_tokens: int, short_tokens: int
+) -> tuple[float, float]:
+    """Return what a token in an event of its own costs, and a request beside them.
+
+    Args:
+        of_long: cost a token of long answers.
+        of_short: cost a token of short ones.
+        long_tokens: of a long answer.
+        short_tokens: of a short one.
+    """
+    request = max(0.0, (of_short - of_long) / (1 / short_tokens - 1 / long_tokens))
+    return max(0.0, of_long - request / long_tokens), request
 
 
-def row(done: Outcome) -> list[str]:
-    """Return a line of the table."""
-    return [
-        str(done.load.streams),
-        f"{done.load.rate:g}",
-        str(done.load.cores),
-        str(done.load.workers),
-        f"{done.tokens_per_second:,.0f}",
-        f"{done.responses / done.seconds:,.0f}",
-        f"{done.tokens / max(1, done.responses):.1f}",
-        f"{done.busy['worker']:.2f} of {done.load.workers}",
-        f"{done.busy['stub']:.2f} of 1",
-        f"{done.busy['tritonserver']:.2f}",
-        f"{done.delay_p99:.0f}",
-    ]
+PARTS: Final[Mapping[str, Callable[[_Data], None]]] = {
+    "streams": streams,
+    "workers": workers,
+    "servers": servers,
+}
 
 
-def table(loads: tuple[Load, ...] = _TABLE) -> Iterator[str]:
-    """Yield the lines of a table of loads, in Markdown."""
-    yield f"| {' | '.join(_HEAD)} |"
-    yield "| --- " * len(_HEAD) + "|"
-    for load in loads:
-        yield f"| {' | '.join(row(simulate(load, Costs.measured())))} |"
+@contextmanager
+def _server(more: _Data) -> Iterator[tuple[str, Running, HttpClient]]:
+    with echo_chats(_OPEN | {"job_queue_size": 4096} | more) as (address, running):
+        yield address, running, _asks(address)
+
+
+def _asks(address: str) -> HttpClient:
+    return HttpClient(f"http://{address}/v1/chat/completions", chat_body(PROMPT, "bench"))
+
+
+def _held(asks: HttpClient, pace: Pace, processes: list[tuple[str, psutil.Process]]) -> Held:
+    found = hold(asks, pace, processes)
+    _say(found.line())
+    return found
+
+
+def _scrape(address: str, processes: list[tuple[str, psutil.Process]]) -> tuple[float, int]:
+    """Return what a look at the metrics costs beside doing nothing, in us of CPU, and its bytes."""
+    idle, _ = _looked(address, processes, 0)
+    busy, size = _looked(address, processes, _SCRAPES)
+    return (busy - idle) / _SCRAPES * _MILLION, size
+
+
+def _looked(
+    address: str, processes: list[tuple[str, psutil.Process]], rate: float
+) -> tuple[float, int]:
+    """Return the cores in use while a client looks so often a second, and the bytes of a look."""
+    size, end = 0, time.monotonic() + _SCRAPED_SECONDS
+    with CpuWatch(processes) as watch, closing(http.client.HTTPConnection(address)) as client:
+        began = time.monotonic()
+        while time.monotonic() < end:
+            if rate:
+                client.request("GET", "/metrics")
+                size = len(client.getresponse().read())
+            time.sleep(1 / (rate or 1))
+    return sum(watch.cores(began, end).values()), size
+
+
+def _memory(running: Running) -> float:
+    """Return the MiB of a server: its processes' own pages, and their part of shared ones."""
+    root = psutil.Process(running.pid)
+    each = [one.memory_full_info().pss for one in (root, *root.children(recursive=True))]
+    return float(sum(each)) / 2**20
 
 
 def main(words: list[str]) -> int:
-    """Print a table, or compare prediction and measurement; return the exit status."""
+    """Measure, and write the file; return the exit status."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--streams", type=int, help="requests answered at once")
-    parser.add_argument("--rate", type=float, default=45.0, help="tokens/s each (%(default)s)")
-    parser.add_argument("--tokens", type=int, default=256, help="of an answer (%(default)s)")
-    parser.add_argument("--cores", type=int, default=96, help="default %(default)s")
-    parser.add_argument("--workers", type=int, default=1, help="default %(default)s")
-    parser.add_argument("--fit", action="store_true", help="measure the costs here; predict; check")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--output", type=Path, default=DATA, help="default %(default)s")
     asked = parser.parse_args(words)
-    if asked.fit:
-        from benchmark.echo_check import fit_and_check  # noqa: PLC0415  it starts servers
-
-        return fit_and_check()
-    loads = _TABLE
-    if asked.streams:
-        loads = (Load(asked.streams, asked.rate, asked.tokens, asked.cores, asked.workers),)
-    sys.stdout.writelines(f"{line}\n" for line in table(loads))
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, _DESCRIPTORS), most))
+    path: Path = asked.output
+    data: _Data = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    for number, part in enumerate(asked.parts, 1):
+        _say(f"part {number} of {len(asked.parts)}: {part}")
+        PARTS[part](data)
+        data["machine"] = machine()
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    _say(f"wrote {path}; `make docs` renews docs/scaling.md")
     return 0
+
+
+_BEGAN: Final = time.monotonic()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"[{time.monotonic() - _BEGAN:4.0f} s] {text}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,109 +1,240 @@
-"""docs/scaling.md, from measured costs and the simulation of tools/scale.py."""
+"""docs/scaling.md, from what `make scale` measured and what tools/reckoning.py makes of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Final
 
-from scale import COSTS, Costs, Load, simulate, table
+from reckoning import WHY, Assumptions, Reckoning, costs_of, reckon
 
 from lmi_backend.ipc.flush_policy import MAX_RESPONSES, RESPONSE_SECONDS
 
-_WHAT = {
-    "worker_token": "worker front end, a token (echo; vLLM's own detokenising comes on top)",
-    "worker_request": "worker front end, a request",
-    "stub_response": "stub, a response",
-    "stub_token": "stub, a token in it",
-    "stub_request": "stub, a request",
-    "server_response": "tritonserver, a response",
-    "server_request": "tritonserver, a request",
-}
-# Llama 3.1 70B in FP8 with tensor parallel degree 8: 256 streams at 45 tokens/s each.
-_LARGE = Load(256, 45)
+DATA: Final = Path(__file__).resolve().parent.parent / "benchmarks" / "scale.json"
+_ALONE: Final = ("front end", "stub", "tritonserver")
+"""Processes of which a server has one."""
+_KEPT_UP: Final = 0.95
+_LATE_MS: Final = 50
+_BUSY: Final = 0.8
+_HEAD: Final = (
+    "streams",
+    "tokens/s, of those made",
+    "first ms, p50 / p99",
+    "gap ms, p50 / p99",
+    "late ms, p50 / p99",
+    "front end",
+    "stub",
+    "tritonserver",
+    "workers",
+    "client",
+)
+
+_Data = Mapping[str, Any]
 
 
 def scaling_page() -> Iterator[str]:
     """Yield the lines of the page."""
-    data = json.loads(COSTS.read_text(encoding="utf-8"))
-    costs = Costs.measured()
-    yield "# What one server carries\n"
-    yield (
-        "An engine's tokens pass a worker's front end (one core of Python), the stub (Python on "
-        "one core, whatever the machine has) and tritonserver (as many threads as it wants). A "
-        "response costs the same however many tokens share it, so the rate of responses, not of "
-        "tokens, decides what a server carries.\n"
-    )
-    yield from _costs(data)
-    yield "## Predicted\n"
-    yield (
-        "`tools/scale.py` simulates streams, flush policy, stub and server from these costs. 2 "
-        "cores are the machine above; 96 cores stand for one with 8 GPUs, whose cores are not "
-        "slower. The delay is what sharing a response and waiting for the stub add to a token. "
-        "More than 1 of 1 front ends cannot be: such a load needs more workers. The costs were "
-        "taken on a machine with little to do, where each response wakes processes; under "
-        "load they fall, so that predictions err on the safe side.\n"
-    )
-    yield from table()
-    yield ""
-    yield from _reading(costs)
-    yield from _check(data["checks"])
-
-
-def _costs(data: dict[str, Any]) -> Iterator[str]:
+    data: _Data = json.loads(DATA.read_text(encoding="utf-8"))
     here = data["machine"]
-    yield "## Measured costs\n"
+    yield "# What one server carries, and many\n"
     yield (
-        f"CPU in µs on {here['cores']} cores of {here['processor']}: `make scale` runs the echo "
-        "engine with many responses, many tokens in few responses, and many requests, and solves "
-        "for the three.\n"
+        f"Measured by `make scale` on {here['cores']} cores of {here['processor']} with "
+        f"{here['memory_gib']:.0f} GiB, **which the client and the router share**. The echo engine "
+        "makes each stream's tokens at a steady pace; a real client asks the front end for "
+        "OpenAI's chats, all streams in the same moment. CPU is in cores, while all streams run.\n"
     )
-    yield "| what | µs |"
+    yield from _one_server(data["one_server"], here["cores"])
+    yield from _workers(data["workers"])
+    yield from _servers(data["servers"])
+    yield from _costs(data["costs"])
+    yield from _fleet(data)
+
+
+def _one_server(found: _Data, cores: int) -> Iterator[str]:
+    rate = 1 / found["token_seconds"]
+    yield "## One server\n"
+    yield (
+        f"One worker, {rate:g} tokens/s for each stream, flush policy as it is by default. It is "
+        f"ready {found['start_seconds']:g} s after its start, and has {found['mib']:,} MiB after "
+        "all these streams.\n"
+    )
+    yield from _table(found["rows"])
+    yield from _late_note()
+    broken = next((row for row in found["rows"] if not _keeps_up(row)), None)
+    held = [row for row in found["rows"] if _keeps_up(row)]
+    if held:
+        most = held[-1]
+        yield (
+            f"**{most['streams']:,} streams are carried** here: {most['came']:,.0f} tokens/s, of "
+            f"{cores} cores {_sum(most):.2f} in use, the client's {most['cores']['client']:.2f} "
+            "with them.\n"
+        )
+    if broken is None:
+        yield "None of these breaks it.\n"
+        return
+    yield from _broken(broken, cores)
+
+
+def _broken(row: _Data, cores: int) -> Iterator[str]:
+    if row["trouble"]:
+        yield f"**{row['streams']:,} streams break it**: `{row['trouble']}`\n"
+        return
+    kind, used = max(row["busiest"].items(), key=lambda each: float(each[1]))
+    yield (
+        f"**{row['streams']:,} streams are held, but not at their pace**: "
+        f"{row['came'] / row['asked']:.0%} of the tokens come in the time in which they should. "
+        f"Each stream comes to its end, later. {_sum(row):.2f} of {cores} cores are in use; the "
+        f"busiest process is the {_named(kind)} ({used:.2f}).\n"
+    )
+
+
+def _workers(found: _Data) -> Iterator[str]:
+    yield "## Eight workers\n"
+    rate = 1 / found["token_seconds"]
+    default, unheld = (found["by_flush"][flush] for flush in ("default", "none"))
+    yield (
+        f"{found['workers']} workers in one server, {default['streams']:,} streams of {rate:g} "
+        "tokens/s, a pace that these cores carry with the client: with the flush policy as it is "
+        "by default, then with `option.stream_flush_ms=0`.\n"
+    )
+    yield from _table([default, unheld])
+    if default["trouble"] or unheld["trouble"]:
+        yield f"Not all came to their end: `{default['trouble'] or unheld['trouble']}`\n"
+        return
+    alone = {
+        kind: max(row["busiest"].get(kind, 0.0) for row in (default, unheld)) for kind in _ALONE
+    }
+    kind, used = max(alone.items(), key=lambda each: each[1])
+    yield (
+        f"Beside the workers the busiest process is the {_named(kind)}, with {used:.0%} of a core "
+        f"({'under' if used <= _BUSY else 'over'} {_BUSY:.0%}). The delay added to a token is at "
+        f"its 99th percentile {_delay(default)}, and {_delay(unheld)} where none is held.\n"
+    )
+
+
+def _delay(row: _Data) -> str:
+    late = row["late_ms"]["p99"]
+    return f"{late:.0f} ms ({'within' if late <= _LATE_MS else 'over'} {_LATE_MS} ms)"
+
+
+def _servers(row: _Data) -> Iterator[str]:
+    yield "## Ten servers\n"
+    yield (
+        f"{row['servers']} servers, each with all its processes, are ready "
+        f"{row['start_seconds']:g} s after they were started together. One takes {row['mib']:,} "
+        f"MiB of memory, {row['mib_with_streams']:,} once it has had its part of the streams (its "
+        f"own pages and its part of shared ones): {row['fit']} would fit here. Envoy before them, "
+        f"{row['streams']:,} streams of {1 / row['token_seconds']:g} tokens/s through it:\n"
+    )
+    yield from _table([row], "router")
+    share = row["cores"]["router"] / row["came"] * 1e6
+    yield f"The router takes {share:.0f} µs of CPU for a token.\n"
+
+
+def _costs(costs: _Data) -> Iterator[str]:
+    yield "## Costs\n"
+    yield (
+        "CPU in µs, from long answers and short ones: a token in an event of its own, and a "
+        "request beside its tokens. The worker's are the echo engine's; vLLM's own come on top.\n"
+    )
+    yield "| process | an event | a request |"
+    yield "| --- | --- | --- |"
+    for kind, event in costs["event_us"].items():
+        yield f"| {_named(kind)} | {event} | {costs['request_us'][kind]} |"
+    yield ""
+    yield (
+        f"A look at `/metrics` of {costs['scrape_bytes']:,} bytes takes {costs['scrape_us']:.0f} "
+        "µs of all processes of a server together. On Triton's own ports a response takes stub and "
+        f"tritonserver about {RESPONSE_SECONDS * 1e6:.0f} µs under load, with which the flush "
+        f"policy counts; it asks a stub for at most {MAX_RESPONSES:,} a second, and beyond that "
+        "tokens share responses, up to 50 ms apart.\n"
+    )
+
+
+def _fleet(data: _Data) -> Iterator[str]:
+    assumed, costs = Assumptions(), costs_of(data)
+    found = reckon(costs, assumed)
+    yield "## A million streams\n"
+    yield (
+        "**A calculation, not a measurement** (`tools/reckoning.py`): the costs above, on cores "
+        "like these, and these assumptions:\n"
+    )
+    yield "| assumed | value | |"
+    yield "| --- | --- | --- |"
+    for each in fields(assumed):
+        yield f"| `{each.name}` | {getattr(assumed, each.name):,} | {WHY[each.name]} |"
+    yield ""
+    yield "| needed | |"
     yield "| --- | --- |"
-    for name, value in data["costs_us"].items():
-        yield f"| {_WHAT[name]} | {value} |"
+    for what, value in _needed(found, assumed):
+        yield f"| {what} | {value} |"
     yield ""
-    response = data["costs_us"]["stub_response"] + data["costs_us"]["server_response"]
     yield (
-        f"A response takes stub and tritonserver {response:.0f} µs here. Under load it takes them "
-        f"about {RESPONSE_SECONDS * 1e6:.0f} µs, with which the flush policy counts.\n"
+        "Not reckoned: networks, TLS, the engines and their GPUs, the pickers' own CPU, prompts "
+        "that are computed again after an update because their prefixes' server is new."
     )
 
 
-def _reading(costs: Costs) -> Iterator[str]:
-    done = simulate(_LARGE, costs)
-    alone = 1e6 / (costs.stub_response + costs.stub_token)
-    yield "## What follows\n"
+def _needed(found: Reckoning, assumed: Assumptions) -> Iterator[tuple[str, str]]:
+    yield "servers", f"{found.servers:,}"
+    yield "events/s, requests/s", f"{found.events_a_second:,.0f}, {found.requests_a_second:,.0f}"
+    for kind in ("front end", "stub", "router"):
+        each = found.cores[kind] / found.servers
+        yield f"cores of {_named(kind)}s", f"{found.cores[kind]:,.0f} ({each:.2f} a server)"
+    yield "front-end processes a server", str(found.front_ends_a_server)
+    megabytes = found.scrape_bytes_a_second / 1e6
+    yield "looks at metrics", f"{found.scrapes_a_second:,.0f}/s, {megabytes:,.0f} MB/s"
+    yield "of a core of each server for them", f"{found.scrape_share:.1%}"
+    away = f"{assumed.renewed_share:.0%} of the servers at a time"
     yield (
-        f"- **The stub is the first limit.** Alone it could send {alone:,.0f} responses/s; the "
-        f"flush policy asks it for at most {MAX_RESPONSES:,}, about half of that "
-        "(`ipc/flush_policy.py`), and above that tokens share responses, up to 50 ms apart. "
-        "Beyond, what waits in the stub is merged: delay grows, nothing is lost or queued without "
-        "bound."
+        "a rolling update",
+        f"{found.update_rounds} rounds, {found.update_seconds / 3600:.1f} h, {away}; "
+        f"{found.update_server_hours:,.0f} server-hours without streams",
     )
-    yield (
-        "- **tritonserver** needs about as much CPU as the stub and has many threads: it is no "
-        "limit before the stub is, on any machine with cores to spare."
-    )
-    yield (
-        "- **A 70B model on 8 H200** (FP8, tensor parallel 8) is expected to make about 45 "
-        "tokens/s for each of 256 streams; that figure is an assumption, no such machine was at "
-        f"hand. One server then carries {done.tokens_per_second:,.0f} tokens/s with "
-        f"{done.busy['stub']:.2f} of a core in the stub and {done.busy['tritonserver']:.2f} in "
-        "tritonserver: one server is enough for 8 GPUs, and the engine is the limit."
-    )
-    yield (
-        "- **Add a worker** (`minWorkers`) when a front end takes most of its core: each has its "
-        "own. **Add a model or a server** when the stub does, or when the delay above matters "
-        "more to you than the CPU. `option.stream_flush_ms` sets the distance by hand."
-    )
+
+
+def _table(rows: list[_Data], *more: str) -> Iterator[str]:
+    yield f"| {' | '.join((*_HEAD, *more))} |"
+    yield "| --- " * (len(_HEAD) + len(more)) + "|"
+    for row in rows:
+        if row["trouble"]:
+            yield f"| {row['streams']:,} | {' | '.join('—' * (len(_HEAD) + len(more) - 1))} |"
+            continue
+        cells = [
+            f"{row['streams']:,}",
+            f"{row['came']:,.0f} of {row['asked']:,.0f}",
+            *(_times(row[name]) for name in ("first_ms", "gap_ms", "late_ms")),
+            *(_cores(row, kind) for kind in (*_ALONE, "worker front end", "client", *more)),
+        ]
+        yield f"| {' | '.join(cells)} |"
     yield ""
 
 
-def _check(rows: list[list[Any]]) -> Iterator[str]:
-    yield "## Checked\n"
-    yield "The echo engine at three loads that the costs were not taken from:\n"
-    yield "| streams | what | predicted | measured |"
-    yield "| --- | --- | --- | --- |"
-    for streams, what, predicted, measured in rows:
-        yield f"| {streams} | {what} | {predicted} | {measured} |"
+def _late_note() -> Iterator[str]:
+    yield (
+        "*Late*: by how much a token came after its time, by the engine's steady pace, from the "
+        "earliest of its answer; not known where tokens shared an event.\n"
+    )
+
+
+def _times(found: Mapping[str, float]) -> str:
+    return f"{found['p50']:,.0f} / {found['p99']:,.0f}" if found else "not known"
+
+
+def _cores(row: _Data, kind: str) -> str:
+    return f"{row['cores'].get(kind, 0.0):.2f}"
+
+
+def _keeps_up(row: _Data) -> bool:
+    return not row["trouble"] and row["came"] >= _KEPT_UP * row["asked"]
+
+
+def _sum(row: _Data) -> float:
+    return float(sum(row["cores"].values()))
+
+
+def _named(kind: str) -> str:
+    """Return a class of process as readers know it."""
+    return "worker" if kind == "worker front end" else kind

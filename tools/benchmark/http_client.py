@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -27,8 +29,13 @@ SENT: Final = b"data: {"
 """How a server-sent event begins."""
 LINE: Final = b'{"token"'
 """How a line of LMI's streams begins."""
-_END: Final = b"0\r\n\r\n"
-"""Of a response in chunks: the last of them."""
+EMBEDDING: Final = b'"embedding":['
+"""How an embedding begins in an answer."""
+_HEAD_END: Final = b"\r\n\r\n"
+_LENGTH: Final = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
+_NOTHING: Final = b"0\r\n\r\n"
+"""A response in chunks, of which there are none."""
+_END: Final = b"\r\n" + _NOTHING
 _GOOD: Final = b"HTTP/1.1 200"
 _SECONDS: Final = 600
 _HTTP: Final = 80
@@ -45,9 +52,13 @@ class HttpClient:
 
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
         """See `Asks`."""
+        return Measured.of(self.answers(tokens, concurrency, requests))
+
+    def answers(self, tokens: int, concurrency: int, requests: int) -> list[Answer]:
+        """Return the times of each answer, as `run` asks for them."""
         return uvloop.run(self._run(self.body(tokens), concurrency, requests))
 
-    async def _run(self, body: dict[str, Any], concurrency: int, requests: int) -> Measured:
+    async def _run(self, body: dict[str, Any], concurrency: int, requests: int) -> list[Answer]:
         loop, parts = asyncio.get_running_loop(), urlsplit(self.url)
         request, left = _request(self.url, body), iter(range(requests))
         count = min(concurrency, requests)
@@ -61,7 +72,7 @@ class HttpClient:
         for client in clients:
             client.ask()
         await asyncio.wait_for(asyncio.gather(*(client.done for client in clients)), _SECONDS)
-        return Measured.of([answer for client in clients for answer in client.answers])
+        return [answer for client in clients for answer in client.answers]
 
 
 class _Connection(asyncio.Protocol):
@@ -73,6 +84,8 @@ class _Connection(asyncio.Protocol):
         self._request, self._event, self._left, self.done = request, event, left, done
         self.answers: list[Answer] = []
         self._tail, self._has_begun = b"", False
+        self._length: int | None = None
+        """Bytes of the body that are still to come; None where it comes in chunks."""
         self._times: list[float] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -90,23 +103,35 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         now, known = time.monotonic(), self._tail + data
-        if not self._has_begun and len(known) < len(_GOOD):
-            self._tail = known
-            return
-        if not self._has_begun and not known.startswith(_GOOD):
-            self.done.set_exception(RuntimeError(known[:500].decode(errors="replace")))
-            return
-        self._has_begun = True
+        if not self._has_begun:
+            head, end, data = known.partition(_HEAD_END)
+            if not end:
+                self._tail = known
+                return
+            if not head.startswith(_GOOD):
+                self._fail(known[:500])
+                return
+            self._has_begun, known = True, data
+            length = _LENGTH.search(head)
+            self._length = int(length[1]) if length else None
         self._times += [now] * (known.count(self._event) - self._tail.count(self._event))
         # An event's beginning may be cut, and the end of the response too.
         self._tail = known[-len(self._event) + 1 :]
-        if self._tail.endswith(_END):
-            if not self._times:
-                text = known[-500:].decode(errors="replace")
-                self.done.set_exception(RuntimeError(f"an answer without events: {text}"))
-                return
-            self.answers.append(Answer(self._asked, self._times))
-            self.ask()
+        if self._length is not None:
+            self._length -= len(data)
+            is_over = self._length <= 0
+        else:
+            is_over = known.endswith(_END) or known == _NOTHING
+        if not is_over:
+            return
+        if not self._times:
+            self._fail(b"an answer without events: " + known[-500:])
+            return
+        self.answers.append(Answer(self._asked, self._times))
+        self.ask()
+
+    def _fail(self, why: bytes) -> None:
+        self.done.set_exception(RuntimeError(why.decode(errors="replace")))
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():
@@ -126,10 +151,10 @@ def _request(url: str, body: dict[str, Any]) -> bytes:
     return head.encode() + data
 
 
-def chat_body(prompt: str, model: str) -> Body:
-    """Return what makes OpenAI's chats."""
+def chat_body(prompt: str, model: str, more: Mapping[str, Any] = MappingProxyType({})) -> Body:
+    """Return what makes OpenAI's chats; `more` is what they ask besides."""
     asked = {"messages": [{"role": "user", "content": prompt}]}
-    return lambda tokens: asked | _openai(model, tokens)
+    return lambda tokens: {**asked, **_openai(model, tokens), **more}
 
 
 def completion_body(prompt: str, model: str) -> Body:
@@ -145,6 +170,11 @@ def _openai(model: str, tokens: int) -> dict[str, Any]:
         "ignore_eos": True,
         "temperature": 0,
     }
+
+
+def embedding_body(model: str) -> Body:
+    """Return what makes requests for an embedding; the tokens are those of the input."""
+    return lambda tokens: {"model": model, "input": [5] * tokens}
 
 
 def lmi_body(prompt: str) -> Body:

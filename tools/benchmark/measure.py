@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import statistics
 import time
@@ -100,7 +101,7 @@ def _sample(name: str, running: Running, concurrency: int, settings: Settings) -
         requests_per_second=measured.requests / measured.seconds,
         first_ms=_percentiles(measured.first),
         gap_ms=_percentiles(measured.gaps),
-        token_ms=_percentiles([span / (settings.tokens - 1) for span in measured.spans]),
+        token_ms=_percentiles([span / max(1, settings.tokens - 1) for span in measured.spans]),
         responses_per_request=_responses(measured),
         cpu_us_per_token={
             kind: (after[kind] - before[kind]) / tokens * _MICROSECONDS for kind in after
@@ -130,16 +131,20 @@ def _processes(running: Running) -> tuple[Counter[str], Counter[str]]:
     """Return CPU seconds and resident MiB by class of process."""
     seconds: Counter[str] = Counter()
     memory: Counter[str] = Counter()
-    if not running.pid:
-        return seconds, memory
-    root = psutil.Process(running.pid)
-    for process in (root, *root.children(recursive=True)):
-        try:
-            kind = running.kind(process.cmdline())
+    for kind, process in processes_of(running):
+        with contextlib.suppress(psutil.Error):
             times, resident = process.cpu_times(), process.memory_info().rss
-        except psutil.Error:
-            continue
-        if kind:
             seconds[kind] += times.user + times.system
             memory[kind] += resident / 2**20
     return seconds, memory
+
+
+def processes_of(running: Running) -> Iterator[tuple[str, psutil.Process]]:
+    """Yield each process of a target that is counted, with its class."""
+    if not running.pid:
+        return
+    root = psutil.Process(running.pid)
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            if kind := running.kind(process.cmdline()):
+                yield kind, process

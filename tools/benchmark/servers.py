@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from benchmark.http_client import HttpClient, chat_body
@@ -76,9 +77,9 @@ def triton_asks(analyzer: Analyzer, address: str, model: str, *, stream: bool = 
     return AnalyzerAsks(analyzer, ["-m", model, "-u", address, "-i", "grpc", "--streaming"], data)
 
 
-def chat_asks(address: str, model: str) -> Asks:
-    """Return who asks an OpenAI server for chats."""
-    return HttpClient(f"http://{address}/v1/chat/completions", chat_body(PROMPT, model))
+def chat_asks(address: str, model: str, more: Mapping[str, Any] = MappingProxyType({})) -> Asks:
+    """Return who asks an OpenAI server for chats; `more` is what they ask besides."""
+    return HttpClient(f"http://{address}/v1/chat/completions", chat_body(PROMPT, model, more))
 
 
 def keep_pace(step_seconds: float) -> None:
@@ -90,13 +91,13 @@ def keep_pace(step_seconds: float) -> None:
 
 @contextmanager
 def process(
-    command: Callable[[Path], list[str]], ready: str = "", **popen: Any
+    command: Callable[[Path], list[str]], *ready: str, **popen: Any
 ) -> Iterator[subprocess.Popen[str]]:
     """Start a server; give it once it answers; stop it at the end.
 
     Args:
         command: makes the words from a folder it may use.
-        ready: URL that answers when it is ready; empty for one that says so itself.
+        ready: URLs that all answer when it is ready; none for one that says so itself.
         popen: for `Popen`.
     """
     with tempfile.TemporaryDirectory() as folder, Path(folder, "log").open("wb") as log:
@@ -109,7 +110,10 @@ def process(
             **{"stdout": log} | popen,
         )
         try:
-            _wait(started, ready, Path(folder, "log"))
+            if not ready and started.stdout is not None:
+                started.stdout.readline()
+            for url in ready:
+                _wait(started, url, Path(folder, "log"))
             yield started
         finally:
             started.send_signal(signal.SIGTERM)
@@ -122,10 +126,8 @@ def process(
 
 
 def _wait(started: subprocess.Popen[str], url: str, log: Path) -> None:
-    if not url and started.stdout is not None and started.stdout.readline():
-        return
     end = time.monotonic() + _START_SECONDS
-    while url and started.poll() is None and time.monotonic() < end:
+    while started.poll() is None and time.monotonic() < end:
         try:
             with urllib.request.urlopen(url, timeout=5):  # noqa: S310  its own server
                 return

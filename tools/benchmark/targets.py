@@ -7,17 +7,17 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from benchmark import triton_vllm
+from benchmark import plain_triton, triton_vllm
 from benchmark.http_client import (
-    LINE,
+    EMBEDDING,
     SENT,
     Body,
     HttpClient,
     chat_body,
-    completion_body,
-    lmi_body,
+    embedding_body,
     triton_body,
 )
 from benchmark.measured import Answer, Asks, Measured
@@ -116,9 +116,15 @@ def lmi_port(path: str, body: Body, more: dict[str, Any], event: bytes = SENT) -
     return running
 
 
-def lmi_chat(more: dict[str, Any]) -> Target:
+def lmi_embeddings() -> Target:
+    """Return lmi-backend asked for embeddings on its own HTTP port."""
+    pooling = {"option.runner": "pooling", "option.convert": "embed"}
+    return lmi_port("/v1/embeddings", embedding_body("bench"), pooling, EMBEDDING)
+
+
+def lmi_chat(more: dict[str, Any], asked: Mapping[str, Any] = MappingProxyType({})) -> Target:
     """Return lmi-backend asked for OpenAI's chats on its own HTTP port."""
-    return lmi_port("/v1/chat/completions", chat_body(PROMPT, "bench"), more)
+    return lmi_port("/v1/chat/completions", chat_body(PROMPT, "bench", asked), more)
 
 
 @contextmanager
@@ -141,6 +147,14 @@ def echo(more: Mapping[str, Any]) -> Target:
 
 
 @contextmanager
+def echo_chats(more: Mapping[str, Any]) -> Iterator[tuple[str, Running]]:
+    """Start the same, asked for OpenAI's chats on the front end's port; give its address too."""
+    properties = {"option.rolling_batch": "echo", "option.openai": "true", **more}
+    with _lmi(properties) as (pid, _http, _grpc, address):
+        yield address, Running(chat_asks(address, "bench"), pid, _LMI_KINDS)
+
+
+@contextmanager
 def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
     """Give process id, and addresses for Triton's HTTP and gRPC, and of the front end."""
     http, grpc, metrics, port = (free_port() for _ in range(4))
@@ -154,12 +168,27 @@ def _lmi(properties: dict[str, Any]) -> Iterator[tuple[int, str, str, str]]:
         ports = ["--http-port", str(http), "--grpc-port", str(grpc), "--port", str(port)]
         return [*serve, *ports, "--metrics-port", str(metrics)]
 
-    with process(command, f"http://127.0.0.1:{port}/ping") as started:
+    # Triton opens its port when all models are loaded; the front end has its own before that.
+    ready = f"http://127.0.0.1:{port}/ping", f"http://127.0.0.1:{http}/v2/health/ready"
+    with process(command, *ready) as started:
         yield started.pid, f"127.0.0.1:{http}", f"127.0.0.1:{grpc}", f"127.0.0.1:{port}"
 
 
-def vllm_server(*more: str) -> Target:
-    """Return vLLM's own OpenAI server, with some arguments of its own."""
+def vllm_server(*more: str, asked: Mapping[str, Any] = MappingProxyType({})) -> Target:
+    """Return vLLM's own OpenAI server, with some arguments of its own, asked for chats."""
+    return _vllm_server(lambda address: chat_asks(address, "bench", asked), *more)
+
+
+def vllm_embeddings() -> Target:
+    """Return vLLM's own server asked for embeddings."""
+    body = embedding_body("bench")
+    return _vllm_server(
+        lambda address: HttpClient(f"http://{address}/v1/embeddings", body, EMBEDDING),
+        *("--runner", "pooling", "--convert", "embed"),
+    )
+
+
+def _vllm_server(asks: Callable[[str], Asks], *more: str) -> Target:
 
     @contextmanager
     def running(_: Analyzer) -> Iterator[Running]:
@@ -170,7 +199,7 @@ def vllm_server(*more: str) -> Target:
         words = [*server, *model, *sizes, "--host", "127.0.0.1", "--port", str(port), *more]
         with process(lambda _: words, f"http://127.0.0.1:{port}/health") as started:
             kinds = {"api_server": "server front end"}
-            yield Running(chat_asks(f"127.0.0.1:{port}", "bench"), started.pid, kinds)
+            yield Running(asks(f"127.0.0.1:{port}"), started.pid, kinds)
 
     return running
 
@@ -178,16 +207,36 @@ def vllm_server(*more: str) -> Target:
 @contextmanager
 def vllm_backend(_: Analyzer) -> Iterator[Running]:
     """Start Triton's vLLM backend, asked on Triton's HTTP port."""
-    http, grpc, metrics = (free_port() for _ in range(3))
     arguments = {"model": str(_MODEL), "max_model_len": 1024, "max_num_seqs": 256}
     arguments |= {"enforce_eager": True, "dtype": "float32"}
 
     def command(folder: Path) -> list[str]:
-        words = triton_vllm.prepare(folder, arguments, _ENGINE_PYTHON, PACE)
-        ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
-        return [*words, *ports, "--http-address=127.0.0.1"]
+        return triton_vllm.prepare(folder, arguments, _ENGINE_PYTHON, PACE)
 
-    with process(command, f"http://127.0.0.1:{http}/v2/health/ready") as started:
+    with _plain_triton(command) as running:
+        yield running
+
+
+@contextmanager
+def constant_responses(_: Analyzer) -> Iterator[Running]:
+    """Start a model that only sends responses, asked on Triton's HTTP port."""
+
+    def command(folder: Path) -> list[str]:
+        plain_triton.write_model(folder, plain_triton.CONSTANT, plain_triton.CONSTANT_CONFIG)
+        return plain_triton.words(folder, {})
+
+    with _plain_triton(command) as running:
+        yield running
+
+
+@contextmanager
+def _plain_triton(command: Callable[[Path], list[str]]) -> Iterator[Running]:
+    http, grpc, metrics = (free_port() for _ in range(3))
+    ports = [f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"]
+    with process(
+        lambda folder: [*command(folder), *ports, "--http-address=127.0.0.1"],
+        f"http://127.0.0.1:{http}/v2/health/ready",
+    ) as started:
         asks = HttpClient(f"http://127.0.0.1:{http}{_GENERATE}", triton_body(PROMPT))
         yield Running(asks, started.pid, _LMI_KINDS)
 
@@ -207,34 +256,3 @@ _PEERS: Mapping[str, Callable[[Analyzer, str, str], Asks]] = {
     "openai": lambda _, address, model: chat_asks(address, model),
 }
 PROTOCOLS = tuple(_PEERS)
-_EACH: dict[str, Any] = {"option.stream_flush_ms": 0}
-VLLM_BACKEND = "Triton's vLLM backend"
-TARGETS: dict[str, Target] = {
-    "raw engine": raw_engine,
-    "lmi-backend, chat": lmi_chat({}),
-    "lmi-backend, chat, each token": lmi_chat(_EACH),
-    "lmi-backend, completions, each token": lmi_port(
-        "/v1/completions", completion_body(PROMPT, "bench"), _EACH
-    ),
-    "lmi-backend, LMI, each token": lmi_port("/invocations", lmi_body(PROMPT), _EACH, LINE),
-    "lmi-backend, chat, 8 tokens": lmi_chat({"option.stream_interval": 8}),
-    "lmi-backend, gRPC": lmi_grpc({}),
-    "lmi-backend, gRPC, each token": lmi_grpc(_EACH),
-    "lmi-backend, HTTP": lmi_http({}),
-    "lmi-backend, HTTP, each token": lmi_http(_EACH),
-    "lmi-backend, whole answers": lmi_one_shot,
-    "vLLM's server": vllm_server(),
-    "vLLM's server, 8 tokens": vllm_server("--stream-interval", "8"),
-    VLLM_BACKEND: vllm_backend,
-    "echo": echo({}),
-    # At a pace at which each token can have a response of its own.
-    "echo, each token": echo({"option.stream_flush_ms": 0, "option.token_seconds": 0.004}),
-}
-"""In the order of a table. Where a name says nothing of it, tokens share events as by default."""
-DEFAULT = tuple(n for n in TARGETS if not n.startswith("echo") and n != VLLM_BACKEND)
-QUICK = (
-    "lmi-backend, chat, each token",
-    "lmi-backend, chat, 8 tokens",
-    "vLLM's server",
-    "vLLM's server, 8 tokens",
-)

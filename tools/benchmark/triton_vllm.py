@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sysconfig
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from lmi_backend.supervisor.installation import find_server
+from benchmark import plain_triton
 
 REPOSITORY: Final = "github.com/triton-inference-server/vllm_backend"
 CHECKOUT: Final = "LMI_BENCH_VLLM_BACKEND"
@@ -57,23 +56,13 @@ def prepare(folder: Path, arguments: Mapping[str, Any], python: Path, pace: Path
         python: of the engine's environment.
         pace: folder of the plugin that keeps the pace.
     """
-    server = find_server(folder / "installation")
-    version = folder / "repository" / "bench" / "1"
-    version.mkdir(parents=True)
-    shutil.copy(_MODEL, version / "model.py")
+    version = plain_triton.write_model(folder, _MODEL, _CONFIG)
     (version / "model.json").write_text(json.dumps(arguments), encoding="utf-8")
-    (version.parent / "config.pbtxt").write_text(_CONFIG, encoding="utf-8")
     packages = sysconfig.get_path("purelib", vars={"base": str(python.parent.parent)})
-    environment = server.environment({"PATH": os.environ["PATH"]}) | {
+    environment = {
         "BENCH_VLLM_BACKEND": str(checkout()),
         "BENCH_ENGINE_PACKAGES": packages,
         "BENCH_ENGINE_PYTHON": str(python),
         "BENCH_PACE": str(pace),
     }
-    return [
-        "env",
-        *(f"{name}={value}" for name, value in environment.items()),
-        str(server.binary),
-        f"--backend-directory={server.backends}",
-        f"--model-repository={folder / 'repository'}",
-    ]
+    return plain_triton.words(folder, environment)
