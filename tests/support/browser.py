@@ -181,7 +181,8 @@ class Page:
         return text
 
     def click(self, selector: str) -> None:
-        """Press the middle of an element with the mouse."""
+        """Press the middle of an element with the mouse, once it takes clicks."""
+        self.wait(f"!document.querySelector({json.dumps(selector)}).disabled")
         box = self.run(f"({_MIDDLE})({json.dumps(selector)})")
         for kind in ("mousePressed", "mouseReleased"):
             self.call(
