@@ -138,6 +138,8 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
     refused = []
     with serve([folder], tmp_path) as served:
         streams = _streams(served, "echo", 900)
+        # One that came before the last of these would run, soon end and leave its place.
+        wait_for(lambda: served.metric("lmi_engine_requests_running", "echo") == STREAMS)
         waiting = threading.Thread(target=served.generate, args=("echo", {"inputs": "a"}))
         waiting.start()
         wait_for(lambda: served.metric("lmi_requests_open", "echo") == STREAMS + 1)
