@@ -22,7 +22,7 @@ from vllm.platforms import current_platform
 _YIELDS: Final = 64
 """From one sleep to the next: a fraction of a millisecond."""
 _ASKING_SECONDS: Final = 0.01
-"""From the last read on: longer than most steps' pauses, and nothing to a request's."""
+"""After the last message: more than the pause between two steps, less than between two requests."""
 _num_yields = itertools.count(1)
 
 
