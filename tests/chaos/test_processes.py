@@ -22,7 +22,7 @@ from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
 from tests.support.mixed_chats import MixedChats, note_chats
 from tests.support.processes import shared_memory
-from tests.support.serving import Served
+from tests.support.serving import Served, serve, write_properties
 from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -108,12 +108,9 @@ def test_a_worker(served: Served, report: Report, undisturbed: dict[str, set[str
     """What was loaded while it served is known to the one that takes its place."""
     assert _manage(served, requestType="REGISTER_ADAPTER", name="late", src="wrong") == 200
     below = _worker(served).children(recursive=True)
-    shared = shared_memory(below, "psm_")
-    assert shared
     words = ("a worker is killed", _worker, signal.SIGKILL)
     _break_an_engine(served, report, undisturbed, *words)
     wait_for(lambda: not any(process.is_running() for process in below))
-    wait_for(lambda: not any(map(os.path.exists, shared)))
     _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
     assert said["generated_text"] == " Rome."
     asked = {"inputs": "The capital of France is", "adapters": "late"}
@@ -155,7 +152,6 @@ def _manage(served: Served, **body: str) -> int:
     ("fault", "find", "number"),
     [
         ("vLLM's engine core is killed", _below_worker("EngineCore"), signal.SIGKILL),
-        ("vLLM's own worker is killed", _below_worker("VLLM::Worker"), signal.SIGKILL),
         ("vLLM's engine core stands still", _below_worker("EngineCore"), signal.SIGSTOP),
     ],
 )
@@ -168,6 +164,23 @@ def test_an_engines_process(
     number: signal.Signals,
 ) -> None:
     _break_an_engine(served, report, undisturbed, fault, find, number)
+
+
+def test_vllms_own_worker(
+    chat_properties: dict[str, Any],
+    tmp_path: Path,
+    report: Report,
+    undisturbed: dict[str, set[str]],
+) -> None:
+    """Which a core of several ranks has for each, and one of one rank on the CPU if asked to."""
+    apart = chat_properties | {"option.distributed_executor_backend": "mp"}
+    with serve([write_properties(tmp_path / "tiny", apart)], tmp_path) as own:
+        find = _below_worker("VLLM::Worker")
+        shared = shared_memory([find(own)], "psm_")
+        assert shared
+        words = ("vLLM's own worker is killed", find, signal.SIGKILL)
+        _break_an_engine(own, report, undisturbed, *words)
+        wait_for(lambda: not any(map(os.path.exists, shared)))
 
 
 def test_tritonserver_under_chats(

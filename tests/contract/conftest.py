@@ -47,6 +47,8 @@ POOLING = {
     "option.enable_lora": "false",
     "option.allowed_media_domains": "images.example",
 }
+SPLIT = {"option.tensor_parallel_degree": 2}
+"""vLLM that starts a worker process for each of two ranks by itself; its tests name it too."""
 NO_RANKS = "neuronx mpi"
 """One process drives all cores."""
 _OF_VLLM = ("option.max_model_len", "option.enforce_eager")
@@ -105,6 +107,8 @@ def engine(
     """Each engine in each mode, started once for all modules."""
     if request.param == "pooling":
         return _kept.take(request.param, start(tiny_properties | POOLING))
+    if request.param == "vllm split":
+        return _kept.take(request.param, start(tiny_properties | SPLIT))
     name, _, mode = request.param.partition(" ")
     base: dict[str, Any] = {}
     if name in ("trtllm", "neuronx"):

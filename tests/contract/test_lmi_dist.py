@@ -62,14 +62,12 @@ def test_an_openai_body_is_answered(engine: Any) -> None:
     assert b" Rome." in b"".join(chunk.data for chunk in answer.deltas)
 
 
-def test_python_mode_splits_layers_too(
-    start: Any, tiny_properties: dict[str, Any], questions: dict[str, str]
-) -> None:
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_python_mode_splits_layers_too(engine: Any, questions: dict[str, str]) -> None:
     """The same degree, whose processes vLLM starts by itself; each gets a core of its own."""
-    with start(tiny_properties | {"option.tensor_parallel_degree": 2}) as harness:
-        assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("python", 1)
-        streams = {prompt: harness.start(prompt) for prompt in questions}
-        assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
+    assert (engine.plan.parallel.mode, engine.plan.parallel.processes) == ("python", 1)
+    streams = {prompt: engine.start(prompt) for prompt in questions}
+    assert {prompt: stream.wait().text for prompt, stream in streams.items()} == questions
 
 
 @of_dist

@@ -1,7 +1,7 @@
-"""Every vLLM name this project uses, but for four modules' own.
+"""Every vLLM name this project uses, but for five modules' own.
 
-Those are shared_memory.py, server_compat.py, and forced_tokens.py and waits.py, which run in vLLM's
-processes.
+Those are shared_memory.py, server_compat.py, single_process.py, and forced_tokens.py and waits.py,
+which run in vLLM's processes.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.
@@ -21,6 +21,7 @@ from vllm.connections import HTTPConnection
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.usage.usage_lib import UsageContext
 from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, EngineCoreRequest, FinishReason
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.core_client import EngineCoreClient, InprocClient
@@ -29,6 +30,8 @@ from vllm.v1.engine.exceptions import EngineGenerateError
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.metrics.loggers import StatLoggerBase
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
+
+from lmi_backend.engines.vllm import single_process
 
 try:  # 0.20: moved out of vllm.inputs.data and renamed
     from vllm.inputs import tokens_input
@@ -92,6 +95,7 @@ __all__ = [
     "core_client",
     "core_config",
     "count_less",
+    "create_engine",
     "default_sampling",
     "engine_arguments",
     "failed_outputs",
@@ -112,6 +116,23 @@ NO_HOSTS = ("nowhere.invalid",)
 
 EXTERNAL_LAUNCHER = "external_launcher"
 """vLLM's name of an executor whose ranks somebody else starts."""
+
+
+def create_engine(arguments: AsyncEngineArgs, logger: Any) -> AsyncLLM:
+    """Start the engine of these arguments; blocks until its core has loaded the model.
+
+    Args:
+        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
+        logger: makes the first one that gets the engine's stats.
+    """
+    config = arguments.create_engine_config(UsageContext.ENGINE_CONTEXT)
+    with single_process.prepare(config, chosen=arguments.distributed_executor_backend):
+        return AsyncLLM.from_vllm_config(
+            config,
+            stat_loggers=[logger],
+            enable_log_requests=arguments.enable_log_requests,
+            disable_log_stats=arguments.disable_log_stats,
+        )
 
 
 def count_less(engine: Any) -> None:

@@ -75,9 +75,7 @@ class VllmEngine(Engine):
         return Capabilities("vllm", compat.vllm_version, self._max_model_len)
 
     def _create(self, arguments: Any) -> Any:
-        create = partial(
-            compat.AsyncLLM.from_engine_args, arguments, stat_loggers=[self._last_stats.logger]
-        )
+        create = partial(compat.create_engine, arguments, self._last_stats.logger)
         if is_rank():
             # Only under MPI, and it imports torch's collectives.
             from lmi_backend.engines.vllm.lockstep import LockstepClient  # noqa: PLC0415

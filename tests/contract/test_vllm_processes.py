@@ -1,0 +1,71 @@
+"""vLLM's processes on a CPU: one computes by itself, several wait for each other without a core."""
+
+import os
+import platform
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.harness import Harness
+from tests.support.places import ENGINE_PYTHON
+
+_CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
+_POLL = {"x86_64": "7", "aarch64": "73"}
+_SOURCES = "lib/python3*/site-packages/vllm"
+_WAITS = "distributed/device_communicators/shm_broadcast.py"
+_VARIABLES = "utils/ompmultiprocessing.py"
+
+
+def _source(name: str) -> Path:
+    (folder,) = ENGINE_PYTHON.parents[1].glob(_SOURCES)
+    return folder / name
+
+
+def _processes(engine: Harness, name: str) -> list[psutil.Process]:
+    families = (worker.children(recursive=True) for worker in engine.workers)
+    return [each for family in families for each in family if name in " ".join(each.cmdline())]
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+def test_one_rank_computes_in_its_core(engine: Harness) -> None:
+    if not _source(_VARIABLES).exists():
+        pytest.skip("this release's worker binds its threads by itself")
+    (core,) = _processes(engine, "VLLM::")
+    assert "EngineCore" in " ".join(core.cmdline())
+    # It has the variables of a worker: its threads keep to their cores and leave one to others.
+    assert os.sched_getaffinity(core.pid) < os.sched_getaffinity(engine.workers[0].pid)
+
+
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_a_waiting_core_sleeps_at_times(engine: Harness) -> None:
+    (core,) = _processes(engine, "EngineCore")
+    syscall = Path(f"/proc/{core.pid}/syscall")
+    seen: set[str] = set()
+    # In its first steps it may wait so long each time that it is told instead.
+    for _ in range(10):
+        sink = engine.start("Tell a story:", max_tokens=300, ignore_eos=True)
+        sink.wait_first()
+        while not sink.endings:
+            seen.add(syscall.read_text().split()[0])
+        if _CLOCK_NANOSLEEP[platform.machine()] in seen:
+            return
+    # One that only yields is never seen there.
+    pytest.fail(f"the core was only seen in the system calls {seen}")
+
+
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_a_worker_without_work_sleeps_until_it_has_some(engine: Harness) -> None:
+    if "class SpinCondition" not in _source(_WAITS).read_text(encoding="utf-8"):
+        pytest.skip("this release's worker always asks whether there is work")
+    worker, _ = _processes(engine, "VLLM::Worker")
+    syscall = Path(f"/proc/{worker.pid}/syscall")
+    seen = set()
+    # By itself vLLM asks for a second after each answer.
+    for _ in range(10):
+        engine.ask("The capital of France is", max_tokens=4)
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end and _POLL[platform.machine()] not in seen:
+            seen.add(syscall.read_text().split()[0])
+    assert _POLL[platform.machine()] in seen
