@@ -175,7 +175,10 @@ class Endpoint:
 
 
 class _Client:
-    """One connection: a thread that reads, and one that writes all that has gathered."""
+    """One connection: a thread that reads, and one that writes while its other end is behind.
+
+    Otherwise who has something to send writes it: to wake a thread for it would cost more.
+    """
 
     def __init__(self, connection: socket.socket, endpoint: Endpoint) -> None:
         self._socket, self._endpoint = connection, endpoint
@@ -184,7 +187,10 @@ class _Client:
         # A condition's own `with` is Python's, and for each chunk that is much.
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
-        self._is_writing = False
+        self._turn = threading.Lock()
+        """Held by the thread that writes; who does not get it leaves its messages to that one."""
+        self._rest = b""
+        """What the socket did not take at once; the writing thread's, until it is gone."""
         self.is_gone = self.keeps_ids = False
 
     def start(self) -> None:
@@ -202,16 +208,40 @@ class _Client:
             self._outgoing += messages
 
     def flush(self) -> None:
-        """Let what was kept leave."""
-        with self._has_work:
-            self._has_work.notify_all()
+        """Let what was kept leave; never waits for the other end."""
+        while self._outgoing and not self._rest and self._turn.acquire(blocking=False):
+            try:
+                self._send()
+            finally:
+                self._turn.release()
+
+    def _send(self) -> None:
+        with self._lock:
+            # Since the caller looked, another may have written, or not all of it.
+            if self._rest or not self._outgoing:
+                return
+            messages, self._outgoing = self._outgoing, []
+        frame = encode(messages)
+        sent = 0
+        try:
+            sent = self._socket.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.close()
+            return
+        if sent < len(frame):
+            with self._has_work:
+                self._rest = frame[sent:]
+                self._has_work.notify()
 
     def finish(self, seconds: float) -> None:
         """Wait until all messages are sent, or for some seconds."""
-        with self._has_work:
-            self._has_work.wait_for(
-                lambda: self.is_gone or not (self._outgoing or self._is_writing), seconds
-            )
+        end = time.monotonic() + seconds
+        while self._outgoing or self._rest or self._turn.locked():
+            if self.is_gone or time.monotonic() > end:
+                return
+            time.sleep(_POLL_SECONDS)
 
     def enter(self, sink: _ClientSink, request_id: int) -> None:
         self._sinks[request_id] = sink
@@ -251,17 +281,18 @@ class _Client:
     def _write(self) -> None:
         while True:
             with self._has_work:
-                self._is_writing = False
-                self._has_work.notify_all()
-                self._has_work.wait_for(lambda: self._outgoing or self.is_gone)
-                if self.is_gone:
-                    return
-                messages, self._outgoing = self._outgoing, []
-                self._is_writing = True
+                self._has_work.wait_for(lambda: self._rest or self.is_gone)
+            if self.is_gone:
+                return
             try:
-                self._socket.sendall(encode(messages))
+                self._socket.sendall(self._rest)
             except OSError:
                 self.close()
+                return
+            with self._lock:
+                messages, self._outgoing = self._outgoing, []
+                # Empty, it lets the others write again.
+                self._rest = encode(messages) if messages else b""
 
 
 class _ClientSink(DirectSink):

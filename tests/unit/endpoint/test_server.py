@@ -1,0 +1,76 @@
+"""What clients of an endpoint are sent: all of it, in its order, and nobody waits for one."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lmi_backend.endpoint.server import _Client
+from lmi_backend.generation import HttpChunk
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, receive
+
+THREADS = 4
+MESSAGES = 500
+# All of them are more than a socket takes before its other end reads.
+SIZE = 4096
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[_Client, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.settimeout(30)
+    client = _Client(ours, None)  # type: ignore[arg-type]
+    writing = threading.Thread(target=client._write)
+    writing.start()
+    yield client, theirs
+    client.close()
+    writing.join(10)
+    assert not writing.is_alive()
+    ours.close()
+    theirs.close()
+
+
+def _say(client: _Client, thread: int) -> None:
+    for number in range(MESSAGES):
+        client.store([msg.HttpOutput(thread, HttpChunk(b"%d " % number + b"x" * SIZE))])
+        client.flush()
+
+
+def test_nobody_waits_for_a_client_that_does_not_read(pair: tuple[_Client, socket.socket]) -> None:
+    client, theirs = pair
+    threads = [threading.Thread(target=_say, args=(client, each)) for each in range(THREADS)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+    assert not any(each.is_alive() for each in threads)
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
+    seen: dict[int, list[int]] = {each: [] for each in range(THREADS)}
+    while sum(map(len, seen.values())) < THREADS * MESSAGES:
+        for message in receive(theirs, decoder):
+            seen[message.id].append(int(message.chunk.data.split()[0]))
+    assert seen == {each: list(range(MESSAGES)) for each in range(THREADS)}
+    client.finish(10)
+    # Now that it reads again, who has something to say writes it.
+    client.put(msg.HttpOutput(0, HttpChunk(b"last")))
+    assert [message.chunk.data for message in receive(theirs, decoder)] == [b"last"]
+
+
+def test_a_client_that_reads_costs_no_other_thread(pair: tuple[_Client, socket.socket]) -> None:
+    client, theirs = pair
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
+    with client._has_work:
+        # The writing thread could not do it.
+        client.put(msg.HttpOutput(0, HttpChunk(b"at once")))
+        (message,) = receive(theirs, decoder)
+    assert message.chunk.data == b"at once"
+
+
+def test_one_that_has_left_is_let_go(pair: tuple[_Client, socket.socket]) -> None:
+    client, theirs = pair
+    theirs.close()
+    client.put(msg.HttpOutput(0, HttpChunk(b"to nobody")))
+    assert client.is_gone
