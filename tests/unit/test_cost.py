@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint.server import _Client, _ClientSink
+from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import ClientSettings, ModelInfo
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.exchange import Exchange
@@ -192,10 +192,10 @@ def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:
     limits = Limits(running=STREAMS, waiting=0, seconds=60, migration_timeout=None)
     service = Service(IdleWorkers(), limits)  # type: ignore[arg-type]
     socket = Transport()
-    client = _Client(socket, None)  # type: ignore[arg-type]
+    client = ClientConnection(socket, None, None)  # type: ignore[arg-type]
     client.keeps_ids = True
     for number in range(STREAMS):
-        service.submit(BODY, _ClientSink(client, number + 1))
+        service.submit(BODY, ClientSink(client, number + 1))
     decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 24)
     calls = Calls()
     for step in range(STEPS):

@@ -42,6 +42,7 @@ FOLDERS = {
     "frontend": ("front end",),
     "endpoint": ("command line", "front end", "stub"),
     "endpoint/client": ("stub",),
+    "endpoint/connection": ("stub",),
     "endpoint/server": ("stub",),
     "triton": ("stub",),
     "triton/autocomplete": ("auto-complete", "stub"),

@@ -7,22 +7,23 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint.server import _Client
+from lmi_backend.endpoint.connection import ClientConnection
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
 
 THREADS = 4
 MESSAGES = 500
+Pair = tuple[ClientConnection, socket.socket]
 # All of them are more than a socket takes before its other end reads.
 SIZE = 4096
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[_Client, socket.socket]]:
+def pair() -> Iterator[Pair]:
     ours, theirs = socket.socketpair()
     theirs.settimeout(30)
-    client = _Client(ours, None)  # type: ignore[arg-type]
+    client = ClientConnection(ours, _nothing, _nothing)
     writing = threading.Thread(target=client._write)
     writing.start()
     yield client, theirs
@@ -33,13 +34,19 @@ def pair() -> Iterator[tuple[_Client, socket.socket]]:
     theirs.close()
 
 
-def _say(client: _Client, thread: int) -> None:
+def _nothing(*_: object) -> None:
+    """Hear of nothing."""
+
+
+def _say(client: ClientConnection, thread: int) -> None:
     for number in range(MESSAGES):
         client.store([msg.HttpOutput(thread, HttpChunk(b"%d " % number + b"x" * SIZE))])
         client.flush()
 
 
-def test_nobody_waits_for_a_client_that_does_not_read(pair: tuple[_Client, socket.socket]) -> None:
+def test_nobody_waits_for_a_client_that_does_not_read(
+    pair: Pair,
+) -> None:
     client, theirs = pair
     threads = [threading.Thread(target=_say, args=(client, each)) for each in range(THREADS)]
     for each in threads:
@@ -59,7 +66,9 @@ def test_nobody_waits_for_a_client_that_does_not_read(pair: tuple[_Client, socke
     assert [message.chunk.data for message in receive(theirs, decoder)] == [b"last"]
 
 
-def test_a_client_that_reads_costs_no_other_thread(pair: tuple[_Client, socket.socket]) -> None:
+def test_a_client_that_reads_costs_no_other_thread(
+    pair: Pair,
+) -> None:
     client, theirs = pair
     decoder: FrameDecoder[Any] = FrameDecoder(msg.HttpOutput, limit=1 << 30)
     with client._has_work:
@@ -69,7 +78,7 @@ def test_a_client_that_reads_costs_no_other_thread(pair: tuple[_Client, socket.s
     assert message.chunk.data == b"at once"
 
 
-def test_one_that_has_left_is_let_go(pair: tuple[_Client, socket.socket]) -> None:
+def test_one_that_has_left_is_let_go(pair: Pair) -> None:
     client, theirs = pair
     theirs.close()
     client.put(msg.HttpOutput(0, HttpChunk(b"to nobody")))
