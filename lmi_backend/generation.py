@@ -52,7 +52,6 @@ class Continuation(msgspec.Struct, frozen=True, array_like=True):
     head: bytes = b""
     """Of a body's answer: how it begins."""
     cumulative_logprob: float | None = None
-    """See `Delta`."""
 
 
 class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):

@@ -31,7 +31,6 @@ _CODE: Final = (
     "print('version', getattr(module, '__version__', 'unknown'))\n"
 )
 _Import = Callable[[str, str], tuple[bool, str]]
-"""See `_import`."""
 
 
 def engine_checks() -> Iterator[Callable[[], CheckResult]]:

@@ -77,7 +77,7 @@ class EchoEngine(Engine):
         await self.check_health()
         tokens = _tokens(request)
         self._check(request, len(tokens))
-        room = min(request.sampling.max_tokens, self._settings.max_model_len - len(tokens))
+        max_tokens = min(request.sampling.max_tokens, self._settings.max_model_len - len(tokens))
         self._waiting += 1
         try:
             await self._slots.acquire()
@@ -86,7 +86,7 @@ class EchoEngine(Engine):
         self._running += 1
         try:
             for index in range(request.n):
-                async for delta in self._answer(request, tokens, room):
+                async for delta in self._answer(request, tokens, max_tokens):
                     delta.index = index
                     sink.take(delta)
         finally:
@@ -106,13 +106,13 @@ class EchoEngine(Engine):
             raise EngineError("the engine was told to fail on this prompt")
 
     async def _answer(
-        self, request: GenerateRequest, tokens: list[str], room: int
+        self, request: GenerateRequest, tokens: list[str], max_tokens: int
     ) -> AsyncGenerator[Delta, None]:
         total = Delta(num_prompt_tokens=len(tokens))
         if request.prompt_logprobs is not None:
             total.prompt_tokens = tuple(_token(word) for word in tokens)
         has = _num_said(request.continuation)
-        words = itertools.islice(itertools.cycle(tokens), has, room)
+        words = itertools.islice(itertools.cycle(tokens), has, max_tokens)
         for count, word in enumerate(words, start=has + 1):
             await asyncio.sleep(self._settings.token_seconds)
             if request.prompt == self._settings.die_on:
@@ -124,7 +124,7 @@ class EchoEngine(Engine):
             if word.strip() in request.sampling.stop:
                 delta.text = word if request.sampling.include_stop else ""
                 delta.finish_reason, delta.stop_reason = "stop", word.strip()
-            elif count == room:
+            elif count == max_tokens:
                 delta.finish_reason = "length"
             total.merge(delta)
             if request.stream:

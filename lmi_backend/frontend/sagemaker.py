@@ -81,7 +81,6 @@ class InvokeForm:
         return data
 
     def failure(self, error: LmiError) -> bytes:
-        """See `Form`."""
         return self._inner.failure(error)
 
     def _success(self) -> dict[str, str]:
@@ -95,7 +94,6 @@ class StreamForm(InvokeForm):
     """The same in Amazon's events."""
 
     def failure(self, error: LmiError) -> bytes:
-        """See `Form`."""
         return stream_error(str(error))
 
     def _success(self) -> dict[str, str]:

@@ -44,7 +44,6 @@ class TgiForm:
         self._events = 0
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `Form`."""
         events = ""
         for chunk in chunks:
             if isinstance(chunk, Delta):
@@ -57,7 +56,6 @@ class TgiForm:
         return dump([self._whole()] if self._is_list else self._whole()).encode()
 
     def failure(self, error: LmiError) -> bytes:
-        """See `Form`."""
         return _event(json.loads(self._failure_of(error).data)).encode()
 
     def _tokens(self, delta: Delta) -> Iterator[_Json]:

@@ -70,7 +70,6 @@ class TritonForm(ReplyForm):
         return self._only() if self.is_over else b""
 
     def failure(self, error: LmiError) -> bytes:
-        """See `Form`."""
         return self._event(_error(self._fail(error)))
 
     def refusal(self, error: LmiError) -> Failure:

@@ -73,7 +73,6 @@ class SubmitHttp(_Message, frozen=True):
     id: int
     request: HttpRequest
     tenant: str = ""
-    """See `Submit`."""
 
 
 class SetAdapter(_Message, frozen=True):

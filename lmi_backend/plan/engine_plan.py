@@ -142,11 +142,8 @@ class EnginePlan:
     log_requests: bool = False
     """Whether each request gets a line in the log."""
     notes: tuple[str, ...] = ()
-    """See `Explanation`."""
     reasons: tuple[str, ...] = ()
-    """See `Explanation`."""
     ignored: Mapping[str, str] = field(default_factory=dict)
-    """See `Explanation`."""
 
     @property
     def what(self) -> str:

@@ -33,9 +33,7 @@ class Sources:
     custom: CustomFile | None
     """The user's own code."""
     model: str
-    """See `find_model`."""
     python: str
-    """See `find_interpreter`."""
 
 
 def find_sources(options: LmiOptions, environment: Mapping[str, str]) -> Sources:

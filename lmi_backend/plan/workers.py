@@ -44,17 +44,17 @@ def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
         return ()
     firsts = _first_devices(options, visible)
     ends = [*sorted(firsts)[1:], len(visible)]
-    room = min(end - first for first, end in zip(sorted(firsts), ends, strict=True))
+    per_worker = min(end - first for first, end in zip(sorted(firsts), ends, strict=True))
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     tensor = asked if options.is_set(opt.TENSOR_PARALLEL_DEGREE) and asked != "max" else 1
     size = tensor * options[opt.PIPELINE_PARALLEL_DEGREE] * options[vllm.DATA_PARALLEL_SIZE]
-    if size > room and options[opt.CLUSTER_SIZE] == 1:
+    if size > per_worker and options[opt.CLUSTER_SIZE] == 1:
         problem = (
-            f"names the first device of each worker, and leaves one only {room} of the "
+            f"names the first device of each worker, and leaves one only {per_worker} of the "
             f"{len(visible)} visible; {size} are needed"
         )
         raise options.error(srv.LOAD_ON_DEVICES, problem)
-    return visible[firsts[0] : firsts[0] + room]
+    return visible[firsts[0] : firsts[0] + per_worker]
 
 
 def _first_devices(options: LmiOptions, visible: tuple[str, ...]) -> list[int]:

@@ -126,8 +126,8 @@ class OpenAiEngine(Engine):
         for prompt in prompts:
             sampling = body.sampling
             if not body.has_limit and isinstance(prompt, tuple):
-                room = (self._max_model_len or len(prompt) + 1024) - len(prompt)
-                sampling = replace(sampling, max_tokens=max(1, room))
+                most = (self._max_model_len or len(prompt) + 1024) - len(prompt)
+                sampling = replace(sampling, max_tokens=max(1, most))
             yield GenerateRequest(
                 prompt,
                 sampling,

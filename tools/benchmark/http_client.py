@@ -51,7 +51,6 @@ class HttpClient:
     """How an event of a stream begins."""
 
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
-        """See `Asks`."""
         return Measured.of(self.answers(tokens, concurrency, requests))
 
     def answers(self, tokens: int, concurrency: int, requests: int) -> list[Answer]:

@@ -56,7 +56,6 @@ class AnalyzerAsks:
     """Its requests, for answers of so many tokens."""
 
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
-        """See `Asks`."""
         return self.analyzer.run(self.words, self.data(tokens), concurrency, requests)
 
 

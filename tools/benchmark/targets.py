@@ -73,7 +73,6 @@ class _RawAsks:
         self._process = started
 
     def run(self, tokens: int, concurrency: int, requests: int) -> Measured:
-        """See `Asks`."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError
         asked = {"tokens": tokens, "concurrency": concurrency, "requests": requests}

@@ -144,17 +144,18 @@ class GenerateEngine(TemplateEngine):
 
         ends = [] if sampling.ignore_eos else [*self._ends]
         ends += sampling.stop_token_ids
-        room = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
+        max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len - len(ids))
         if self._batch is not None and can_be_batched(request, is_drawn=is_drawn):
             known = known_groups(request)
             for group in known:
                 put(Step(group))
-            ids, room = [*ids, *chain.from_iterable(known)], room - sum(map(len, known))
-            if room <= 0:
+            max_new_tokens -= sum(map(len, known))
+            ids = [*ids, *chain.from_iterable(known)]
+            if max_new_tokens <= 0:
                 put(Step(is_over=True))
                 return _nothing
             arguments = batch_arguments(sampling, self._defaults, is_drawn=is_drawn)
-            arguments |= {"max_new_tokens": room, "eos_token_id": ends or -1}
+            arguments |= {"max_new_tokens": max_new_tokens, "eos_token_id": ends or -1}
             is_streamed = request.stream or bool(sampling.stop)
             return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
         self.refuse_solo(request)
@@ -165,7 +166,7 @@ class GenerateEngine(TemplateEngine):
         if self._loaded.is_seq2seq:
             config.max_new_tokens = min(sampling.max_tokens, self._loaded.max_model_len)
         else:
-            config.max_new_tokens = room
+            config.max_new_tokens = max_new_tokens
         self.fit_config(config)
         return self._solo.submit(ids, request, config, put, asyncio.get_running_loop())
 

@@ -22,7 +22,7 @@ from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.lora import LoraAdapters
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.sampling import sampling_params
-from lmi_backend.engines.vllm.stats import LastStats, adapters_in_use, room
+from lmi_backend.engines.vllm.stats import LastStats, adapters_in_use, capacity
 from lmi_backend.errors import (
     ConfigurationError,
     EngineDeadError,
@@ -49,7 +49,7 @@ class VllmEngine(Engine):
         self._max_model_len = self._vocabulary = self._longest_token = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
-        self._room: dict[str, int] = {}
+        self._capacity: dict[str, int] = {}
         self._ids = itertools.count()
         self._adapters = LoraAdapters(config.adapters)
 
@@ -68,7 +68,7 @@ class VllmEngine(Engine):
             self._tokenizer = await self._tokenizer
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
-        self._room = room(self._engine.vllm_config)
+        self._capacity = capacity(self._engine.vllm_config)
         self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
@@ -153,7 +153,7 @@ class VllmEngine(Engine):
         last = self._last_stats.value
         waiting = min(last.waiting, unfinished)
         adapters: dict[str, tuple[str, ...]] = {}
-        if unfinished and self._room["max_adapters"]:
+        if unfinished and self._capacity["max_adapters"]:
             states = processor.request_states.values()
             adapters = adapters_in_use(states, holds_back=waiting > 0)
         return msgspec.structs.replace(
@@ -162,7 +162,7 @@ class VllmEngine(Engine):
             running=unfinished - waiting,
             waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
-            **self._room,
+            **self._capacity,
             **adapters,
         )
 

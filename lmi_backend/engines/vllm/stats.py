@@ -1,4 +1,4 @@
-"""Keep vLLM's stats: the last load, sums since the start, and what it has room for."""
+"""Keep vLLM's stats: the last load, sums since the start, and the engine's capacity."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LastStats:
         return _Logger(self, vllm_config, engine_index)
 
 
-def room(vllm_config: Any) -> dict[str, int]:
+def capacity(vllm_config: Any) -> dict[str, int]:
     """Return the fields of `EngineStats` that do not change, of an engine that has started."""
     cache, lora = vllm_config.cache_config, vllm_config.lora_config
     return {
