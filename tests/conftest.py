@@ -38,7 +38,7 @@ CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postproce
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders in this order, and in each what shares an engine one after the other.
 
-    `make test` runs four processes of pytest: tests of a group stay in one of them, so that what
+    `make test` runs three processes of pytest: tests of a group stay in one of them, so that what
     they share is started once.
     """
     groups = {item: _group(item) for item in items}

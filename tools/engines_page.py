@@ -22,7 +22,9 @@ it, below; **no** says why; everything else, *not run*, is built to the engine's
 has not been seen to work. No GPU was at hand: nothing here has been run on one.
 
 A worker is one replica of the model. In **Python mode** it is one process, and the engine starts
-what else it needs. In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mpirun` starts one
+what else it needs: vLLM its core, in which a single rank computes, else a process for each rank
+(on a CPU for a single one too with `option.distributed_executor_backend=mp`, as vLLM's own server
+has it). In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mpirun` starts one
 process for each rank, tensor times pipeline parallel degree of them; rank 0 gets the
 requests and gives the answers, and every rank beats. If any of them dies, all end, every open
 request ends with an error that names the rank, and the worker is started again. Open MPI comes with

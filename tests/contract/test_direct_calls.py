@@ -19,6 +19,8 @@ PAGE = ("access-control-allow-origin", "vary")
 CHANGING = re.compile(
     r'("(?:id|request_id|item_id|created|created_at|sequence_number)"): ?("[^"]*"|\d+)'
 )
+# How much of it the first event has is where it was cut.
+CUT = re.compile(r'("(?:content|text|arguments|delta|partial_json)"): ?"(?:[^"\\]|\\.)*"')
 
 GENERATED = [
     (CHATS, CHAT),
@@ -133,5 +135,5 @@ def _strings(value: Any, place: str) -> list[tuple[str, str]]:
 
 
 def _first_and_last(events: str) -> tuple[str, str]:
-    lines = events.strip().split("\n\n")
+    lines = CUT.sub(r'\1:""', events).strip().split("\n\n")
     return lines[0], lines[-1]

@@ -15,7 +15,7 @@ from typing import Any
 from vllm.platforms import current_platform
 from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
-try:  # between 0.16 and 0.32; before, a worker bound its threads by itself
+try:  # 0.20; before, a worker bound its threads by itself
     from vllm.utils.ompmultiprocessing import OMPProcessManager
 except ImportError:
     OMPProcessManager = None
