@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos_report import Report
-from tests.support.mixed_chats import fixed_answers
+from tests.support.mixed_chats import MixedChats
 from tests.support.serving import Served, serve, write_properties
 
 
@@ -33,8 +33,8 @@ def report(request: pytest.FixtureRequest) -> Iterator[Report]:
 
 @pytest.fixture(scope="session")
 def undisturbed(served: Served) -> dict[str, set[str]]:
-    """What chats of `served` say that say the same each time."""
-    return fixed_answers(served)
+    """What those of `MixedChats` say that say the same each time."""
+    return MixedChats(served, {"greedy": 1, "tool": 1, "structure": 1}).answers()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,9 +19,8 @@ import pytest
 from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
-from tests.support.mixed_chats import MixedChats, fixed_answers, note_chats
-from tests.support.processes import shared_memory
-from tests.support.serving import Served, serve, write_properties
+from tests.support.mixed_chats import MixedChats, note_chats
+from tests.support.serving import Served
 from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -164,19 +162,6 @@ def test_an_engines_process(
     number: signal.Signals,
 ) -> None:
     _break_an_engine(served, report, undisturbed, fault, find, number)
-
-
-def test_vllms_own_worker(chat_properties: dict[str, Any], tmp_path: Path, report: Report) -> None:
-    """Which a core of several ranks has for each, and one of one rank on the CPU if asked to."""
-    apart = chat_properties | {"option.distributed_executor_backend": "mp"}
-    with serve([write_properties(tmp_path / "tiny", apart)], tmp_path) as own:
-        undisturbed = fixed_answers(own)
-        find = _below_worker("VLLM::Worker")
-        shared = shared_memory([find(own)], "psm_")
-        assert shared
-        words = ("vLLM's own worker is killed", find, signal.SIGKILL)
-        _break_an_engine(own, report, undisturbed, *words)
-        wait_for(lambda: not any(map(os.path.exists, shared)))
 
 
 def test_tritonserver_under_chats(

@@ -1,21 +1,57 @@
 """Engines behind the real worker process, without Triton."""
 
 import contextlib
+import json
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.harness import Harness, started
-from tests.support.places import TESTS
+from tests.support.places import ENGINE_PYTHON, ROOT, TESTS
 
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     folder = tmp_path_factory.mktemp("contract")
     return lambda properties, own=folder: started(properties, own)
+
+
+class VllmInterpreter:
+    """The engine's Python with vLLM imported, which takes seconds; each script runs in a fork."""
+
+    def __init__(self, process: "subprocess.Popen[str]", folder: Path) -> None:
+        self._process = process
+        self._files = [folder / name for name in ("stdin", "stdout", "stderr")]
+
+    def run(self, *words: str, data: bytes = b"") -> bytes:
+        """Run a script with its words and standard input; return what it writes."""
+        given, said, told = self._files
+        given.write_bytes(data)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([words, *map(str, self._files)]) + "\n")
+        self._process.stdin.flush()
+        assert self._process.stdout.readline().strip() == "0", told.read_text()[-2000:]
+        return said.read_bytes()
+
+
+@pytest.fixture(scope="session")
+def vllm_interpreter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmInterpreter]:
+    """What asks vLLM itself, without an engine."""
+    more = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0", "VLLM_LOGGING_LEVEL": "ERROR"}
+    with subprocess.Popen(
+        [str(ENGINE_PYTHON), str(TESTS / "support" / "vllm_interpreter.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=os.environ | more,
+        text=True,
+    ) as process:
+        yield VllmInterpreter(process, tmp_path_factory.mktemp("asked"))
 
 
 MPI = {"engine": "MPI", "option.tensor_parallel_degree": 2}

@@ -4,11 +4,9 @@ One process of the engine's interpreter builds the arguments of every plan; no e
 """
 
 import json
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -99,18 +97,15 @@ def golden() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
+def outcomes(
+    vllm_interpreter: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str | None]:
     folder = tmp_path_factory.mktemp("model")
     cases = [*golden(), *mapped("vllm", folder), *mapped("lmi-dist", folder), *passed(folder)]
     cases = list({msgspec.json.encode(case.config): case for case in cases}.values())
-    done = subprocess.run(
-        (str(ENGINE_PYTHON), str(ROOT / "tests" / "support" / "vllm_arguments.py")),
-        input=msgspec.json.encode([case.config for case in cases]),
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "0"},
-        stdout=subprocess.PIPE,
-        check=True,
-    )
-    return dict(zip((case.what for case in cases), json.loads(done.stdout), strict=True))
+    script = str(ROOT / "tests" / "support" / "vllm_arguments.py")
+    said = vllm_interpreter.run(script, data=msgspec.json.encode([case.config for case in cases]))
+    return dict(zip((case.what for case in cases), json.loads(said), strict=True))
 
 
 def test_every_plan_is_taken(outcomes: dict[str, str | None]) -> None:

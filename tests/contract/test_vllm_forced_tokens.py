@@ -1,8 +1,8 @@
 """vLLM's cores find our plugin, and its second model runner, which needs a GPU, can call it."""
 
-import subprocess
+from pathlib import Path
+from typing import Any
 
-from tests.support.places import ENGINE_PYTHON, ROOT
 from tests.support.releases import vllm_release
 
 FOUND = """
@@ -48,10 +48,8 @@ assert plugin.apply(torch.ones(2, 9), ctx).eq(1).all()
 """
 
 
-def test_the_plugin_is_found_and_can_be_called() -> None:
+def test_the_plugin_is_found_and_can_be_called(vllm_interpreter: Any, tmp_path: Path) -> None:
     # Older releases' second runner takes no plugins.
-    code = FOUND + CALLED if vllm_release() >= (0, 32) else FOUND
-    done = subprocess.run(
-        [str(ENGINE_PYTHON), "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    script = tmp_path / "script.py"
+    script.write_text(FOUND + CALLED if vllm_release() >= (0, 32) else FOUND)
+    vllm_interpreter.run(str(script))

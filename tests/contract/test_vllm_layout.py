@@ -1,10 +1,9 @@
 """The planner's layout of the cache is what the installed vLLM makes of the same layers."""
 
 import json
-import os
-import subprocess
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from lmi_backend.sizing.draft import Draft
 from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
@@ -12,7 +11,7 @@ from lmi_backend.sizing.kv_layers import LocalAttention, StateLayers
 from lmi_backend.sizing.memory import CacheKind, with_draft
 from lmi_backend.sizing.step import NEWEST, Step
 from lmi_backend.units import GIB
-from tests.support.places import ENGINE_PYTHON, TESTS, TINY
+from tests.support.places import TESTS, TINY
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
 SPACE = 40 * GIB
@@ -54,17 +53,11 @@ def layout(case: dict[str, int], tokens: int) -> KvLayout:
     return with_draft(made, draft, 1, CacheKind(dtype_bytes=2))
 
 
-def test_blocks_and_tokens_are_vllms() -> None:
+def test_blocks_and_tokens_are_vllms(vllm_interpreter: Any) -> None:
     cases = [case | {"block": layout(case, 1).block_size} for case in WINDOWS + STATES + DRAFTS]
-    done = subprocess.run(
-        (str(ENGINE_PYTHON), str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")),
-        input=json.dumps({"space": SPACE, "cases": cases}),
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
-    )
-    answered = json.loads(done.stdout.splitlines()[-1])
+    script, model = str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")
+    asked = json.dumps({"space": SPACE, "cases": cases})
+    answered = json.loads(vllm_interpreter.run(script, model, data=asked.encode()).splitlines()[-1])
     assert len(answered["found"]) == len(cases) == 122
     for case, found in zip(cases, answered["found"], strict=True):
         # Steps overlap on a GPU, and not on this machine.

@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.harness import Harness
 from tests.support.places import ENGINE_PYTHON
+from tests.support.processes import shared_memory
+from tests.support.waiting import wait_for
 
 _CLOCK_NANOSLEEP = {"x86_64": "230", "aarch64": "115"}
 _POLL = {"x86_64": "7", "aarch64": "73"}
@@ -69,3 +71,14 @@ def test_a_worker_without_work_sleeps_until_it_has_some(engine: Harness) -> None
         while time.monotonic() < end and _POLL[platform.machine()] not in seen:
             seen.add(syscall.read_text().split()[0])
     assert _POLL[platform.machine()] in seen
+
+
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_a_killed_worker_of_vllms_costs_every_stream_a_pause(engine: Harness) -> None:
+    with engine.whole_streams():
+        worker, _ = _processes(engine, "VLLM::Worker")
+        shared = shared_memory([worker], "psm_")
+        assert shared
+        worker.kill()
+    # It was killed with all that would have removed them.
+    wait_for(lambda: not any(map(os.path.exists, shared)))

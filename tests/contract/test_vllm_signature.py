@@ -1,18 +1,19 @@
 """What is read of vLLM's arguments without importing it is what vLLM declares."""
 
 import json
-import subprocess
 from pathlib import Path
+from typing import Any
 
 from lmi_backend.options.signature import installed_signature
 from tests.support.places import ENGINE_PYTHON, ROOT
 
 
-def test_the_static_reading_is_that_of_the_installed_vllm(tmp_path: Path) -> None:
+def test_the_static_reading_is_that_of_the_installed_vllm(
+    vllm_interpreter: Any, tmp_path: Path
+) -> None:
     """The static reading finds exactly the fields of the dataclass; the record is of today."""
-    tool = (str(ENGINE_PYTHON), str(ROOT / "tools" / "record_signature.py"), "vllm")
-    output = tmp_path / "vllm.json"
-    subprocess.run((*tool, "--output", str(output)), check=True, capture_output=True)
+    tool, output = str(ROOT / "tools" / "record_signature.py"), tmp_path / "vllm.json"
+    vllm_interpreter.run(tool, "vllm", "--output", str(output))
     today = json.loads(output.read_text(encoding="utf-8"))
     found = installed_signature("vllm", str(ENGINE_PYTHON))
     assert found is not None

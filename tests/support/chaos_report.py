@@ -91,8 +91,8 @@ default: `--client-timeout` is 60 s, `--keep-alive` 65 s.
 """
 _TAIL = """
 Beside these `make test` has: a rank of an MPI group that is killed or stands still
-(`tests/contract/test_ranks.py`), a server that is stopped while it starts
-(`tests/integration/test_life.py`), 2,000 hostile bodies (`test_hostile_bodies.py`), a server that
+(`tests/contract/test_ranks.py`), or one that vLLM has started (`test_vllm_processes.py`), a server
+that is stopped while it starts (`tests/integration/test_life.py`), 2,000 hostile bodies (`test_hostile_bodies.py`), a server that
 dies again and again, also while it is started, and a killed `serve`
 (`tests/security/test_supervision.py`).
 

@@ -111,6 +111,16 @@ class Harness:
             for core in cores:
                 core.resume()
 
+    @contextmanager
+    def whole_streams(self) -> Iterator[None]:
+        """Have streams run meanwhile; each must say what one says when nothing happens."""
+        asked = {"max_tokens": 300, "ignore_eos": True}
+        undisturbed = self.ask("Count to one hundred:", **asked).text
+        streams = [self.start("Count to one hundred:", **asked).wait_first() for _ in range(8)]
+        yield
+        for stream in streams:
+            assert (stream.wait().error, stream.text) == (None, undisturbed)
+
     def running(self) -> int:
         return sum(worker.stats.running for worker in self.service.snapshot().workers)
 

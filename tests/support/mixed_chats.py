@@ -128,11 +128,6 @@ class MixedChats:
         assert said == undisturbed
 
 
-def fixed_answers(served: Served) -> dict[str, set[str]]:
-    """Return what those of `MixedChats` say that say the same each time, by kind."""
-    return MixedChats(served, {"greedy": 1, "tool": 1, "structure": 1}).answers()
-
-
 def note_chats(
     report: Report, fault: str, chats: MixedChats, undisturbed: dict[str, set[str]]
 ) -> None:
