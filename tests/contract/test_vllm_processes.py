@@ -4,12 +4,13 @@ import os
 import platform
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.support.harness import Harness
-from tests.support.places import ENGINE_PYTHON
+from tests.support.places import ENGINE_PYTHON, TINY
 from tests.support.processes import shared_memory
 from tests.support.waiting import wait_for
 
@@ -38,6 +39,30 @@ def test_one_rank_computes_in_its_core(engine: Harness) -> None:
     assert "EngineCore" in " ".join(core.cmdline())
     # It has the variables of a worker: its threads keep to their cores and leave one to others.
     assert os.sched_getaffinity(core.pid) < os.sched_getaffinity(engine.workers[0].pid)
+
+
+_PREPARED = """
+import sys
+from vllm import AsyncEngineArgs
+from lmi_backend.engines.vllm import single_process
+
+def executor(**chosen):
+    arguments = AsyncEngineArgs(model=sys.argv[1], **chosen)
+    config = arguments.create_engine_config()
+    with single_process.prepare(config, chosen=arguments.distributed_executor_backend):
+        return config.parallel_config.distributed_executor_backend
+
+if single_process.OMPProcessManager:
+    assert executor() is single_process.UniProcExecutor
+assert executor(distributed_executor_backend="mp") == "mp"
+assert executor(tensor_parallel_size=2) == "mp"
+"""
+
+
+def test_a_worker_process_can_be_asked_for(vllm_interpreter: Any, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_PREPARED)
+    vllm_interpreter.run(str(script), str(TINY / "llama"))
 
 
 @pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
