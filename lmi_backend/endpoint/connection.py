@@ -167,32 +167,32 @@ class ClientSink(DirectSink):
     request_id = ""
 
     def __init__(self, client: ClientConnection, request_id: int) -> None:
-        self._client, self._id = client, request_id
-        self.flush, self.keeps_ids = client.flush, client.keeps_ids
+        self.client: ClientConnection = client
+        self.number, self.keeps_ids = request_id, client.keeps_ids
         self.is_gone = False
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         """Take chunks, which leave at once."""
         self.store(chunks, is_last=is_last)
-        self._client.flush()
+        self.client.flush()
 
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks, which leave with the next `flush`."""
+        """Take chunks, which leave when the client is flushed."""
         if is_last:
-            self._client.leave(self._id)
-        self._client.store([self._message(chunk) for chunk in chunks])
+            self.client.leave(self.number)
+        self.client.store([self._message(chunk) for chunk in chunks])
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error."""
-        self._client.leave(self._id)
-        self._client.put(failure_of(self._id, error))
+        self.client.leave(self.number)
+        self.client.put(failure_of(self.number, error))
 
     def is_cancelled(self) -> bool:
         """Tell whether the client has gone, at no cost."""
-        return self.is_gone or self._client.is_gone
+        return self.is_gone or self.client.is_gone
 
     def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:
         if isinstance(chunk, Delta):
-            return msg.Output(self._id, chunk)
-        return msg.HttpOutput(self._id, chunk)
+            return msg.Output(self.number, chunk)
+        return msg.HttpOutput(self.number, chunk)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
+from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.generation import Chunk
@@ -21,6 +20,18 @@ UNREAD_BYTES: Final = 8 << 20
 """Of one answer whose client does not read; then it is ended."""
 # What a chunk takes beside its text, about.
 _CHUNK_BYTES: Final = 400
+
+
+class Forward(Protocol):
+    """Takes to a client at once what comes of the middle of an answer."""
+
+    def chunk(self, chunk: Chunk) -> bool:
+        """Take a chunk, or return False: `Answer.read` is to return it."""
+        ...
+
+    def event(self, data: bytes, num_tokens: int) -> bool:
+        """Take an event of so many tokens, as `chunk` does."""
+        ...
 
 
 class Answer:
@@ -43,8 +54,8 @@ class Answer:
         self.is_over = False
         """Whether it has ended, or its client has left."""
         self._waiting: asyncio.Future[None] | None = None
-        self.forward: Callable[[Chunk], bool] | None = None
-        """Takes a chunk to the client at once, or returns False: `read` will return it."""
+        self.forward: Forward | None = None
+        """What takes chunks to the client at once, while nothing waits to be read."""
 
     def put(self, chunk: Chunk) -> None:
         """Take a chunk from the connection."""
@@ -52,8 +63,19 @@ class Answer:
             self.progress = None
         elif self.progress is not None and self.progress.add(chunk):
             self._connection.proved(self)
-        if self._waiting is not None and self.forward is not None and self.forward(chunk):
-            return
+        if self._waiting is None or self.forward is None or not self.forward.chunk(chunk):
+            self._keep(chunk)
+
+    def put_event(self, data: bytes, token_ids: bytes) -> None:
+        """Take an event, as `put` takes a chunk."""
+        if self.progress is not None and self.progress.add_event(data, token_ids):
+            self._connection.proved(self)
+        num_tokens = len(token_ids) // ID_BYTES
+        forward = self.forward if self._waiting is not None else None
+        if forward is None or not forward.event(data, num_tokens):
+            self._keep(HttpChunk(data, num_tokens=num_tokens))
+
+    def _keep(self, chunk: Chunk) -> None:
         # Looked at before it is added: a single large one is read at once.
         if self._unread > UNREAD_BYTES:
             self._chunks = []

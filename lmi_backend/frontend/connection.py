@@ -71,7 +71,10 @@ class ModelConnection(asyncio.Protocol):
             self.close()
             return
         for message in messages:
-            self._take(message)
+            if isinstance(message, msg.Events):
+                self._take_events(message)
+            else:
+                self._take(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on the answers that may go on; fail what else is open."""
@@ -196,6 +199,11 @@ class ModelConnection(asyncio.Protocol):
         self._answers[number] = answer
         self.send(order)
         return answer
+
+    def _take_events(self, events: msg.Events) -> None:
+        for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True):
+            if (answer := self._answers.get(number)) is not None:
+                answer.put_event(data, token_ids)
 
     def _take(self, message: msg.ToClient) -> None:
         match message:

@@ -127,6 +127,8 @@ async def send_answer(
 async def _send(
     exchange: Exchange, answer: Answer, form: Form, failure_of: Callable[[LmiError], Failure]
 ) -> None:
+    direct = exchange.direct
+    forward = None if direct is None else _Forward(exchange, direct, form, answer)
     try:
         while not form.is_over:
             chunks = await answer.read()
@@ -136,7 +138,7 @@ async def _send(
                 answer.end()
             if data or form.is_over:
                 await _send_part(exchange, form, data)
-                answer.forward = _forwarding(exchange, form, answer)
+                answer.forward = forward
     except CancelledError:
         exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
@@ -146,27 +148,39 @@ async def _send(
             await exchange.respond(*failure_of(error))
 
 
-def _forwarding(exchange: Exchange, form: Form, answer: Answer) -> Callable[[Chunk], bool] | None:
-    """Return what sends the chunks that come from now on, where that can be done at once."""
-    if exchange.direct is None:
-        return None
-    return partial(_forward, exchange, exchange.direct, form, answer)
+class _Forward:
+    """Writes what comes of the middle of an answer, if its client reads."""
 
+    __slots__ = ("_answer", "_client", "_exchange", "_form", "_takes_events")
 
-def _forward(exchange: Exchange, direct: Client, form: Form, answer: Answer, chunk: Chunk) -> bool:
-    """Send a chunk of the middle of an answer, if its client reads; return whether it was taken."""
-    if chunk.is_last or not direct.is_free:
-        return False
-    try:
-        data = form.write([chunk])
-    except LmiError as error:
-        answer.fail(error)
+    def __init__(self, exchange: Exchange, client: Client, form: Form, answer: Answer) -> None:
+        self._exchange, self._client, self._form, self._answer = exchange, client, form, answer
+        self._takes_events = isinstance(form, HttpForm)
+        """Whether an event is written as it is."""
+
+    def chunk(self, chunk: Chunk) -> bool:
+        if chunk.is_last or not self._client.is_free:
+            return False
+        try:
+            data = self._form.write([chunk])
+        except LmiError as error:
+            self._answer.fail(error)
+            return True
+        _count(self._exchange, (chunk,))
+        if data:
+            self._client.write(data)
+            self._exchange.has_written()
         return True
-    _count(exchange, (chunk,))
-    if data:
-        direct.write(data)
-        exchange.has_written()
-    return True
+
+    def event(self, data: bytes, num_tokens: int) -> bool:
+        if not self._takes_events:
+            return self.chunk(HttpChunk(data, num_tokens=num_tokens))
+        if not self._client.is_free:
+            return False
+        self._client.write(data)
+        self._exchange.num_tokens += num_tokens
+        self._exchange.has_written()
+        return True
 
 
 async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:

@@ -2,10 +2,10 @@
 
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub sends `Start`, the worker `Ready` or
-`StartFailed`. Then `Submit`, `SubmitHttp`, `SetAdapter` and `Abort` go in, `Output`, `HttpOutput`
-and `Failure` come out, any number of them in one frame, and a `Heartbeat` every second. `Stop` or
-the end of the socket ends the worker. Of a group of MPI ranks each holds such a conversation; all
-but the leader, rank 0, only beat.
+`StartFailed`. Then `Submit`, `SubmitHttp`, `SetAdapter` and `Abort` go in, `Output`, `HttpOutput`,
+`Events` and `Failure` come out, any number of them in one frame, and a `Heartbeat` every second.
+`Stop` or the end of the socket ends the worker. Of a group of MPI ranks each holds such a
+conversation; all but the leader, rank 0, only beat.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 
-PROTOCOL: Final = 9
+PROTOCOL: Final = 10
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -144,6 +144,20 @@ class HttpOutput(_Message, frozen=True):
     chunk: HttpChunk
 
 
+class Events(_Message, frozen=True):
+    """Chunks of the middle of streams: what an `HttpOutput` for each would say, in columns.
+
+    A step of an engine brings one for each of its streams, and a struct for each costs several
+    times as much to pack and to read. `ipc/events.py` says which chunks travel so.
+    """
+
+    ids: list[int]
+    """Of the request of each chunk; one that has two stands here twice."""
+    data: list[bytes]
+    token_ids: list[bytes]
+    """Of the tokens of each chunk, at least one (`token_ids.pack`)."""
+
+
 class Failure(_Message, frozen=True):
     """A request ended without an answer."""
 
@@ -253,7 +267,9 @@ ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abo
 FromClient = (
     Hello | Submit | SubmitHttp | Manage | Abort | Drain | RenewWorker | AskHealth | AskState
 )
-ToClient = Welcome | Refused | Output | HttpOutput | Failure | Drained | Renewed | Health | State
-FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Failure | Heartbeat
+FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
+ToClient = (
+    Welcome | Refused | Output | HttpOutput | Events | Failure | Drained | Renewed | Health | State
+)
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

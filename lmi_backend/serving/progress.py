@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import chunk_of
 from lmi_backend.serving.answers import answers_wanted
 
 if TYPE_CHECKING:
@@ -97,6 +98,14 @@ class Progress:
             self._head = chunk.data[:_HEAD_BYTES]  # type: ignore[union-attr]
         self.has_begun = self.is_proven = True
         return True
+
+    def add_event(self, data: bytes, token_ids: bytes) -> bool:
+        """Keep what an event tells of where to go on; otherwise like `add`."""
+        if not self.is_proven:
+            return self.add(chunk_of(data, token_ids))
+        self._ids += token_ids
+        self._num_lines += data.count(b"\n")
+        return False
 
     def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
         """Return how the next worker is asked."""

@@ -11,10 +11,11 @@ from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterable
 
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
+    from lmi_backend.ipc import messages as msg
     from lmi_backend.serving.progress import Progress
 
 
@@ -39,17 +40,30 @@ class Sink(Protocol):
         ...
 
 
+class DirectClient(Protocol):
+    """Whoever gets the chunks of some `DirectSink`s."""
+
+    def store(self, messages: Iterable[msg.ToClient]) -> None:
+        """Keep messages until `flush`."""
+        ...
+
+    def flush(self) -> None:
+        """Let what was kept leave; never waits for the client."""
+        ...
+
+
 class DirectSink(ABC):
     """A `Sink` that only stores what it gets: the thread that brings chunks may hand them over."""
 
     @abstractmethod
     def store(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        """Take chunks as `send` does; they leave with the next `flush`."""
+        """Take chunks as `send` does; they leave when the client is flushed."""
 
     keeps_ids = False
     """Whether it wants the ids of tokens with their chunks, to ask for the rest by them."""
-    flush: Callable[[], None]
-    """What lets the stored chunks leave; the same for all sinks of a client."""
+    client: DirectClient
+    number: int
+    """The client's own for the request."""
 
 
 class RequestState:
@@ -136,6 +150,14 @@ class RequestState:
     def has_pending(self) -> bool:
         """Whether something waits to be sent."""
         return bool(self._pending)
+
+    @property
+    def event_sink(self) -> DirectSink | None:
+        """What takes the next event at once; None where events become chunks first."""
+        direct = self.direct
+        if direct is None or not direct.keeps_ids or self.error is not None:
+            return None
+        return None if self.is_scheduled or self._pending or not self.num_sent else direct
 
     def add(self, chunk: Chunk) -> None:
         """Take a chunk; one that still waits grows, so both share a response."""

@@ -15,9 +15,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Final, cast, get_args
 
 from lmi_backend.errors import (
     EngineDeadError,
@@ -33,11 +31,12 @@ from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
 from lmi_backend.serving.cancellation import CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
+from lmi_backend.serving.events import EventPath, FromEngine
 from lmi_backend.serving.every_worker import ask_every
 from lmi_backend.serving.intake import Order, may_wait, take_in, take_order
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.migration import renew
-from lmi_backend.serving.request_state import RequestState, Sink, outcome_of, send
+from lmi_backend.serving.request_state import DirectClient, RequestState, Sink, outcome_of, send
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.waiting import wait_until
 from lmi_backend.serving.workers import Workers
@@ -47,8 +46,6 @@ _log = logging.getLogger(__name__)
 # A send waits on the server with the GIL released; while one waits, the other makes a response.
 _SENDERS = 2
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
-_FromEngine = msg.Output | msg.HttpOutput | msg.Failure
-_FROM_ENGINE: Final = frozenset(get_args(_FromEngine))
 
 
 class Service:
@@ -63,6 +60,7 @@ class Service:
         self._ready: queue.SimpleQueue[RequestState | None] = queue.SimpleQueue()
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
+        self._events = EventPath(self._states, self._stats, self._dispatch.proved)
         ends = (self._end_early, self._dispatch.give_up)
         self._cancellation = CancellationPoller(self._open_states, *ends)
         self._senders = [
@@ -176,20 +174,20 @@ class Service:
 
     def on_messages(self, messages: list[msg.FromWorker]) -> None:
         """Take what one engine step, or several, brought, under one lock."""
-        answers = cast("list[_FromEngine]", [m for m in messages if m.__class__ in _FROM_ENGINE])
-        flushes: set[Callable[[], None]] = set()
+        clients: set[DirectClient] = set()
         with self._lock:
-            ready = [state for message in answers if (state := self._hear(message, flushes))]
+            others = self._events.pass_events(messages, clients)
+            ready = [state for message in others if (state := self._hear(message, clients))]
         # Senders want the lock as soon as they have something.
         for state in ready:
             self._ready.put(state)
-        for flush in flushes:
-            flush()
+        for client in clients:
+            client.flush()
 
-    def _hear(self, message: _FromEngine, flushes: set[Callable[[], None]]) -> RequestState | None:
+    def _hear(self, message: FromEngine, clients: set[DirectClient]) -> RequestState | None:
         """Take a message; return the state if it must be scheduled for sending.
 
-        What was stored directly leaves with `flushes`.
+        What was stored directly leaves when `clients` are flushed.
         """
         state = self._states.get(message.id)
         if state is None or state.error is not None:
@@ -204,7 +202,7 @@ class Service:
             chunks = state.pass_on(message.chunk)
             is_last = state.is_complete
             direct.store(chunks, is_last=is_last)
-            flushes.add(direct.flush)
+            clients.add(direct.client)
             self._note_sent(state, chunks, outcome_of(chunks[-1]) if is_last else "")
             return None
         state.add(message.chunk)

@@ -151,6 +151,19 @@ class RequestStats:
         state.num_sent += bool(chunks)
         state.num_tokens += num_tokens
 
+    def sent_event(self, state: RequestState, num_tokens: int, now: float) -> None:
+        """Note an event of the middle of a stream; otherwise like `sent`.
+
+        Args:
+            now: of the monotonic clock.
+        """
+        self._responses += 1
+        self._generation_tokens += num_tokens
+        self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
+        state.sent_at = now
+        state.num_sent += 1
+        state.num_tokens += num_tokens
+
     def refused(self, error: LmiError) -> None:
         """Note a request that never started."""
         self._count(error.code.lower())

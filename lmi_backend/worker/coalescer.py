@@ -11,6 +11,7 @@ from typing import Final
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import append_event, is_event, outputs_of
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME, encode
@@ -185,9 +186,12 @@ class Coalescer:
 
     def send(self, message: msg.FromWorker) -> None:
         """Send a message at the end of this turn of the event loop."""
+        self._flush_soon()
+        self._outgoing.append(message)
+
+    def _flush_soon(self) -> None:
         if not self._outgoing:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._outgoing.append(message)
 
     def flush(self) -> None:
         """Write all messages that were sent in this turn, in one frame."""
@@ -201,6 +205,8 @@ class Coalescer:
 
     def _write_parts(self, messages: list[msg.FromWorker], size: int) -> None:
         """Write messages that are too large for one frame; what is too large alone is not sent."""
+        if len(messages) == 1 and isinstance(messages[0], msg.Events):
+            messages = [*outputs_of(messages[0])]
         if len(messages) == 1:
             self._refuse(messages[0], size)
             return
@@ -256,6 +262,11 @@ class Coalescer:
     def _send_chunk(self, request_id: int, chunk: Chunk) -> None:
         # A chunk that counts none has some.
         self._num_tokens += chunk.num_tokens or 1
-        if not self._is_follower:
+        if self._is_follower:
+            return
+        if is_event(chunk):
+            self._flush_soon()
+            append_event(self._outgoing, request_id, chunk.data, chunk.ids)
+        else:
             kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
             self.send(kind(request_id, chunk))  # type: ignore[arg-type]

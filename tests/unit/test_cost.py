@@ -22,8 +22,9 @@ from lmi_backend.frontend.failures import openai_failure
 from lmi_backend.frontend.protocol import CLIENT, Client
 from lmi_backend.frontend.relay import Form, HttpForm, send_answer
 from lmi_backend.frontend.triton_form import TritonForm
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import append_event, is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.repository.variants import MAIN
@@ -37,8 +38,10 @@ from tests.support.idle_workers import IdleWorkers
 STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT = 20.2, 19.3, 28.2
+EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT = 13.5, 13.3, 28.2
 """Calls of functions that an event of a chat costs."""
+
+EVENTS = {"content-type": "text/event-stream"}
 
 
 class Calls:
@@ -64,15 +67,24 @@ def _delta(step: int) -> Delta:
     return Delta("word ", 1, "length" if is_last else None, num_prompt_tokens=5)
 
 
+def _chunk(step: int) -> HttpChunk:
+    """Return an event of a chat, as a worker sends it."""
+    data = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
+    is_last = step == STEPS - 1
+    headers = {} if step else EVENTS
+    return HttpChunk(data, is_last, 200, headers, 1, 5, pack([7 + step]))
+
+
 @pytest.mark.parametrize(
-    ("together", "calls_a_token", "frames_a_step"),
+    ("make", "together", "calls_a_token", "frames_a_step"),
     [
-        pytest.param(1, 11.3, 1, id="each token alone"),
-        pytest.param(10, 6.0, 0.12, id="ten together"),
+        pytest.param(_delta, 1, 11.3, 1, id="each token alone"),
+        pytest.param(_delta, 10, 6.0, 0.12, id="ten together"),
+        pytest.param(_chunk, 1, 12.3, 1, id="an event of a chat"),
     ],
 )
 async def test_what_a_token_costs_the_worker(
-    together: int, calls_a_token: float, frames_a_step: float
+    make: Callable[[int], Chunk], together: int, calls_a_token: float, frames_a_step: float
 ) -> None:
     frames: list[bytes] = []
     coalescer = Coalescer(frames.append)
@@ -82,10 +94,10 @@ async def test_what_a_token_costs_the_worker(
         coalescer.open(number)
     calls = Calls()
     for step in range(STEPS):
-        deltas = [_delta(step) for _ in range(STREAMS)]
+        chunks = [make(step) for _ in range(STREAMS)]
         with calls.counted():
-            for number, delta in enumerate(deltas):
-                coalescer.add(number, delta)
+            for number, chunk in enumerate(chunks):
+                coalescer.add(number, chunk)
             if together > 1 and step % together == 0:
                 coalescer._tick()
             coalescer.flush()
@@ -172,20 +184,19 @@ class Transport:
         return len(data)
 
 
-EVENTS = {"content-type": "text/event-stream"}
 BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
 
 
-def _chunk(step: int) -> HttpChunk:
-    """Return an event of a chat, as a worker sends it."""
-    data = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
-    is_last = step == STEPS - 1
-    headers = {} if step else EVENTS
-    return HttpChunk(data, is_last, 200, headers, 1, 5, pack([7 + step]))
-
-
 def _frame(step: int) -> bytes:
-    return encode([msg.HttpOutput(number + 1, _chunk(step)) for number in range(STREAMS)])
+    """Return what a worker sends of a step."""
+    messages: list[Any] = []
+    for number in range(STREAMS):
+        chunk = _chunk(step)
+        if is_event(chunk):
+            append_event(messages, number + 1, chunk.data, chunk.ids)
+        else:
+            messages.append(msg.HttpOutput(number + 1, chunk))
+    return encode(messages)
 
 
 def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:

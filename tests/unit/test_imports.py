@@ -75,7 +75,7 @@ FOLDERS = {
     "private_folders": ALL,
     "redaction": ALL,
     "structures": ALL,
-    "token_ids": WORKERS,
+    "token_ids": ("command line", "front end", *SERVER),
     "tokenization": ("front end", *SERVER),
     "units": ALL,
 }

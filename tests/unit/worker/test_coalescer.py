@@ -11,6 +11,7 @@ from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 
 NEVER = 3600.0
@@ -286,3 +287,43 @@ async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> N
     assert (failure.id, failure.field) == (5, "the answer")
     assert "at most 1000 (option.max_output_size)" in failure.message
     assert refused == [5]
+
+
+def _event(size: int = 8, **more: Any) -> HttpChunk:
+    return HttpChunk(b"x" * size, num_tokens=1, ids=pack([7]), **more)
+
+
+async def test_events_of_a_step_travel_in_columns(ear: Ear) -> None:
+    coalescer = _coalescer(ear, flush_seconds=0)
+    for number in (1, 2, 3):
+        coalescer.open(number)
+        coalescer.add(number, _event(headers={"content-type": "text/event-stream"}))
+    await _turns()
+    for number in (1, 2, 1):
+        coalescer.add(number, _event())
+    coalescer.add(1, _event(is_last=True))
+    coalescer.add(3, _event())
+    await _turns()
+    firsts, step = ear.frames
+    assert {type(message) for message in firsts} == {msg.HttpOutput}
+    assert [type(message) for message in step] == [msg.Events, msg.HttpOutput, msg.Events]
+    assert (step[0].ids, step[2].ids) == ([1, 2, 1], [3])
+    assert step[0].token_ids == [pack([7])] * 3
+
+
+async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ear) -> None:
+    refused: list[int] = []
+    coalescer = Coalescer(ear.write, on_refused=refused.append)
+    coalescer.set_largest_frame(1000)
+    for number in range(8):
+        coalescer.open(number)
+        coalescer.add(number, HttpChunk(b"first"))
+    await _turns()
+    ear.frames.clear()
+    for number in range(8):
+        coalescer.add(number, _event(2000 if number == 5 else 300))
+    await _turns()
+    assert all(ear.frames)
+    said = [message for frame in ear.frames for message in frame]
+    assert [each.id for each in said] == list(range(8))
+    assert [each.id for each in said if isinstance(each, msg.Failure)] == refused == [5]

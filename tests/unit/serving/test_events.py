@@ -1,0 +1,160 @@
+"""Events in columns come to what they would be one by one: at clients, in counts, in a move."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from lmi_backend.endpoint.connection import ClientConnection, ClientSink
+from lmi_backend.errors import LmiError
+from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import outputs_of
+from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.token_ids import pack, unpack
+from tests.support.service_bench import Bench
+
+BODY = HttpRequest("/v1/chat/completions", b'{"stream": true}')
+HEADERS = {"content-type": "text/event-stream"}
+FRONT_END, ALIAS, TRITON = "the front end", "an alias model", "Triton"
+
+
+class TritonClient:
+    """Keeps what a client of Triton's ports would get."""
+
+    request_id = ""
+
+    def __init__(self) -> None:
+        self.said: list[bytes] = []
+
+    def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
+        self.said += [chunk.data for chunk in chunks if isinstance(chunk, HttpChunk)]
+
+    def fail(self, error: LmiError) -> None:
+        self.said.append(str(error).encode())
+
+    def is_cancelled(self) -> bool:
+        return False
+
+
+class Client:
+    """Asks two chats, and keeps what it gets of each."""
+
+    def __init__(self, kind: str) -> None:
+        self.bench = Bench(2, capacity=8, migration_timeout=None)
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 20)
+        self._messages: list[Any] = []
+        self._connection = ClientConnection(self, None, None)  # type: ignore[arg-type]
+        self._connection.keeps_ids = kind == FRONT_END
+        is_tritons = kind == TRITON
+        self.sinks: list[Any] = [
+            TritonClient() if is_tritons else ClientSink(self._connection, 10 + number)
+            for number in (1, 2)
+        ]
+        for sink in self.sinks:
+            self.bench.service.submit(BODY, sink)
+
+    def send(self, frame: bytes, _: int) -> int:
+        self._messages += self._decoder.feed(frame)
+        return len(frame)
+
+    def hear(self, messages: Sequence[Any], *, in_columns: bool) -> None:
+        """Let the service have messages as they are, or each event of them by itself."""
+        self.bench.service.on_messages([*messages] if in_columns else [*_apart(messages)])
+        self.bench.send_answers()
+
+    @property
+    def messages(self) -> list[Any]:
+        """All of chat 1, then all of chat 2."""
+        return sorted(_apart(self._messages), key=lambda message: int(message.id))
+
+    @property
+    def has_columns(self) -> bool:
+        return any(isinstance(each, msg.Events) for each in self._messages)
+
+
+def _apart(messages: Sequence[Any]) -> Iterator[Any]:
+    for message in messages:
+        if isinstance(message, msg.Events):
+            yield from outputs_of(message)
+        else:
+            yield message
+
+
+def _event(*numbers: int) -> msg.Events:
+    data = [b"data: %d\n\n" % number for number in numbers]
+    return msg.Events([*numbers], data, [pack([5]) + pack([6])] * len(numbers))
+
+
+def _first(number: int) -> msg.HttpOutput:
+    return msg.HttpOutput(number, HttpChunk(b"data: 0\n\n", False, 200, HEADERS, 1, 3, pack([4])))
+
+
+def _last(number: int) -> msg.HttpOutput:
+    return msg.HttpOutput(number, HttpChunk(b"data: [DONE]\n\n", True, num_prompt_tokens=3))
+
+
+@pytest.mark.parametrize("kind", [FRONT_END, ALIAS, TRITON])
+def test_each_client_gets_the_same(kind: str) -> None:
+    clients = [Client(kind) for _ in range(2)]
+    for client, in_columns in zip(clients, (True, False), strict=True):
+        for step in (
+            # One chat whose first chunk is an event, and one whose first is not.
+            [_first(1), _event(1, 2)],
+            [_event(1, 2, 2), _last(2)],
+            # Nobody waits for 2 any more, or for 3.
+            [_event(2, 1, 3)],
+            [_last(1)],
+        ):
+            client.hear(step, in_columns=in_columns)
+    ours, others = clients
+    if kind == TRITON:
+        assert [each.said for each in ours.sinks] == [each.said for each in others.sinks]
+        assert ours.sinks[1].said[-1].endswith(b"data: [DONE]\n\n")
+    else:
+        assert ours.messages == others.messages
+        assert [each.id for each in ours.messages].count(12) == 4
+    assert ours.has_columns == (kind == FRONT_END)
+    counted, expected = (client.bench.service.snapshot() for client in clients)
+    assert (counted.responses, counted.generation_tokens) == (
+        expected.responses,
+        expected.generation_tokens,
+    )
+    assert counted.generation_tokens == 13
+    assert counted.token_seconds.count == expected.token_seconds.count
+    assert counted.ended == expected.ended == {"stop": 2}
+
+
+@pytest.mark.parametrize("kind", [FRONT_END, ALIAS, TRITON])
+def test_a_chat_goes_on_from_the_events_it_had(kind: str) -> None:
+    client = Client(kind)
+    client.hear([_first(1), _first(2), _event(1, 2, 1)], in_columns=True)
+    workers = client.bench.workers
+    workers.die(0)
+    client.bench.settle()
+    (moved,) = [number for number in workers.requests[1] if number > 2]
+    where = workers.sent[moved].request.continuation
+    assert unpack(where.ids) == [[4], [5], [6], [5], [6]]
+    assert (where.num_lines, where.head) == (6, b"data: 0\n\n")
+    # The old id is nobody's, and the new one goes on with an event.
+    client.hear([_event(1, moved)], in_columns=True)
+    workers.die(1)
+    workers.revive(0)
+    client.bench.settle()
+    (moved,) = [
+        number
+        for number in workers.requests[0]
+        if workers.sent[number].request.continuation.num_lines == 8
+    ]
+    assert len(unpack(workers.sent[moved].request.continuation.ids)) == 7
+
+
+def test_who_has_left_gets_nothing() -> None:
+    client = Client(FRONT_END)
+    client.hear([_first(1), _first(2)], in_columns=True)
+    client.sinks[0].is_gone = True
+    for state in client.bench.service._open_states():
+        client.bench.service._cancellation._ask(state, 0.0)
+    client.hear([_event(1, 2)], in_columns=True)
+    said = [(each.id, type(each)) for each in client.messages]
+    assert said == [(11, msg.HttpOutput), (11, msg.Failure)] + [(12, msg.HttpOutput)] * 2
