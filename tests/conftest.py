@@ -27,6 +27,9 @@ LONGEST = (
 )
 """Groups and a test that begin first where tests run side by side: at the end two processes would
 wait for them."""
+WAITING = ("security", "fleet", "chaos", "soak")
+"""Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
+begin among the others, which compute."""
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
     "chat_properties", "doubles", "fleet_report", "is_long", "long_questions", "questions",
@@ -55,6 +58,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return folder != "unit", not is_long, ORDER.index(folder), place
 
     items.sort(key=key)
+    if is_parallel:
+        first = [item for item in items if key(item)[:2] != (True, True)]
+        items[:] = first + _mixed(items[len(first) :])
     for item, group in groups.items():
         if group and is_parallel:
             # How pytest-xdist 3.8 learns of a group. Its own mark writes into an attribute that
@@ -73,6 +79,15 @@ def pytest_runtest_makereport(
             if isinstance(value, Served):
                 report.sections.append((f"end of the log of {name}", value.log_end()))
     return report
+
+
+def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return tests with those that wait spread among those that compute, both in their order."""
+    kinds: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
+    for item in items:
+        kinds[_folder(item) in WAITING].append(item)
+    places = {item: place / len(kind) for kind in kinds for place, item in enumerate(kind)}
+    return sorted(items, key=places.__getitem__)
 
 
 def _folder(item: pytest.Item) -> str:
