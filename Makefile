@@ -13,7 +13,7 @@ COMPAT ?=
 SCALE ?=
 MINUTES ?= 30
 # Most tests wait for a server or an engine; what shares one stays in one of the processes.
-SIDE_BY_SIDE := -n 3 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 
 BIN := .venv/bin
 

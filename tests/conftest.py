@@ -18,6 +18,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault(NO_COMPILER, "1")
 # Engines run side by side here: threads that wait busily would take the cores of others.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# NumPy starts a thread for each core in each process, none of which ever has work: half of what
+# its import takes, in the hundreds of processes that the tests start.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # From what is known in seconds to what takes minutes.
 ORDER = ("unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu")
 LONGEST = (
@@ -25,7 +28,7 @@ LONGEST = (
     "tests/clients served",
     "test_a_server_that_is_started_and_stopped_leaves_nothing",
 )
-"""Groups and a test that begin first where tests run side by side: at the end two processes would
+"""Groups and a test that begin first where tests run side by side: at the end the others would
 wait for them."""
 WAITING = ("security", "fleet", "chaos", "soak")
 """Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
@@ -41,7 +44,7 @@ CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postproce
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the folders in this order, and in each what shares an engine one after the other.
 
-    `make test` runs three processes of pytest: tests of a group stay in one of them, so that what
+    `make test` runs four processes of pytest: tests of a group stay in one of them, so that what
     they share is started once.
     """
     groups = {item: _group(item) for item in items}

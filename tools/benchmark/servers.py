@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ from benchmark.perf_analyzer import Analyzer
 PROMPT = "Count to one hundred:"
 _START_SECONDS = 300
 _ENVIRONMENT = {"VLLM_CPU_KVCACHE_SPACE": "1", "LC_ALL": "C.UTF-8"}
+PORTS: Final = range(20_000, 30_000)
+"""Below those that the system gives to connections."""
 PACE: Final = Path(__file__).resolve().parent / "pace"
 
 
@@ -138,8 +141,12 @@ def _wait(started: subprocess.Popen[str], url: str, log: Path) -> None:
 
 
 def free_port() -> int:
-    """Return a port that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """Return a port that nobody has, of those that no connection gets by itself.
+
+    A server may load for a minute before it listens, and clients connect by the thousand.
+    """
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
