@@ -70,7 +70,7 @@ class EventPath:
             own.data.append(data)
             own.token_ids.append(token_ids)
             self._stats.sent_event(state, len(token_ids) // ID_BYTES, now)
-        # A request of which a chunk was yielded had no event before it here.
+        # After what was yielded: of no request did an event come before its chunk here.
         for client, own in passed.items():
             client.store((own,))
             clients.add(client)

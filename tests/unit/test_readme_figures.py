@@ -26,7 +26,8 @@ def median(name: str, target: str, at_once: int, what: str) -> float:
     return statistics.median(each[what] for each in samples(name, target, at_once))
 
 
-PACED, CHATS, UNPACED = "2026-11-24-paced", "2026-11-24-paced-chat", "2026-11-24-unpaced"
+PACED, UNPACED = "2026-11-24-paced", "2026-11-24-unpaced"
+CHATS, FASTER = "2026-11-25-paced-chat", "2026-11-24-paced-chat"
 EMBEDDINGS, ONE_TOKEN = "2026-11-24-embeddings", "2026-11-24-one-token"
 OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
 
@@ -36,8 +37,10 @@ OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
     [
         ("each token an event: {} µs of CPU a token", CHATS, OURS, 256, "cpu"),
         ("vLLM's own server {}, and the first", CHATS, THEIRS, 256, "cpu"),
+        ("a day before, it was {} and", FASTER, OURS, 256, "cpu"),
+        (" and {}; Triton's `gen", FASTER, THEIRS, 256, "cpu"),
         (
-            "`generate_stream` costs {} there",
+            "`generate_stream` cost {} there",
             *(PACED, "lmi-backend, Triton's form, each token", 256, "cpu"),
         ),
         ("own HTTP port {}**", PACED, "lmi-backend, HTTP, each token", 256, "cpu"),
