@@ -14,6 +14,7 @@ from lmi_backend.errors import EngineDeadError, UnavailableError, WorkerError
 from lmi_backend.frontend.answer import Answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import rows
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 from lmi_backend.serving.migration import Trials, blame, cause_of_death, refusal
@@ -201,7 +202,7 @@ class ModelConnection(asyncio.Protocol):
         return answer
 
     def _take_events(self, events: msg.Events) -> None:
-        for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True):
+        for number, data, token_ids in rows(events):
             if (answer := self._answers.get(number)) is not None:
                 answer.put_event(data, token_ids)
 

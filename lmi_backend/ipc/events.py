@@ -46,7 +46,12 @@ def chunk_of(data: bytes, token_ids: bytes) -> HttpChunk:
     return HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids)
 
 
+def rows(events: Events) -> Iterator[tuple[int, bytes, bytes]]:
+    """Return the request id, data and token ids of each event."""
+    return zip(events.ids, events.data, events.token_ids, strict=True)
+
+
 def outputs_of(events: Events) -> Iterator[HttpOutput]:
     """Yield a message of its own for each event."""
-    for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True):
+    for number, data, token_ids in rows(events):
         yield HttpOutput(number, chunk_of(data, token_ids))

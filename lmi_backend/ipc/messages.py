@@ -19,6 +19,7 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
+from lmi_backend.token_ids import ID_BYTES
 
 PROTOCOL: Final = 10
 HEARTBEAT_SECONDS: Final = 1.0
@@ -156,6 +157,13 @@ class Events(_Message, frozen=True):
     data: list[bytes]
     token_ids: list[bytes]
     """Of the tokens of each chunk, at least one (`token_ids.pack`)."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no events before any of it is kept: `FrameDecoder` raises WorkerError."""
+        if not len(self.ids) == len(self.data) == len(self.token_ids):
+            raise ValueError("columns of different lengths")
+        if min(map(len, self.token_ids), default=ID_BYTES) < ID_BYTES:
+            raise ValueError("an event without a token")
 
 
 class Failure(_Message, frozen=True):

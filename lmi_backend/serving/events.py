@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import chunk_of
+from lmi_backend.ipc.events import append_event, chunk_of, rows
 from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class EventPath:
 
     def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.HttpOutput]:
         now = time.monotonic()
-        passed: dict[DirectClient, msg.Events] = {}
-        for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True):
+        passed: defaultdict[DirectClient, list[msg.ToClient]] = defaultdict(list)
+        for number, data, token_ids in rows(events):
             state = self._states.get(number)
             sink = state.event_sink if state is not None else None
             if state is None or sink is None:
@@ -63,14 +64,9 @@ class EventPath:
                 continue
             if state.progress is not None and state.progress.add_event(data, token_ids):
                 self._proved(state)
-            own = passed.get(sink.client)
-            if own is None:
-                own = passed[sink.client] = msg.Events([], [], [])
-            own.ids.append(sink.number)
-            own.data.append(data)
-            own.token_ids.append(token_ids)
+            append_event(passed[sink.client], sink.number, data, token_ids)
             self._stats.sent_event(state, len(token_ids) // ID_BYTES, now)
         # After what was yielded: of no request did an event come before its chunk here.
         for client, own in passed.items():
-            client.store((own,))
+            client.store(own)
             clients.add(client)

@@ -1,6 +1,7 @@
 import socket
 import struct
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +106,23 @@ def test_a_frame_over_the_limit_is_refused_before_it_is_read() -> None:
     "body", [b"", b"\xc1", b"\x91\x91\xa5Bogus", b"\x81\x01\x02", encode([msg.Stop()])[4:]]
 )
 def test_what_was_not_agreed_is_refused(body: bytes) -> None:
+    with pytest.raises(WorkerError, match="cannot be read"):
+        decoder().feed(struct.pack("<I", len(body)) + body)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        [[1, 2], [b"a"], [b"\x05\0\0\x80"]],
+        [[1], [b"a", b"b"], [b"\x05\0\0\x80"]],
+        [[1], [b"a"], []],
+        [[1], [b"a"], [b""]],
+        [[1, 2], [b"a", b"b"], [b"\x05\0\0\x80", b"\x05\0"]],
+    ],
+)
+def test_events_that_are_none_are_refused_before_any_is_kept(columns: list[object]) -> None:
+    """Else a stream would go on, elsewhere, after tokens that its client never got."""
+    body = msgspec.msgpack.encode([["Events", *columns]])
     with pytest.raises(WorkerError, match="cannot be read"):
         decoder().feed(struct.pack("<I", len(body)) + body)
 
