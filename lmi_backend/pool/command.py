@@ -110,6 +110,8 @@ def _own_environment(
         "VLLM_NO_USAGE_STATS": "1",
         # Compiled kernels outlive a worker, unlike what it puts into TMPDIR.
         "TORCHINDUCTOR_CACHE_DIR": str(kernel_cache()),
+        # PyTorch puts those into TMPDIR: each worker compiled one for 10 s, kernels cached or not.
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
     if any(plan.parallel.device_groups) and "CUDA_VISIBLE_DEVICES" not in inherited:
         # The plan counts as the driver does; CUDA alone would count the fastest first.

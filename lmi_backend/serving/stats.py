@@ -54,6 +54,15 @@ class Histogram:
         self.total = 0.0
         """Sum of all values."""
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and (self.edges, self._counts, self.total) == (
+            other.edges,
+            other._counts,
+            other.total,
+        )
+
+    __hash__ = None  # type: ignore[assignment]  its counts change
+
     def observe(self, value: float, times: int = 1) -> None:
         """Count a value that was seen so many times."""
         self._counts[bisect_left(self.edges, value)] += times

@@ -2,8 +2,9 @@
 
 An update costs 77 µs on the server thread that also hands out responses, so values are gathered
 in the stub, only what changed is published, and histograms and vLLM's names less often than the
-rest. Triton's own histograms take one value a call, which is too much for what every token adds
-to: ours are counters by the names that Prometheus gives a histogram.
+rest. An idle model's snapshots are all the same, and nothing is made of them. Triton's own
+histograms take one value a call, which is too much for what every token adds to: ours are counters
+by the names that Prometheus gives a histogram.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 
 _SECONDS: Final = 0.1
 _ROUNDS_A_HISTOGRAM: Final = 10
+_IDLE_SECONDS: Final = 0.5
+"""Between two looks at a model whose stats have not changed for a second."""
 
 
 @dataclass
@@ -75,6 +78,8 @@ class MetricsPublisher:
         self._is_vllm_too = is_vllm_too
         self._families: dict[str, tuple[Any, bool]] = {}
         self._published: dict[tuple[str, Labels], _Published] = {}
+        self._last: dict[bool, StatsSnapshot] = {}
+        """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lmi-metrics", daemon=True)
 
@@ -107,16 +112,28 @@ class MetricsPublisher:
         self._stopped.set()
 
     def _run(self) -> None:
-        rounds = 0
-        while not self._stopped.wait(_SECONDS):
+        rounds = unchanged = 0
+        while not self._stopped.wait(
+            _IDLE_SECONDS if unchanged > _ROUNDS_A_HISTOGRAM else _SECONDS
+        ):
             try:
-                self._publish(self._series(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0))
+                has_changed = self._publish_changes(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             except Exception:  # noqa: BLE001  else all would stand still for good
                 _log.exception("%s: its metrics cannot be published", self._model)
+                has_changed = True
             rounds += 1
+            unchanged = 0 if has_changed else unchanged + 1
 
-    def _series(self, *, is_all: bool) -> Series:
+    def _publish_changes(self, *, is_all: bool) -> bool:
+        """Publish what has changed; return whether anything has."""
         now = self._snapshot()
+        has_changed = any(now != self._last.get(kind) for kind in (is_all, False))
+        if has_changed:
+            self._publish(self._series(now, is_all=is_all))
+            self._last |= dict.fromkeys((is_all, False), now)
+        return has_changed
+
+    def _series(self, now: StatsSnapshot, *, is_all: bool) -> Series:
         series = gauges_and_counters(self._model, now)
         if is_all:
             series |= histograms(self._model, now)

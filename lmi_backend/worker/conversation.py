@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from functools import partial
@@ -51,6 +52,7 @@ class Conversation:
         self._engine: Engine | None = None
         """The same, where it takes requests."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._has_work = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
         self._coalescer = Coalescer(writer.write, is_follower=rank > 0, on_refused=self._abort)
         self._stopping = asyncio.Event()
@@ -102,6 +104,7 @@ class Conversation:
                 task = asyncio.create_task(self._answer(message))
                 self._coalescer.open(message.id)
                 self._tasks[message.id] = task
+                self._has_work.set()
             case msg.Abort():
                 for request_id in message.ids:
                     self._abort(request_id)
@@ -138,21 +141,28 @@ class Conversation:
         self.stop(1)
 
     async def _send_heartbeats(self, engine: Rank, hang_detector: HangDetector) -> None:
-        """Send the engine's stats once a second, and when they change, at most every 50 ms."""
-        sent, silence = EngineStats(), 0.0
+        """Send the engine's stats once a second, and when they change, at most every 50 ms.
+
+        An engine that has nothing to do is looked at once a second.
+        """
+        sent, sent_at = EngineStats(), -msg.HEARTBEAT_SECONDS
         while True:
-            stats = engine.stats()
-            if stats != sent or silence >= msg.HEARTBEAT_SECONDS:
+            stats, now = engine.stats(), time.monotonic()
+            if stats != sent or now - sent_at >= msg.HEARTBEAT_SECONDS:
                 self._coalescer.send(msg.Heartbeat(stats))
-                sent, silence = stats, 0.0
+                sent, sent_at = stats, now
                 try:
-                    hang_detector.check(stats, time.monotonic())
+                    hang_detector.check(stats, now)
                     await engine.check_health()
                 except EngineDeadError as error:
                     _log.error("%s", error)
                     self._die(str(error))
-            await asyncio.sleep(_STATS_SECONDS)
-            silence += _STATS_SECONDS
+            if self._tasks or stats.running or stats.waiting:
+                await asyncio.sleep(_STATS_SECONDS)
+            else:
+                self._has_work.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._has_work.wait(), msg.HEARTBEAT_SECONDS)
 
     def _abort(self, request_id: int) -> None:
         task = self._tasks.pop(request_id, None)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.errors import RequestError
 from lmi_backend.serving.stats import RequestStats
 from tests.support.waiting import wait_for
 
@@ -40,3 +41,45 @@ def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> Non
     before = {key: each.value for key, each in publisher._published.items()}
     publisher._publish(dict.fromkeys(before, 12345.0))
     assert {key: each.value for key, each in publisher._published.items()} == before
+
+
+def test_nothing_is_made_of_stats_that_have_not_changed(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats = RequestStats("echo")
+    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
+    made: list[bool] = []
+    series = publisher._series
+    monkeypatch.setattr(
+        publisher, "_series", lambda now, is_all: made.append(is_all) or series(now, is_all=is_all)
+    )
+    monkeypatch.setattr(publisher, "_publish", lambda series: None)
+
+    def look(*kinds: bool) -> list[bool]:
+        made.clear()
+        for is_all in kinds:
+            publisher._publish_changes(is_all=is_all)
+        return made.copy()
+
+    assert look(True, False, True) == [True]
+    stats.refused(RequestError("is wrong", field="x"))
+    # The histograms are still to come.
+    assert look(False, False, True, True) == [False, True]
+
+
+def test_a_value_that_is_what_it_was_is_published_again(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was published with histograms last is not what was published last."""
+    stats, num_open = RequestStats("echo"), [0]
+    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(num_open[0], []))
+    published: list[float] = []
+    monkeypatch.setattr(
+        publisher,
+        "_publish",
+        lambda series: published.append(series["lmi_requests_open", (("model", "echo"),)]),
+    )
+    for is_all, count in ((True, 0), (False, 7), (True, 0), (False, 0)):
+        num_open[0] = count
+        publisher._publish_changes(is_all=is_all)
+    assert published == [0, 7, 0]

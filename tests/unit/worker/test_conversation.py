@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.conversation import Conversation
 
@@ -74,6 +76,23 @@ async def stub() -> AsyncIterator[Stub]:
 def submit(number: int, *prompts: str, **fields: Any) -> msg.Submit:
     sampling = Sampling(max_tokens=2)
     return msg.Submit(number, tuple(GenerateRequest(p, sampling, **fields) for p in prompts))
+
+
+async def test_an_idle_engine_is_looked_at_once_a_second(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.say(SLOW)
+    await stub.hear(msg.Ready)
+    looks: list[EngineStats] = []
+    stats = EchoEngine.stats
+    monkeypatch.setattr(EchoEngine, "stats", lambda self: looks.append(stats(self)) or looks[-1])
+    for _ in range(3):
+        assert (await stub.hear(msg.Heartbeat)).stats == EngineStats()
+    assert len(looks) <= 4
+    # Its first request is told at once all the same.
+    stub.say(submit(1, "a"))
+    assert (await stub.hear(msg.Heartbeat)).stats.running == 1
+    assert len(looks) <= 8
 
 
 async def test_a_started_engine_answers(stub: Stub) -> None:
