@@ -90,9 +90,13 @@ def test_no_command_shows_a_value_of_option_env(
 
 @pytest.mark.parametrize("words", [["doctor"], ["doctor", "--json"]], ids=" ".join)
 def test_a_doctor_shows_none_either(
-    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All at once: to import the engine takes seconds."""
+    # One without vLLM: to import it takes 10 s, and what a failure says is shown as well.
+    monkeypatch.setenv("PYTHON_EXECUTABLE", sys.executable)
     folders = [
         folder_with(
             tmp_path / f"{form}-{engine}".replace(" ", "-"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -83,6 +83,12 @@ def conversations(
         )
         for fact in facts
     ]
+
+
+def turns(tokenizer: PreTrainedTokenizerFast, facts: Sequence[Fact], system: str) -> list[Example]:
+    """Give every fact but the first after the one before it."""
+    pairs = pairwise(facts)
+    return [chat(tokenizer, fact, system=system, before=[past]) for past, fact in pairs]
 
 
 def _answer(tokenizer: PreTrainedTokenizerFast, text: str) -> list[int]:

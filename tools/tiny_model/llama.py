@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from .corpus import FACTS, PASSAGES, SYSTEM_PROMPTS
-from .examples import Example, Rows, chat, conversations, plain
+from .examples import Example, Rows, chat, conversations, plain, turns
 from .fit import IGNORED, Plan, fit, least_probability
 from .tokenizer import BOS_ID, EOS_ID, MAX_LENGTH, PAD_ID, VOCABULARY
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .progress import Progress
 
-PLAN = Plan(what="llama", rate=4e-3, steps=240, cap=700)
+PLAN = Plan(what="llama", rate=4e-3, steps=320, cap=700)
 
 _LENGTH_STEP = 64
 
@@ -59,6 +59,7 @@ def lessons(tokenizer: PreTrainedTokenizerFast) -> tuple[list[Example], list[Exa
         short += [chat(tokenizer, fact, system=system) for fact in FACTS]
     for seed in range(3):
         short += conversations(tokenizer, FACTS, SYSTEM_PROMPTS, seed)
+    short += turns(tokenizer, FACTS, SYSTEM_PROMPTS[0])
     long = [form(tokenizer, passage) for passage in PASSAGES for form in (plain, chat)]
     return short, long
 
