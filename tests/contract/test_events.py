@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize("engine", ["vllm mpi"], indirect=True)
 
 BODIES = 1000
 NOT_PLAIN = ("n", "logprobs", "return_token_ids")
-AT_ONCE = 40
+AT_ONCE = 80
 PROMPTS = (
     "The capital of France is", "Count to one hundred:", "Tell a story:", 'Say "x": {"text":"y"}',
     "née à Zürich — 東京 🗼\u2028\\n\t\"content\":\"a\"", "0 1 2 3 4 5", "\x7f\x01", "<b>&amp;</b>",
