@@ -55,13 +55,12 @@ class Histogram:
         """Sum of all values."""
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Histogram) and (self.edges, self._counts, self.total) == (
-            other.edges,
-            other._counts,
-            other.total,
-        )
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        is_alike = self.edges == other.edges and self.total == other.total
+        return is_alike and self._counts == other._counts
 
-    __hash__ = None  # type: ignore[assignment]  its counts change
+    __hash__ = None  # type: ignore[assignment]  # as of all that changes
 
     def observe(self, value: float, times: int = 1) -> None:
         """Count a value that was seen so many times."""
