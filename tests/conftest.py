@@ -30,9 +30,10 @@ LONGEST = (
 )
 """Groups and a test that begin first where tests run side by side: at the end the others would
 wait for them."""
-WAITING = ("security", "fleet", "chaos", "soak")
+WAITING = ("chaos", "soak", "fleet", "security")
 """Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
-begin among the others, which compute."""
+begin among the others, which compute; those of half a minute first, that none is waited for at the
+end."""
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
     "chat_properties", "doubles", "fleet_report", "is_long", "long_questions", "questions",
@@ -89,6 +90,7 @@ def _mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     kinds: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
     for item in items:
         kinds[_folder(item) in WAITING].append(item)
+    kinds[True].sort(key=lambda item: WAITING.index(_folder(item)))
     places = {item: place / len(kind) for kind in kinds for place, item in enumerate(kind)}
     return sorted(items, key=places.__getitem__)
 

@@ -18,8 +18,6 @@ from benchmark.servers import Running
 from benchmark.targets import Target
 
 _MICROSECONDS = 1e6
-# From a short run the number of requests for one of the wanted length is made.
-_SHORT_RUN = 2
 _FEWEST = 2
 
 
@@ -82,7 +80,8 @@ def measure(name: str, target: Target, settings: Settings) -> Iterator[Sample]:
 
 
 def _sample(name: str, running: Running, concurrency: int, settings: Settings) -> Sample:
-    short = max(_FEWEST, _SHORT_RUN * concurrency)
+    # From a short run, on a warm server, the requests of one of the wanted length are reckoned.
+    short = max(_FEWEST, concurrency)
     running.asks.run(settings.tokens, concurrency, short)
     probe = running.asks.run(settings.tokens, concurrency, short)
     rate = probe.requests / probe.seconds
