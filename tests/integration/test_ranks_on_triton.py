@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -51,6 +52,20 @@ def test_a_chat_is_answered(engines: Served, model: str) -> None:
     assert status == 200
     answer = json.loads(said["response"])["choices"][0]["message"]["content"]
     assert answer == "The capital of Italy is Rome."
+
+
+def test_kernels_are_compiled_and_no_headers_ahead(engines: Served) -> None:
+    """In its temporary folder each worker would compile them anew, 10 s of a core."""
+    chat = CHAT | {"logprobs": True, "top_logprobs": 2}
+    status, said = engines.generate("dist", {"request": json.dumps(chat)})
+    assert status == 200
+    assert json.loads(said["response"])["choices"][0]["logprobs"]["content"]
+    (launcher,) = engines.workers("dist")
+    for rank in launcher.children():
+        environment = rank.environ()
+        kernels = Path(environment["TORCHINDUCTOR_CACHE_DIR"])
+        assert any(Path(each.path).is_relative_to(kernels) for each in rank.memory_maps())
+        assert not [*Path(environment["TMPDIR"]).rglob("*.gch")]
 
 
 @pytest.mark.parametrize("model", ["dist", "accelerate"])

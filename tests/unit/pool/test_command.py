@@ -12,6 +12,7 @@ from lmi_backend.pool.mpirun import readable
 
 SOCKET = Path("/run/x/0.sock")
 CONFIG = EngineConfig(model="m")
+_HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
 
 
 def environment(
@@ -53,6 +54,11 @@ def test_the_servers_libraries_stay_out() -> None:
     assert made["LD_LIBRARY_PATH"] == "/user"
     assert "LMI_BACKEND_LD_LIBRARY_PATH" not in made
     assert environment({"LD_LIBRARY_PATH": "/cuda"})["LD_LIBRARY_PATH"] == "/cuda"
+
+
+@pytest.mark.parametrize(("inherited", "expected"), [({}, "0"), ({_HEADERS: "1"}, "1")])
+def test_no_headers_are_compiled_ahead(inherited: dict[str, str], expected: str) -> None:
+    assert environment(inherited)[_HEADERS] == expected
 
 
 def test_each_worker_sees_its_own_devices() -> None:
