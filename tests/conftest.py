@@ -27,6 +27,7 @@ LONGEST = (
     "tests served",
     "tests/clients served",
     "test_a_server_that_is_started_and_stopped_leaves_nothing",
+    "tests ensemble_server",
 )
 """Groups and a test that begin first where tests run side by side: at the end the others would
 wait for them."""
