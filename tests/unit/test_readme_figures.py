@@ -11,13 +11,14 @@ README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
 def samples(name: str, target: str, at_once: int) -> list[dict[str, float]]:
-    """Return each sample of a target, with its `cpu`, µs a token beside the engine."""
+    """Return each sample of a target, with the µs a token of its `engine` and of all else, `cpu`."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
-    found = [
-        each | {"cpu": sum(us for kind, us in each["cpu_us_per_token"].items() if kind != "engine")}
-        for each in json.loads(text)["samples"]
-        if (each["target"], each["concurrency"]) == (target, at_once)
-    ]
+    found = []
+    for each in json.loads(text)["samples"]:
+        if (each["target"], each["concurrency"]) == (target, at_once):
+            engine = each["cpu_us_per_token"].pop("engine", 0.0)
+            cpu = sum(each["cpu_us_per_token"].values())
+            found.append(each | {"engine": engine, "cpu": cpu})
     assert found
     return found
 
@@ -28,6 +29,7 @@ def median(name: str, target: str, at_once: int, what: str) -> float:
 
 PACED, UNPACED = "2026-11-24-paced", "2026-11-24-unpaced"
 CHATS, FASTER = "2026-11-25-paced-chat", "2026-11-24-paced-chat"
+QUICK = "2026-11-25-quick"
 EMBEDDINGS, ONE_TOKEN = "2026-11-24-embeddings", "2026-11-24-one-token"
 OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
 
@@ -37,7 +39,11 @@ OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
     [
         ("each token an event: {} µs of CPU a token", CHATS, OURS, 256, "cpu"),
         ("vLLM's own server {}, and the first", CHATS, THEIRS, 256, "cpu"),
-        ("a day before, it was {} and", FASTER, OURS, 256, "cpu"),
+        ("costs more there: {} µs and", QUICK, OURS, 1, "cpu"),
+        (" µs and {}** (of the engine's", QUICK, THEIRS, 1, "cpu"),
+        ("the engine's processes {} and", QUICK, OURS, 1, "engine"),
+        (" and {}). 256 on faster", QUICK, THEIRS, 1, "engine"),
+        ("faster cores, a day before: {} and", FASTER, OURS, 256, "cpu"),
         (" and {}; Triton's `gen", FASTER, THEIRS, 256, "cpu"),
         (
             "`generate_stream` cost {} there",
