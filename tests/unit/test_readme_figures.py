@@ -11,7 +11,7 @@ README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 
 def samples(name: str, target: str, at_once: int) -> list[dict[str, float]]:
-    """Return each sample of a target, with the µs a token of its `engine` and of all else, `cpu`."""
+    """Return each sample of a target, with µs a token of its `engine` and, `cpu`, of the rest."""
     text = (ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8")
     found = []
     for each in json.loads(text)["samples"]:
