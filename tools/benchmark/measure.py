@@ -80,10 +80,8 @@ def measure(name: str, target: Target, settings: Settings) -> Iterator[Sample]:
 
 
 def _sample(name: str, running: Running, concurrency: int, settings: Settings) -> Sample:
-    # From a short run, on a warm server, the requests of one of the wanted length are reckoned.
-    short = max(_FEWEST, concurrency)
-    running.asks.run(settings.tokens, concurrency, short)
-    probe = running.asks.run(settings.tokens, concurrency, short)
+    # A short run warms the server, and says how many requests one of the wanted length has.
+    probe = running.asks.run(settings.tokens, concurrency, max(_FEWEST, concurrency))
     rate = probe.requests / probe.seconds
     requests = max(concurrency * 4, round(rate * settings.seconds))
     before, _ = _processes(running)
