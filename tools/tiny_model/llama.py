@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .progress import Progress
 
-PLAN = Plan(what="llama", rate=4e-3, steps=320, cap=700, goal=0.96)
+PLAN = Plan(what="llama", rate=4e-3, steps=320, cap=700)
 
 _LENGTH_STEP = 64
 

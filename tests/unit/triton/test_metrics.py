@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
-from lmi_backend.serving.stats import RequestStats
+from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from tests.support.waiting import wait_for
 
 FAKES = Path(__file__).resolve().parents[2] / "fakes" / "triton"
@@ -83,3 +84,25 @@ def test_a_value_that_is_what_it_was_is_published_again(
         num_open[0] = count
         publisher._publish_changes(is_all=is_all)
     assert published == [0, 7, 0]
+
+
+def test_an_idle_model_is_looked_at_less_often(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats, looks = RequestStats("echo"), 0
+
+    def snapshot() -> StatsSnapshot:
+        nonlocal looks
+        looks += 1
+        return stats.snapshot(0, [])
+
+    monkeypatch.setattr(metrics, "_SECONDS", 0.001)
+    monkeypatch.setattr(metrics, "_IDLE_SECONDS", 600.0)
+    publisher = metrics.MetricsPublisher("echo", "1", snapshot)
+    publisher.start()
+    # The first finds something; the eleventh after it that finds nothing is the last.
+    wait_for(lambda: looks == 12)
+    time.sleep(0.2)
+    assert looks == 12
+    publisher.stop()
+    assert not publisher._thread.is_alive()
