@@ -6,7 +6,7 @@ positional on the wire and may only be appended. Both ends run the same copy of 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -104,6 +104,10 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     """The most likely tokens at its position, best first."""
 
 
+CHUNK_BYTES: Final = 400
+"""What a chunk, or a token of it with its logprobs, takes beside its text, about."""
+
+
 class Delta(msgspec.Struct, array_like=True):
     """What one engine step, or several merged ones, added to an answer.
 
@@ -137,6 +141,11 @@ class Delta(msgspec.Struct, array_like=True):
         """Whether its answer is over."""
         return self.finish_reason is not None
 
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes while it waits to be read, about."""
+        return len(self.text) + CHUNK_BYTES * (1 + len(self.tokens) + len(self.prompt_tokens))
+
     def merge(self, later: Delta) -> None:
         """Append `later`, so that both travel in one response."""
         self.text += later.text
@@ -169,6 +178,11 @@ class HttpChunk(msgspec.Struct, array_like=True):
     ids: bytes = b""
     """The ids of what was generated for it (`token_ids.pack`), from an engine that can go on from
     them; the stub keeps them."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that it takes while it waits to be read, about."""
+        return CHUNK_BYTES + len(self.data)
 
     def merge(self, later: HttpChunk) -> None:
         """Append `later`, so that both travel in one response."""

@@ -9,7 +9,15 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import LmiError, WorkerError
+from lmi_backend.endpoint.backlog import (
+    UNREAD,
+    UNREAD_BYTES,
+    memory_of,
+    next_frame,
+    unread,
+    without,
+)
+from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
@@ -17,7 +25,7 @@ from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import DirectSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from lmi_backend.generation import Chunk
 
@@ -46,6 +54,8 @@ class ClientConnection:
         self._socket, self._handle, self._forget = connection, handle, forget
         self._sinks: dict[int, ClientSink] = {}
         self._outgoing: list[msg.ToClient] = []
+        self._waiting_bytes = 0
+        """Of what was stored since the other end is behind, or since that was looked through."""
         # A condition's own `with` is Python's, and for each chunk that is much.
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
@@ -65,10 +75,24 @@ class ClientConnection:
         self.store(messages)
         self.flush()
 
-    def store(self, messages: Iterable[msg.ToClient]) -> None:
-        """Keep messages until `flush`."""
+    def store(self, messages: Sequence[msg.ToClient]) -> None:
+        """Keep messages until `flush`; end the requests that too much waits of."""
         with self._lock:
             self._outgoing += messages
+            if self._rest:
+                self._waiting_bytes += memory_of(messages)
+                if self._waiting_bytes > UNREAD_BYTES:
+                    self._end_unread()
+
+    def _end_unread(self) -> None:
+        """End the requests that too much waits of, and forget what does."""
+        self._waiting_bytes = 0
+        ended = unread(self._outgoing)
+        if not ended:
+            return
+        self.abort(ended)
+        failures = [failure_of(each, EngineError(UNREAD)) for each in ended]
+        self._outgoing = [*without(self._outgoing, ended), *failures]
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the other end."""
@@ -114,7 +138,7 @@ class ClientConnection:
         """Forget the sink of a request that has ended."""
         self._sinks.pop(request_id, None)
 
-    def abort(self, request_ids: list[int]) -> None:
+    def abort(self, request_ids: Iterable[int]) -> None:
         """Note that the client wants no more of these requests."""
         for request_id in request_ids:
             sink = self._sinks.get(request_id)
@@ -156,9 +180,12 @@ class ClientConnection:
                 self.close()
                 return
             with self._lock:
-                messages, self._outgoing = self._outgoing, []
+                number = next_frame(self._outgoing)
+                messages, self._outgoing = self._outgoing[:number], self._outgoing[number:]
                 # Empty, it lets the others write again.
                 self._rest = encode(messages) if messages else b""
+                if not self._rest:
+                    self._waiting_bytes = 0
 
 
 class ClientSink(DirectSink):

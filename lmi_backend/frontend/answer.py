@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
@@ -15,11 +16,6 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.generation import Chunk
     from lmi_backend.serving.progress import Progress
-
-UNREAD_BYTES: Final = 8 << 20
-"""Of one answer whose client does not read; then it is ended."""
-# What a chunk takes beside its text, about.
-_CHUNK_BYTES: Final = 400
 
 
 class Forward(Protocol):
@@ -79,11 +75,11 @@ class Answer:
         # Looked at before it is added: a single large one is read at once.
         if self._unread > UNREAD_BYTES:
             self._chunks = []
-            self.fail(EngineError("the client does not read its answer"))
+            self.fail(EngineError(UNREAD))
             self.abort()
             return
         self._chunks.append(chunk)
-        self._unread += _CHUNK_BYTES + _size(chunk)
+        self._unread += chunk.memory
         self._wake()
 
     def fail(self, error: LmiError) -> None:
@@ -137,9 +133,3 @@ class Answer:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
             self._waiting = None
-
-
-def _size(chunk: Chunk) -> int:
-    if isinstance(chunk, HttpChunk):
-        return len(chunk.data)
-    return len(chunk.text) + _CHUNK_BYTES * (len(chunk.tokens) + len(chunk.prompt_tokens))

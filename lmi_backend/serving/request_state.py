@@ -11,7 +11,7 @@ from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
@@ -43,7 +43,7 @@ class Sink(Protocol):
 class DirectClient(Protocol):
     """Whoever gets the chunks of some `DirectSink`s."""
 
-    def store(self, messages: Iterable[msg.ToClient]) -> None:
+    def store(self, messages: Sequence[msg.ToClient]) -> None:
         """Keep messages until `flush`."""
         ...
 

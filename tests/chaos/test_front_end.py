@@ -83,7 +83,11 @@ def read_until_closed(connection: socket.socket) -> bytes:
     return data
 
 
-def test_clients_that_never_read(front: Served, process: psutil.Process, report: Report) -> None:
+@pytest.mark.parametrize("pause", [0, 1])
+def test_clients_that_never_read(
+    front: Served, process: psutil.Process, report: Report, pause: int
+) -> None:
+    """Nobody's memory grows without bound, also where the front end stands still for a while."""
     (stub,) = (each for each in front.family() if "stub" in each.name())
     before = [each.memory_info().rss for each in (process, stub)]
     # One word: with 50 a second, 10 MB a second for each client.
@@ -98,6 +102,9 @@ def test_clients_that_never_read(front: Served, process: psutil.Process, report:
             slow.connect(("127.0.0.1", front.port))
             slow.sendall(request_of(*body_of(kind, "echo", 3000, words)))
         wait_for(lambda: front.metric("lmi_requests_open", "echo") >= 6)
+        if pause:
+            process.suspend()
+            threading.Timer(pause, process.resume).start()
         peak = [0, 0]
 
         def grow() -> bool:
@@ -112,8 +119,9 @@ def test_clients_that_never_read(front: Served, process: psutil.Process, report:
     # 8 MiB that wait, a frame that comes and what is written of it, for each of them.
     assert grown[0] < 6 * 30
     assert grown[1] < 200
+    what = "6 clients of the front end never read what comes, 10 MB a second for each"
     report.note_front(
-        "6 clients of the front end never read what comes, 10 MB a second for each",
+        what + (f", and it stands still for {pause} s" if pause else ""),
         f"they are cut off after {seconds:.0f} s (`--client-timeout {CLIENT_SECONDS}`, or 8 MiB "
         f"that wait); the front end grew by {grown[0]:.0f} MiB meanwhile, the stub by "
         f"{grown[1]:.0f}; 16 other streams end whole",

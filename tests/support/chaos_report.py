@@ -144,11 +144,12 @@ Triton's HTTP threads take responses from a queue that holds 278 and loses the n
 serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
 
 The front end holds up to 8 MiB of an answer that its client does not read, and about as much on its
-way; then the request is ended. A client that takes nothing for `--client-timeout`, or no longer
-acknowledges what it is sent, is cut off, and so is one that takes longer to send headers or a body
-(408). A connection without a request is closed after `--keep-alive`, or earlier where there are no
-descriptors for another: three quarters of them are for clients. A front end that says nothing for
-30 s is ended and started again, as tritonserver and stubs are.
+way; then the request is ended. So is one of which a stub would hold more because the front end is
+behind. A client that takes nothing for `--client-timeout`, or no longer acknowledges what it is
+sent, is cut off, and so is one that takes longer to send headers or a body (408). A connection
+without a request is closed after `--keep-alive`, or earlier where there are no descriptors for
+another: three quarters of them are for clients. A front end that says nothing for 30 s is ended and
+started again, as tritonserver and stubs are.
 """
 
 

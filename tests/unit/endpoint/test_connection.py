@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint.connection import ClientConnection
+from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES, memory_of
+from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
@@ -83,3 +84,26 @@ def test_one_that_has_left_is_let_go(pair: Pair) -> None:
     theirs.close()
     client.put(msg.HttpOutput(0, HttpChunk(b"to nobody")))
     assert client.is_gone
+
+
+def test_what_is_not_read_is_bounded(pair: Pair) -> None:
+    """An answer ends of which too much waits; another, however much of it comes, goes on."""
+    client, theirs = pair
+    sinks = [ClientSink(client, number) for number in range(2)]
+    for _ in range(300):
+        sinks[0].send([HttpChunk(b"x" * 200_000)], is_last=False)
+        sinks[1].send([HttpChunk(b"y" * 20_000)], is_last=False)
+        assert memory_of(client._outgoing) < 3 * UNREAD_BYTES
+    assert sinks[0].is_cancelled()
+    assert not sinks[1].is_cancelled()
+    client.put(msg.HttpOutput(2, HttpChunk(b"last")))
+    decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 21)
+    seen: list[Any] = []
+    while not seen or seen[-1].id != 2:
+        seen += receive(theirs, decoder)
+    assert sum(each.id == 1 for each in seen) == 300
+    failures = [each for each in seen if isinstance(each, msg.Failure)]
+    assert {(each.id, each.kind, each.message) for each in failures} == {(0, "engine", UNREAD)}
+    assert (
+        sum(len(each.chunk.data) for each in seen if each.id == 0 and each not in failures) < 2**24
+    )
