@@ -48,6 +48,7 @@ def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
         {"return_token_ids": True},
         {"logprobs": True, "top_logprobs": 2} if path == CHAT else {"logprobs": 2},
         {"request_id": 'a"text":"b'},
+        {"stream_interval": dice.randint(2, 5)},
     )
     for more in dice.sample(some, dice.choice((0, 1, 1, 2, 3))):
         asked |= more
@@ -118,7 +119,7 @@ def _call(path: str, asked: dict[str, Any]) -> HttpRequest:
 
 
 def test_a_thousand_bodies_have_the_events_that_the_server_writes(engine: Any) -> None:
-    num_written = 0
+    num_written = num_apart = 0
     for path, asked, ours, theirs in pairs(engine):
         assert all(chunk.headers for chunk in theirs), asked
         assert sum(chunk.num_tokens for chunk in ours) == sum(c.num_tokens for c in theirs), asked
@@ -133,4 +134,9 @@ def test_a_thousand_bodies_have_the_events_that_the_server_writes(engine: Any) -
         assert others == expected_others, (path, asked)
         assert len(middle | expected_middle) <= 1, (path, asked)
         num_written += is_written
+        if is_written and "stream_interval" in asked:
+            sizes = [chunk.num_tokens for chunk in ours if not chunk.headers]
+            assert min(sizes) >= asked["stream_interval"], asked
+            num_apart += 1
     assert num_written > BODIES / 3
+    assert num_apart > BODIES / 50

@@ -125,5 +125,6 @@ class Generation:
         pattern = Pattern.of(self._answer.last_data, output.outputs[0].text) if state else None
         if pattern is not None:
             self._tries = 0
-            self._middle = Middle(state, pattern, self._answer)
+            interval, unsent = compat.take_interval(state)
+            self._middle = Middle(state, pattern, self._answer, interval, unsent)
             self._answer.has_middle = True

@@ -105,6 +105,7 @@ __all__ = [
     "request_state",
     "run_headless",
     "running_state",
+    "take_interval",
     "take_outputs",
     "tokens_input",
     "vllm_version",
@@ -164,18 +165,31 @@ def request_state(engine: Any, queue: Any, request_id: str) -> Any:
 def running_state(engine: Any, request_id: str) -> Any:
     """Return what vLLM keeps of a request of one answer, by the caller's id.
 
-    None if it has ended, also if only its last output waits to be taken, or if it has an interval
-    of its own.
+    None if it has ended, also if only its last output waits to be taken.
     """
     processor = engine.output_processor
     if hasattr(processor, "external_req_ids"):  # 0.13: the engine's own ids differ
         own_ids = processor.external_req_ids.get(request_id, ())
         request_id = own_ids[0] if len(own_ids) == 1 else ""
     state = processor.request_states.get(request_id)
-    if state is None or state.queue is None or getattr(state, "stream_interval", 1) > 1:
+    if state is None or state.queue is None:
         return None
     waiting = state.queue.output
     return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
+
+
+def take_interval(state: Any) -> tuple[int, list[int]]:
+    """Have each output of a RequestState made that it is asked for; it streams deltas.
+
+    Returns:
+        How many tokens an output of its middle was to have, and the ids of those of which none was
+        made yet.
+    """
+    interval: int = getattr(state, "stream_interval", 1)  # since 0.13
+    if interval == 1:
+        return 1, []
+    state.stream_interval = 1
+    return interval, state.detokenizer.output_token_ids[state.sent_tokens_offset :]
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:

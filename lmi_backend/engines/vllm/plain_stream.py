@@ -95,18 +95,29 @@ class Middle:
         state: the request's, in vLLM. An output of it that waits to be taken is written at once.
         pattern: of its events.
         answer: takes them.
+        interval: fewest tokens of an event.
+        unsent: ids of tokens that came before, of which vLLM has made no output.
     """
 
-    def __init__(self, state: Any, pattern: Pattern, answer: EventSink) -> None:
+    def __init__(
+        self,
+        state: Any,
+        pattern: Pattern,
+        answer: EventSink,
+        interval: int = 1,
+        unsent: Sequence[int] = (),
+    ) -> None:
         self._pattern, self._take, self._defer = pattern, answer.take_event, answer.defer
         self._text = state.detokenizer.get_next_output_text
         self._make = state.make_request_output
+        self._interval = interval
         self._ids: list[int] = []
         self.num_sent = 0
         """Tokens whose events were written."""
         state.make_request_output = self._make_output
         if (waiting := state.queue.get_nowait()) is not None:
             self._write(waiting.outputs[0].text, waiting.outputs[0].token_ids)
+        self._ids += unsent
 
     def _make_output(
         self,
@@ -122,7 +133,8 @@ class Middle:
             # None are left for a flush that comes later.
             ids, self._ids = self._ids, []
             return self._make(ids, pooling_output, finish_reason, *more, **named)
-        if not self._defer(self._flush, len(self._ids) - self.num_sent):
+        num_new = len(self._ids) - self.num_sent
+        if num_new >= self._interval and not self._defer(self._flush, num_new):
             self._flush()
         return None
 

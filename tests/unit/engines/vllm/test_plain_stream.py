@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -134,10 +135,10 @@ class Events:
         return self.defers
 
 
-def middle(state: State, events: Events) -> Middle:
+def middle(state: State, events: Events, *interval: Any) -> Middle:
     pattern = Pattern.of(event(CHAT), "née")
     assert pattern is not None
-    return Middle(state, pattern, events)
+    return Middle(state, pattern, events, *interval)
 
 
 def test_each_output_in_the_middle_is_an_event_and_the_last_is_vllms() -> None:
@@ -167,6 +168,22 @@ def test_deferred_tokens_share_an_event() -> None:
     events.flushes[-1]()
     events.flushes[-1]()
     assert events.taken == [(event(telling(CHAT, "ab")), 2)]
+
+
+def test_events_have_as_many_tokens_as_are_asked_for() -> None:
+    waiting = SimpleNamespace(outputs=[SimpleNamespace(text="waits", token_ids=[2, 3, 4])])
+    state, events = State(waiting), Events()
+    # Of the fifth token vLLM has made no output yet.
+    state.text = "e"
+    written = middle(state, events, 3, [5])
+    for number in range(6, 10):
+        state.text += chr(ord("a") + number - 1)
+        assert state.make_request_output([number], None, None, None) is None
+    told = [("waits", 3), ("efg", 3)]
+    assert events.taken == [(event(telling(CHAT, text)), number) for text, number in told]
+    assert (written.num_sent, events.asked) == (6, [3])
+    state.make_request_output([10], None, "stop", None)
+    assert state.made == [([*range(2, 11)], "stop", None, None)]
 
 
 def test_a_flush_after_the_last_output_has_nothing_to_say() -> None:
