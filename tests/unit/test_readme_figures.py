@@ -108,3 +108,13 @@ def test_the_first_event_comes_earlier() -> None:
         for target in (OURS, THEIRS)
     )
     assert ours < theirs
+
+
+def test_what_several_tokens_an_event_cost() -> None:
+    text = " ".join((ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").split())
+    eight = [f"{target}, 8 tokens" for target in ("lmi-backend, chat", THEIRS)]
+    ours, theirs = (median("2026-11-25-eight", target, 256, "cpu") for target in eight)
+    assert f"server's (below) {ours:.1f} and {theirs:.1f}, 0.63 to 0.69 in three rounds" in text
+    rounds = zip(*(samples("2026-11-25-eight", target, 256) for target in eight), strict=True)
+    ratios = [round(one["cpu"] / other["cpu"], 2) for one, other in rounds]
+    assert (min(ratios), max(ratios)) == (0.63, 0.69)
