@@ -48,7 +48,7 @@ def _below_worker(word: str) -> Find:
 
 
 def _named(name: str) -> Find:
-    return lambda served: next(each for each in served.family() if name in each.name())
+    return lambda served: served.named(name)[0]
 
 
 class Probe:

@@ -104,8 +104,8 @@ def test_no_room_for_the_log(tmp_path: Path, report: Report) -> None:
 
 
 def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
-    (server,) = (each for each in echo.family() if each.name() == "tritonserver")
-    (stub,) = (each for each in echo.family() if "stub" in each.name())
+    (server,) = echo.named("tritonserver")
+    (stub,) = echo.named("stub")
     body = {"text_input": "word " * 500, "stream": True, "max_tokens": 2000}
     data = json.dumps(body).encode()
     before = server.memory_info().rss, stub.memory_info().rss

@@ -261,7 +261,7 @@ def test_after_fifty_loads_and_unloads_under_load_everything_works(aliases: Serv
 
 
 def test_an_edited_file_is_taken_when_the_model_is_loaded_again(aliases: Served) -> None:
-    (server,) = (each for each in aliases.family() if each.name() == "tritonserver")
+    (server,) = aliases.named("tritonserver")
     (repository,) = (
         Path(each.partition("=")[2])
         for each in server.cmdline()

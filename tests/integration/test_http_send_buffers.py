@@ -15,7 +15,7 @@ ENDED = "lmi_requests_total"
 
 
 def server(served: Served) -> int:
-    (found,) = (each.pid for each in served.family() if each.name() == "tritonserver")
+    (found,) = (each.pid for each in served.named("tritonserver"))
     return found
 
 

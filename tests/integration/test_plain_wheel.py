@@ -87,7 +87,7 @@ def test_a_plain_tritonserver_serves_what_it_converted(
     with tritonserver(models, tmp_path / "server", str(clean / "python")) as served:
         status, said = served.generate("echo", {"inputs": "a b", "parameters": {}})
         assert (status, said["generated_text"][:3]) == (200, "a b")
-        (stub,) = (each for each in served.family() if "stub" in each.name())
+        (stub,) = served.named("stub")
         opened = {Path(each.path) for each in stub.memory_maps() if "msgspec" in each.path}
     assert opened
     assert all(path.is_relative_to(clean.parent) for path in opened)

@@ -124,7 +124,7 @@ def _check_the_dead(served: Served, folder: Path) -> None:
     assert served.control("first/unload")[0] == 200
     held = lambda: {each.model for each in Reservations("", folder).held()}  # noqa: E731
     wait_for(lambda: "first" not in held())
-    server = next(each for each in served.family() if each.name() == "tritonserver")
+    (server,) = served.named("tritonserver")
     stubs_of(server.pid)["other"].kill()
     wait_for(lambda: "other" not in held())
     # The server is started again, and all have what they had.

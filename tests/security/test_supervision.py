@@ -32,7 +32,7 @@ def _serves(served: Served) -> bool:
 
 
 def _server(served: Served) -> psutil.Process | None:
-    return next((each for each in served.family() if each.name() == "tritonserver"), None)
+    return next(iter(served.named("tritonserver")), None)
 
 
 def _crash(served: Served) -> None:

@@ -181,6 +181,10 @@ class Served:
         family = [each for each in below if _name_of(each) not in ("", GUARD)]
         return family if with_front_end else [each for each in family if not _is_front_end(each)]
 
+    def named(self, name: str) -> list[psutil.Process]:
+        """Return the processes of the family in whose name this is."""
+        return [each for each in self.family() if name in _name_of(each)]
+
     def front_ends(self) -> list[psutil.Process]:
         """Return the processes of the front end."""
         return [each for each in self.family() if _is_front_end(each)]
