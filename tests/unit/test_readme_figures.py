@@ -118,3 +118,7 @@ def test_what_several_tokens_an_event_cost() -> None:
     rounds = zip(*(samples("2026-11-25-eight", target, 256) for target in eight), strict=True)
     ratios = [round(one["cpu"] / other["cpu"], 2) for one, other in rounds]
     assert (min(ratios), max(ratios)) == (0.63, 0.69)
+    words = []
+    for target in (*eight, OURS, THEIRS):
+        words.append(f"{median('2026-11-25-quick-optimized', target, 256, 'cpu'):.1f}")
+    assert "they took {} and {}, each token an event {} and {} (".format(*words) in text
