@@ -121,7 +121,7 @@ def test_clients_that_never_read(
     assert grown[1] < 200
     what = "6 clients of the front end never read what comes, 10 MB a second for each"
     report.note_front(
-        what + (f", and it stands still for {pause} s" if pause else ""),
+        what + (f", and the front end stands still for {pause} s" if pause else ""),
         f"they are cut off after {seconds:.0f} s (`--client-timeout {CLIENT_SECONDS}`, or 8 MiB "
         f"that wait); the front end grew by {grown[0]:.0f} MiB meanwhile, the stub by "
         f"{grown[1]:.0f}; 16 other streams end whole",
