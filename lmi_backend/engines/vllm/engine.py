@@ -20,6 +20,7 @@ from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.continuation import Continuations, Continued, current, way_of
 from lmi_backend.engines.vllm.http_app import HttpApp
 from lmi_backend.engines.vllm.lora import LoraAdapters
+from lmi_backend.engines.vllm.new_tokens import NewTokens
 from lmi_backend.engines.vllm.outputs import OutputReader
 from lmi_backend.engines.vllm.sampling import sampling_params
 from lmi_backend.engines.vllm.stats import LastStats, adapters_in_use, capacity
@@ -85,6 +86,8 @@ class VllmEngine(Engine):
         else:
             engine = create()
         compat.count_less(engine)
+        NewTokens(engine, compat.EngineCoreOutput(request_id="", new_token_ids=[])).attach()
+        # What repeats tokens sees them first.
         Continuations(engine).attach()
         return engine
 

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.new_tokens import read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +61,7 @@ class _OutputHook:
         self._first_at: float | None = None
         """When the first token came, of one answer."""
         self._make: Callable[..., Any]
+        self._decode: Callable[[], None] = lambda: None
 
     def put(self, output: Any) -> None:
         """Take an output, or the exception that ends the request."""
@@ -84,6 +86,7 @@ class _OutputHook:
         """Decide from now on when a RequestState of vLLM makes an output."""
         self._make = state.make_request_output
         state.make_request_output = self._make_output
+        self._decode = read_tokens(state, self._add).decode
 
     def _make_output(
         self,
@@ -103,12 +106,21 @@ class _OutputHook:
             self._first_at = time.monotonic()
         if finish_reason is None and self._defer(self._flush, len(self._deferred_ids)):
             return None
+        # An abort comes between tokens.
+        self._decode()
         ids, self._deferred_ids = self._deferred_ids, []
         return self._make(ids, pooling_output, finish_reason, *more, **named)
+
+    def _add(self, new_token_ids: Sequence[int]) -> None:
+        """Take new tokens of the middle, of which vLLM is not asked for an output."""
+        self._deferred_ids.extend(new_token_ids)
+        if not self._defer(self._flush, len(self._deferred_ids)):
+            self._flush()
 
     def _flush(self) -> None:
         """Make an output of the deferred tokens."""
         ids, self._deferred_ids = self._deferred_ids, []
+        self._decode()
         try:
             output = self._make(ids, None, None, None) if ids else None
         except Exception as error:  # noqa: BLE001  it must not end the caller, either

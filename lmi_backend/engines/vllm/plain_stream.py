@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from lmi_backend.engines.protocol import Deferring
+from lmi_backend.engines.vllm.new_tokens import read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -110,6 +111,7 @@ class Middle:
         self._pattern, self._take, self._defer = pattern, answer.take_event, answer.defer
         self._text = state.detokenizer.get_next_output_text
         self._make = state.make_request_output
+        self._decode = read_tokens(state, self._add).decode
         self._interval = interval
         self._ids: list[int] = []
         self.num_sent = 0
@@ -128,18 +130,24 @@ class Middle:
         **named: Any,
     ) -> Any:
         """Return vLLM's output of the end of the answer, else None; the names are vLLM's."""
+        if finish_reason is None:
+            self._add(new_token_ids)
+            return None
+        # An abort comes between tokens.
+        self._decode()
+        # None are left for a flush that comes later.
+        ids, self._ids = [*self._ids, *new_token_ids], []
+        return self._make(ids, pooling_output, finish_reason, *more, **named)
+
+    def _add(self, new_token_ids: Sequence[int]) -> None:
         self._ids.extend(new_token_ids)
-        if finish_reason is not None:
-            # None are left for a flush that comes later.
-            ids, self._ids = self._ids, []
-            return self._make(ids, pooling_output, finish_reason, *more, **named)
         num_new = len(self._ids) - self.num_sent
         if num_new >= self._interval and not self._defer(self._flush, num_new):
             self._flush()
-        return None
 
     def _flush(self) -> None:
         if len(self._ids) > self.num_sent:
+            self._decode()
             self._write(self._text(finished=False, delta=True))
 
     def _write(self, text: str, ids: Sequence[int] = ()) -> None:

@@ -100,6 +100,9 @@ class State:
     def get_nowait(self) -> Any:
         return self._waiting
 
+    def update(self, new_token_ids: list[int], stop_terminated: bool) -> None:
+        raise AssertionError("vLLM's output processor has decoded them")
+
     def get_next_output_text(self, finished: bool, delta: bool) -> str:
         assert (finished, delta) == (False, True)
         text, self.text = self.text, ""

@@ -1,0 +1,102 @@
+"""Take the new tokens of a step past what vLLM does for each output.
+
+vLLM's output processor looks at each field of each output, and has each token decoded as it comes.
+In the middle of most answers an output tells new tokens and nothing else, and nobody looks at their
+text before some of them are sent together. Those tokens go to who sends them, who has them decoded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_READER: Final = "lmi_token_reader"
+"""Member of a RequestState of vLLM: what is known of a request ends with it."""
+
+
+class TokenReader:
+    """Takes the new tokens of one request. `read_tokens` makes one."""
+
+    def __init__(self, state: Any, take: Callable[[Sequence[int]], None]) -> None:
+        self._state, self._take = state, take
+        self._undecoded: list[int] = []
+        self.weight_version: Any = self
+        """That vLLM has noted for the tokens to come; no version, before it has seen any token."""
+
+    def take(self, ids: Sequence[int]) -> None:
+        """Take new tokens, which vLLM's detokeniser has not got."""
+        self._undecoded.extend(ids)
+        self._take(ids)
+
+    def decode(self) -> None:
+        """Give vLLM's detokeniser the tokens that it has not got; must be called before it is read.
+
+        What it raises ends the request.
+        """
+        if not self._undecoded:
+            return
+        ids, self._undecoded = self._undecoded, []
+        try:
+            self._state.detokenizer.update(ids, False)
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self._state.queue.put(error)
+
+
+def read_tokens(state: Any, take: Callable[[Sequence[int]], None]) -> TokenReader:
+    """Have the new tokens of a RequestState of vLLM taken, where nothing else looks at each.
+
+    Stop strings do: it decodes such a request's tokens as before, and `take` gets none.
+    """
+    reader = TokenReader(state, take)
+    if not getattr(state.detokenizer, "stop", None):
+        setattr(state, _READER, reader)
+    return reader
+
+
+class NewTokens:
+    """Stands before the output processor of an AsyncLLM. `attach` puts it there.
+
+    Args:
+        engine: the AsyncLLM.
+        plain: an EngineCoreOutput that tells new tokens and nothing else, whatever else those of
+            this vLLM can tell.
+    """
+
+    def __init__(self, engine: Any, plain: Any) -> None:
+        self._processor, self._plain = engine.output_processor, plain
+        self._process = self._processor.process_outputs
+
+    def attach(self) -> None:
+        """See all outputs from now on; none if vLLM counts them for its own metrics."""
+        if not self._processor.log_stats:
+            self._processor.process_outputs = self._process_others
+
+    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+        version = named.get("weight_version")
+        states = self._processor.request_states
+        left = [
+            output
+            for output in outputs
+            if not self._is_taken(output, states.get(output.request_id), version)
+        ]
+        return self._process(left, *more, **named)
+
+    def _is_taken(self, output: Any, state: Any, version: Any) -> bool:
+        reader: TokenReader | None = getattr(state, _READER, None)
+        if reader is None:
+            return False
+        plain = self._plain
+        plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
+        try:
+            is_plain = output == plain and version == reader.weight_version
+        except ValueError:  # it has an array where the other one has none
+            is_plain = False
+        if is_plain:
+            reader.take(output.new_token_ids)
+            return True
+        # vLLM goes on from all tokens before.
+        reader.decode()
+        reader.weight_version = version
+        return False
