@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +39,8 @@ _AT_ONCE = [1, 64, 256]
 def main(words: list[str]) -> int:
     """Run the benchmark; return the exit status."""
     arguments = _arguments(words)
+    # As Ctrl-C does: a server left behind would take the cores of what is measured next.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if arguments.step_ms:
         keep_pace(arguments.step_ms / 1e3)
     settings = Settings(
@@ -57,11 +60,18 @@ def main(words: list[str]) -> int:
                 _say(began, f"{len(samples)} of {cycles}: {sample.line()}")
     finally:
         # Minutes of measurements are not lost with one that fails.
-        notes = [note()] if VLLM_BACKEND in targets else []
-        there = [name for name in targets if any(sample.target == name for sample in samples)]
-        for path in write_report(samples, there, arguments.output, arguments.name, notes):
-            _say(began, f"wrote {path}")
+        if samples:
+            _write(samples, targets, arguments, began)
     return 0
+
+
+def _write(
+    samples: list[Sample], targets: dict[str, Target], arguments: argparse.Namespace, began: float
+) -> None:
+    notes = [note()] if VLLM_BACKEND in targets else []
+    there = [name for name in targets if any(sample.target == name for sample in samples)]
+    for path in write_report(samples, there, arguments.output, arguments.name, notes):
+        _say(began, f"wrote {path}")
 
 
 def _in_turn(targets: dict[str, Target], rounds: int, began: float) -> Iterator[str]:
