@@ -127,10 +127,17 @@ def test_a_model_without_workers_is_unready_and_loaded_again(tmp_path: Path) -> 
     folder = write_properties(tmp_path / "echo", ECHO | {"retry_threshold": 0})
     with serve([folder], tmp_path) as served:
         assert _health(served).stdout == "echo: ready\n"
-        (worker,) = served.workers("echo")
-        worker.kill()
         seen = []
-        wait_for(lambda: seen.append(_health(served)) or seen[-1].returncode)
+
+        def is_seen_unready() -> bool:
+            # Again, since one reload may be over before `health` has started; pauses grow.
+            for worker in served.workers("echo"):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    worker.kill()
+            seen.append(_health(served))
+            return seen[-1].returncode != 0
+
+        wait_for(is_seen_unready)
         assert re.search("echo: (.*given up|Triton calls it)|is not loaded", seen[-1].stdout)
         wait_for(lambda: _serves(served))
         assert _health(served, "--live").stdout == "echo: ready\n"
