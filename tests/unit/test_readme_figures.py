@@ -133,3 +133,29 @@ def test_what_several_tokens_an_event_cost() -> None:
     for target in (*EIGHT, OURS, THEIRS):
         words.append(f"{median('2026-11-25-quick-optimized', target, 256, 'cpu'):.1f}")
     assert "they took {} and {}, each token an event {} and {} (".format(*words) in text
+
+
+def process(name: str, target: str, part: str) -> float:
+    found = (each["cpu_us_per_token"][part] for each in samples(name, target, 256))  # type: ignore[index]
+    return statistics.median(found)
+
+
+def test_what_the_new_tokens_way_cost_and_costs() -> None:
+    text = " ".join((ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").split())
+    before, after = "2026-11-25-before-tokens", "2026-11-25-after-tokens"
+    of_eight, of_each = (
+        [process(name, target, "worker front end") for name in (before, after)]
+        + [median(name, target, 256, "cpu") for name in (before, after)]
+        for target in (EIGHT[0], OURS)
+    )
+    words = "the worker {:.1f}, then {:.1f}, beside the engine {:.1f} and {:.1f};"
+    assert words.format(*of_eight) in text
+    assert "each token an event {:.1f} and {:.1f}, {:.1f} and {:.1f} (".format(*of_each) in text
+    for target, title in zip(
+        (OURS, THEIRS, *EIGHT),
+        ("lmi-backend, chat", "vLLM's server", "event: lmi-backend", "vLLM's server"),
+        strict=True,
+    ):
+        pace = median(CHATS, target, 256, "tokens_per_second")
+        row = text[text.index(f"{title} | {pace:,.0f} |") :].split("|")
+        assert row[4].split(":")[0].strip() == f"{median(CHATS, target, 256, 'cpu'):.1f}"
