@@ -140,7 +140,7 @@ def process(name: str, target: str, part: str) -> float:
     return statistics.median(found)
 
 
-def test_what_the_new_tokens_way_cost_and_costs() -> None:
+def test_what_new_tokens_cost_before_and_after() -> None:
     text = " ".join((ROOT / "benchmarks" / "README.md").read_text(encoding="utf-8").split())
     before, after = "2026-11-25-before-tokens", "2026-11-25-after-tokens"
     of_eight, of_each = (
