@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.serving.progress import Progress
 
+_ALL_UNREAD_BYTES: Final = 512 << 20
+
 
 class Forward(Protocol):
     """Takes to a client at once what comes of the middle of an answer."""
@@ -28,6 +30,35 @@ class Forward(Protocol):
     def event(self, data: bytes, num_tokens: int) -> bool:
         """Take an event of so many tokens, as `chunk` does."""
         ...
+
+
+class Unread:
+    """What all answers of a process hold that their clients have not read.
+
+    Args:
+        limit: bytes of all. When they are more, the answer that holds most is ended.
+    """
+
+    def __init__(self, limit: int = _ALL_UNREAD_BYTES) -> None:
+        self._limit = limit
+        self.held = 0
+        """Bytes."""
+        self._answers: dict[Answer, int] = {}
+
+    def add(self, answer: Answer, size: int) -> None:
+        """Note that an answer holds so many bytes more."""
+        self.held += size
+        self._answers[answer] = self._answers.get(answer, 0) + size
+        while self.held > self._limit and len(self._answers) > 1:
+            max(self._answers, key=self._answers.__getitem__).give_up()
+
+    def of(self, answer: Answer) -> int:
+        """Return how many bytes an answer holds."""
+        return self._answers.get(answer, 0)
+
+    def forget(self, answer: Answer) -> None:
+        """Note that an answer holds nothing any more."""
+        self.held -= self._answers.pop(answer, 0)
 
 
 class Answer:
@@ -45,7 +76,7 @@ class Answer:
         self.progress = progress
         """What lets it go on when the model is gone and back; None if it cannot."""
         self._chunks: list[Chunk] = []
-        self._unread = 0
+        self._unread = connection.unread
         self._error: LmiError | None = None
         self.is_over = False
         """Whether it has ended, or its client has left."""
@@ -73,14 +104,23 @@ class Answer:
 
     def _keep(self, chunk: Chunk) -> None:
         # Looked at before it is added: a single large one is read at once.
-        if self._unread > UNREAD_BYTES:
-            self._chunks = []
-            self.fail(EngineError(UNREAD))
-            self.abort()
+        if self._unread.of(self) > UNREAD_BYTES:
+            self.give_up()
             return
         self._chunks.append(chunk)
-        self._unread += chunk.memory
+        self._unread.add(self, chunk.memory)
         self._wake()
+
+    def give_up(self) -> None:
+        """End because the client does not read what has come."""
+        self._drop()
+        self.fail(EngineError(UNREAD))
+        self.abort()
+
+    def _drop(self) -> list[Chunk]:
+        chunks, self._chunks = self._chunks, []
+        self._unread.forget(self)
+        return chunks
 
     def fail(self, error: LmiError) -> None:
         """End with an error, after what has come."""
@@ -102,8 +142,7 @@ class Answer:
                 self._waiting = None
         if not self._chunks and self._error is not None:
             raise self._error
-        chunks, self._chunks, self._unread = self._chunks, [], 0
-        return chunks
+        return self._drop()
 
     def close(self) -> None:
         """Forget the request once it has ended; until then its end aborts it."""
@@ -111,6 +150,7 @@ class Answer:
             self.abort()
         # Not asked for either, where it waits for its model.
         self.is_over = True
+        self._drop()
 
     def abort(self) -> None:
         """Tell the model that nobody waits."""

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.access import Access
 from lmi_backend.frontend.api_keys import ApiKeys
-from lmi_backend.frontend.exchange import ClientGoneError, Exchange
+from lmi_backend.frontend.bodies import Bodies, ClientGoneError
+from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.failures import (
     anthropic_failure,
     lmi_failure,
@@ -52,6 +53,8 @@ _log = logging.getLogger(__name__)
 _Answer = Callable[["Exchange"], Awaitable[None]]
 _Fail = Callable[[LmiError], "Failure"]
 _Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
+_ALL_BODIES: Final = 8
+"""Times the largest body: what all that are held together may have."""
 _PRINTABLE_ID: Final = 128
 _FAILED: Final = 400
 
@@ -97,6 +100,7 @@ class FrontEnd:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.models = Models(settings.base)
+        self._bodies = Bodies(_ALL_BODIES * settings.max_body)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = Health(self.models)
         limits = settings.max_body, settings.client_seconds
@@ -130,7 +134,7 @@ class FrontEnd:
 
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         service, found = self._find(scope)
-        exchange = Exchange(scope | found, receive, send)
+        exchange = Exchange(scope | found, receive, send, self._bodies)
         given = exchange.headers.get("x-request-id", "")
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
         exchange.request_id = given if given and is_usable else secrets.token_hex(16)
@@ -153,7 +157,7 @@ class FrontEnd:
 
     def drain(self) -> None:
         """Refuse requests from now on: the server stops. Those that run go on."""
-        self._health.is_stopping = self._metrics.is_stopping = True
+        self._health.is_stopping = True
         self.models.give_up_held()
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:

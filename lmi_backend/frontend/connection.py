@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import ModelInfo
-from lmi_backend.errors import EngineDeadError, UnavailableError, WorkerError
-from lmi_backend.frontend.answer import Answer
+from lmi_backend.errors import EngineDeadError, EngineError, UnavailableError, WorkerError
+from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import rows
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
 
+_UNSENT_BYTES: Final = 64 << 20
+"""Of requests that a model's process has not read: it does not answer, and is ended soon."""
 GONE: Final = "the model was unloaded, or its process died"
 
 
@@ -37,12 +39,17 @@ class ModelConnection(asyncio.Protocol):
     Args:
         on_welcome: called with each `Welcome`, the first and those that tell of a change.
         on_lost: called once, when the model has gone, with the answers that may go on.
+        unread: counts what the clients of all models have not read.
     """
 
     def __init__(
-        self, on_welcome: Callable[[msg.Welcome], None], on_lost: Callable[[list[Answer]], None]
+        self,
+        on_welcome: Callable[[msg.Welcome], None],
+        on_lost: Callable[[list[Answer]], None],
+        unread: Unread | None = None,
     ) -> None:
         self._on_welcome, self._on_lost = on_welcome, on_lost
+        self.unread = unread or Unread()
         self.model = ModelInfo()
         """What the model is; set by its first `Welcome`."""
         self.refusal = ""
@@ -72,10 +79,13 @@ class ModelConnection(asyncio.Protocol):
             self.close()
             return
         for message in messages:
-            if isinstance(message, msg.Events):
-                self._take_events(message)
-            else:
-                self._take(message)
+            try:
+                if isinstance(message, msg.Events):
+                    self._take_events(message)
+                else:
+                    self._take(message)
+            except Exception:  # noqa: BLE001  what is raised here ends the connection
+                _log.exception("a message of model %s failed", self.model.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand on the answers that may go on; fail what else is open."""
@@ -91,7 +101,12 @@ class ModelConnection(asyncio.Protocol):
         for waiting in asked:
             if not waiting.done():
                 waiting.set_exception(error)
-        self._on_lost(left)
+        try:
+            self._on_lost(left)
+        except Exception:
+            for answer in left:
+                answer.fail(error)
+            raise
 
     @property
     def num_open(self) -> int:
@@ -192,6 +207,10 @@ class ModelConnection(asyncio.Protocol):
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
             raise UnavailableError(GONE)
+        if self._transport.get_write_buffer_size() > _UNSENT_BYTES:
+            raise UnavailableError(
+                f"the model does not read: {_UNSENT_BYTES >> 20} MiB wait for it"
+            )
         number = next(self._ids)
         order = message(number)
         keeps = self.model.return_seconds > 0
@@ -204,13 +223,25 @@ class ModelConnection(asyncio.Protocol):
     def _take_events(self, events: msg.Events) -> None:
         for number, data, token_ids in rows(events):
             if (answer := self._answers.get(number)) is not None:
-                answer.put_event(data, token_ids)
+                try:
+                    answer.put_event(data, token_ids)
+                except Exception as error:  # noqa: BLE001  all answers come on this connection
+                    self._fail(answer, error)
+
+    def _fail(self, answer: Answer, error: Exception) -> None:
+        """End one answer that this process cannot send on."""
+        _log.error("an answer of model %s failed", self.model.name, exc_info=error)
+        answer.fail(EngineError("the answer could not be sent on; the log says why"))
+        answer.abort()
 
     def _take(self, message: msg.ToClient) -> None:
         match message:
             case msg.HttpOutput() | msg.Output():
                 if (answer := self._answers.get(message.id)) is not None:
-                    answer.put(message.chunk)
+                    try:
+                        answer.put(message.chunk)
+                    except Exception as error:  # noqa: BLE001  all answers come on this connection
+                        self._fail(answer, error)
             case msg.Failure():
                 if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))

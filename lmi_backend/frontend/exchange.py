@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.protocol import CLIENT
+from lmi_backend.frontend.bodies import Bodies, ClientGoneError, too_large
+from lmi_backend.frontend.client import CLIENT
 from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping
 
-    from lmi_backend.frontend.protocol import Client
+    from lmi_backend.frontend.client import Client
 
     Scope = Mapping[str, Any]
     Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
-_REQUEST_ID: Final = b"x-request-id"
 _NO_CONTENT: Final = 204
-_TOO_LARGE: Final = 413
 _TOO_SLOW: Final = 408
 _UNSUPPORTED: Final = 415
 PING_SECONDS: Final = 15.0
@@ -33,14 +31,12 @@ _PING: Final = b": ping\n\n"
 _EVENT_HEADERS: Final = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
 
 
-class ClientGoneError(Exception):
-    """The client closed its connection."""
-
-
 class Exchange:
     """A request that is being answered."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, bodies: Bodies | None = None
+    ) -> None:
         self._scope, self._receive, self._send = scope, receive, send
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -67,8 +63,9 @@ class Exchange:
         self._is_over = False
         self._written_at = 0.0
         self._ping_timer: asyncio.TimerHandle | None = None
-        self._pinging: asyncio.Task[None] | None = None
         self._client: Client = scope[CLIENT]
+        self._bodies = bodies or Bodies()
+        self._body_size = 0
 
     @property
     def query(self) -> str:
@@ -90,7 +87,8 @@ class Exchange:
             seconds: time it may take.
 
         Raises:
-            HttpError: it is too large (413), too slow (408) or compressed (415).
+            HttpError: it is too large (413), too slow (408) or compressed (415), or all bodies
+                together are too large (503).
             ClientGoneError: the client left in the middle.
         """
         encoding = self.headers.get("content-encoding", "identity")
@@ -98,26 +96,19 @@ class Exchange:
             text = f"a compressed body is not taken (Content-Encoding: {printable(encoding)})"
             raise HttpError(_UNSUPPORTED, text)
         if int(self.headers.get("content-length") or 0) > limit:
-            raise _too_large(limit)
-        if self._client.has_sent_all:
-            return await self._read(limit)
+            raise too_large(limit)
+        self._body_ended()
         try:
-            return await asyncio.wait_for(self._read(limit), seconds)
-        except asyncio.TimeoutError:
-            self.extra_headers.append((b"connection", b"close"))
-            raise HttpError(_TOO_SLOW, f"the body did not come within {seconds:.0f} s") from None
+            data, self._body_size = await self._bodies.read(self._receive, limit, seconds)
+        except HttpError as error:
+            if error.status == _TOO_SLOW:
+                self.extra_headers.append((b"connection", b"close"))
+            raise
+        return data
 
-    async def _read(self, limit: int) -> bytes:
-        data = bytearray()
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            data += message.get("body", b"")
-            if len(data) > limit:
-                raise _too_large(limit)
-            if not message.get("more_body", False):
-                return bytes(data)
+    def _body_ended(self) -> None:
+        self._bodies.release(self._body_size)
+        self._body_size = 0
 
     @property
     def direct(self) -> Client | None:
@@ -188,27 +179,6 @@ class Exchange:
         await self.start(status, {**headers, **length})
         await self.write(data, is_last=True)
 
-    def respond_again(self, body: Callable[[], bytes | None], headers: Mapping[str, str]) -> None:
-        """Have the same request answered by 200 at once, should it come next on this connection.
-
-        Args:
-            body: returns it; None where the request has to be answered anew.
-            headers: as for `respond`.
-        """
-        lines = [(name.encode(), value.encode()) for name, value in headers.items()]
-        lines += (line for line in self.extra_headers if line[0] != _REQUEST_ID)
-        given = self.headers.get(_REQUEST_ID.decode())
-
-        def response() -> bytes | None:
-            data = body()
-            if data is None:
-                return None
-            request_id = self.request_id if given else secrets.token_hex(16)
-            named = (_REQUEST_ID, request_id.encode("latin-1"))
-            return self._client.response([*lines, named], data)
-
-        self._client.again = response
-
     def ping(self) -> None:
         """Say on an event stream that has been silent for a while that the server is there."""
         now = time.monotonic()
@@ -218,17 +188,15 @@ class Exchange:
         silent = now - self._written_at
         if silent >= PING_SECONDS:
             self._written_at, silent = now, 0.0
-            # A client that does not read needs to hear it once.
-            if self._pinging is None or self._pinging.done():
-                self._pinging = loop.create_task(self.write(_PING))
+            # What waits for a client that does not read tells it the same.
+            if self._client.is_free:
+                self._client.write(_PING)
         self._ping_timer = loop.call_later(PING_SECONDS - silent, self.ping)
 
     def close(self) -> None:
         """Forget the exchange, whether it has come to its end or its client has left."""
         self._is_over = True
+        self._body_ended()
+        self._client.release()
         if self._ping_timer is not None:
             self._ping_timer.cancel()
-
-
-def _too_large(limit: int) -> HttpError:
-    return HttpError(_TOO_LARGE, f"the body is larger than {limit} bytes")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.bodies import check_values, read_model, read_object
 from lmi_backend.frontend.failures import lmi_failure
 from lmi_backend.frontend.models import UnknownModelError
-from lmi_backend.frontend.openai import TARGET, read_object
+from lmi_backend.frontend.openai import TARGET
 from lmi_backend.frontend.relay import HttpForm, ReplyForm, answers_of, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 _COMPONENT: Final = "x-amzn-sagemaker-inference-component"
 _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
 """The client's secrets, which are for us, or for what is before us."""
+_MANAGEMENT: Final = b"_ADAPTER"
+"""In each body that changes adapters."""
 _NOT_FOUND: Final = 404
 
 
@@ -55,6 +58,9 @@ class Lmi:
         model = await self._model(exchange, data)
         headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
         check_headers(headers)
+        # Users' code reads its bodies itself.
+        if not model.context.is_custom or _MANAGEMENT in data:
+            await check_values(data)
         return model, read_http_body(_text(data), LMI_PATH, headers, model.context)
 
     async def adapters(self, exchange: Exchange) -> None:
@@ -62,7 +68,7 @@ class Lmi:
         body: dict[str, Any] = dict(parse_qsl(exchange.query))
         if exchange.method in ("POST", "PUT") and exchange.headers.get("content-length") != "0":
             data = await exchange.body(self._limit, self._seconds)
-            body |= read_object(data) if data else {}
+            body |= await read_object(data) if data else {}
         name = exchange.parameters.get("adapter", "")
         if name:
             body["name"] = name
@@ -111,8 +117,7 @@ class Lmi:
         for name in (endpoint, ""):
             if (model := await self._models.reach(exchange, name)) is not None:
                 return model
-        name = str(read_object(data).get("model") or "")
-        return await self._models.of_body(exchange, name or endpoint)
+        return await self._models.of_body(exchange, read_model(data) or endpoint)
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
         if (model := await self._models.reach(exchange, name)) is None:

@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.bodies import read_object
 from lmi_backend.frontend.model_control import ModelControl, RepositoryModel
 from lmi_backend.frontend.models import UnknownModelError
-from lmi_backend.frontend.openai import read_object
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Management:
         """Load a model of the repository."""
         asked = dict(parse_qsl(exchange.query))
         if data := await exchange.body(self._limit, self._seconds):
-            asked |= read_object(data)
+            asked |= await read_object(data)
         name = _name_of(_known(asked, _REGISTER))
         is_synchronous = _flag(asked, "synchronous")
         index = await self._control.index()

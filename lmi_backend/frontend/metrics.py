@@ -71,9 +71,6 @@ class Metrics:
         self._triton, self._triton_at = "", -_TRITON_SECONDS
         self._fleet, self._fleet_at = "", -_IDLE_SECONDS
         self._is_idle = False
-        self._body = b""
-        self.is_stopping = False
-        """Whether each connection is to be told that the server stops."""
         self._renewing = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
 
@@ -85,15 +82,7 @@ class Metrics:
                 self._triton, self._triton_at = await self._read_triton(), now
             if self._is_fleet_old(now):
                 self._fleet, self._fleet_at = await self._ask_models(), now
-            self._body = (self._triton + self._fleet).encode()
-        exchange.respond_again(self._known, _HEADERS)
-        await exchange.respond(200, self._body, _HEADERS)
-
-    def _known(self) -> bytes | None:
-        """Return what was answered last, if that is new enough."""
-        now = time.monotonic()
-        is_old = self.is_stopping or self._is_triton_old(now) or self._is_fleet_old(now)
-        return None if is_old else self._body
+        await exchange.respond(200, (self._triton + self._fleet).encode(), _HEADERS)
 
     def _is_triton_old(self, now: float) -> bool:
         return now - self._triton_at >= _TRITON_SECONDS

@@ -14,6 +14,7 @@ from lmi_backend.errors import (
     RequestError,
     UnavailableError,
 )
+from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.held import HeldRequests
 from lmi_backend.printable import listed, printable
@@ -89,6 +90,7 @@ class Models:
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
         self._held = HeldRequests()
+        self._unread = Unread()
         self._refusals: set[str] = set()
         self._seen = 0
 
@@ -96,7 +98,10 @@ class Models:
         """Look for endpoints until cancelled."""
         try:
             while True:
-                await self._look()
+                try:
+                    await self._look()
+                except Exception:  # noqa: BLE001  without this loop no model is found again
+                    _log.exception("looking for models failed")
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             for _, connection in self._known.values():
@@ -196,6 +201,7 @@ class Models:
         connection = ModelConnection(
             lambda welcome: self._enter(path, connection, welcome),
             lambda answers: self._leave(path, connection, answers),
+            self._unread,
         )
         try:
             await loop.create_unix_connection(lambda: connection, str(path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.bodies import read_model, read_object
 from lmi_backend.frontend.failures import openai_failure
 from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.relay import HttpForm, send_answer
@@ -36,16 +37,6 @@ _BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
 
 
-class _Names(msgspec.Struct):
-    """What of a body decides where it goes."""
-
-    model: Any = None
-    lora_name: Any = None
-
-
-_names = msgspec.json.Decoder(_Names)
-
-
 class OpenAi:
     """Relays bodies to the model that they name; the engine's own server code reads them."""
 
@@ -58,7 +49,7 @@ class OpenAi:
         name = read_model(data)
         if name in _NO_NAMES and self._models.find(name) is None:
             model = await self._models.of_body(exchange, exchange.headers.get(TARGET, ""))
-            data = _dump(read_object(data) | {"model": model.name})
+            data = _dump(await read_object(data) | {"model": model.name})
         else:
             model = await self._models.of_body(exchange, name)
         await self._relay(exchange, model, HttpRequest(exchange.path, data, _headers(exchange)))
@@ -91,7 +82,7 @@ class OpenAi:
 
     async def load_adapter(self, exchange: Exchange) -> None:
         """Load a LoRA adapter, as vLLM's server does."""
-        body = read_object(await exchange.body(self._limit, self._seconds))
+        body = await read_object(await exchange.body(self._limit, self._seconds))
         name, folder = body.get("lora_name"), body.get("lora_path")
         if not name or not folder:
             text = "Both 'lora_name' and 'lora_path' must be provided."
@@ -103,7 +94,7 @@ class OpenAi:
 
     async def unload_adapter(self, exchange: Exchange) -> None:
         """Forget a LoRA adapter."""
-        body = read_object(await exchange.body(self._limit, self._seconds))
+        body = await read_object(await exchange.body(self._limit, self._seconds))
         name = body.get("lora_name")
         if not name:
             raise HttpError(_BAD_REQUEST, "'lora_name' needs to be provided to unload a adapter.")
@@ -126,34 +117,6 @@ class OpenAi:
     async def _relay(self, exchange: Exchange, model: Model, request: HttpRequest) -> None:
         answer = model.connection.submit(request, exchange.tenant)
         await send_answer(exchange, answer, HttpForm(), openai_failure)
-
-
-def read_model(data: bytes) -> str:
-    """Return the name of the model that a body asks for; empty where it names none.
-
-    Raises:
-        HttpError: it is no JSON object, or is nested too deeply.
-    """
-    try:
-        named = _names.decode(data).model
-    except msgspec.ValidationError as error:
-        raise HttpError(_BAD_REQUEST, f"the body is not an object: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpError(_BAD_REQUEST, f"the body is not JSON: {error}") from error
-    except RecursionError as error:
-        raise HttpError(_BAD_REQUEST, "the body is nested too deeply") from error
-    if named is None:
-        return ""
-    if not isinstance(named, str):
-        raise HttpError(_BAD_REQUEST, "model is not a string")
-    return named
-
-
-def read_object(data: bytes) -> dict[str, Any]:
-    """Return a body that is a JSON object; raises like `read_model`."""
-    read_model(data)
-    body: dict[str, Any] = msgspec.json.decode(data)
-    return body
 
 
 def _headers(exchange: Exchange) -> dict[str, str]:

@@ -4,83 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+import httptools
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from lmi_backend.frontend.client import CLIENT, Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
 HEAD_BYTES: Final = 1 << 16
-"""Of a request line with its headers."""
+"""Of what is not a body between two parts of bodies: a head, a chunk's extension, trailers."""
+_MOST_HEADERS: Final = 256
+WAITING_BYTES: Final = 1 << 16
+"""Of pipelined requests that wait for the response to an earlier one; then reading pauses."""
+# Fed to the parser at once where no body is due: at most so much of the next requests is parsed.
+_PIECE: Final = 2048
+UNREAD_BYTES: Final = 512 << 20
+"""Of what all clients together have been sent and have not read."""
 FAREWELL_SECONDS: Final = 3.0
 """Time that a client has to take leave of a server that ends; with TLS only, which waits for it."""
 # Of the descriptors this process may have; the others are for models and for Triton's port.
 _SHARE: Final = 0.75
+_FRAMING: Final = (b"content-length", b"transfer-encoding")
 _TOO_LONG: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\n\r\n"
 )
-
-
-_END: Final = b"\r\n\r\n"
-_OK: Final = 200
-
-CLIENT: Final = "lmi_backend.client"
-"""Key of an ASGI scope: its `Client`."""
-
-
-class Client:
-    """The client of one request, without a task or a turn of one for what ASGI says by messages.
-
-    Each of them costs more than a part of a streamed response.
-    """
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self.on_gone: Callable[[], object] = _nothing
-        """Called when the client closes its connection before it has the whole response."""
-        self.again: Callable[[], bytes | None] = _nothing
-        """Returns the whole response to the same request, should it come next; None: ask for it.
-
-        A scraper sends the same bytes twenty times a second, and what a request costs is mostly the
-        way through uvicorn.
-        """
-
-    @property
-    def has_sent_all(self) -> bool:
-        """Whether the whole body is here."""
-        return not self._cycle.more_body
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether it has closed its connection before it had the whole response."""
-        return self._cycle.disconnected
-
-    @property
-    def is_free(self) -> bool:
-        """Whether a part can be written now: the response has begun, and its client reads."""
-        cycle = self._cycle
-        is_open = cycle.chunked_encoding and not (cycle.response_complete or cycle.disconnected)
-        return bool(is_open) and not cycle.flow.write_paused
-
-    def write(self, data: bytes) -> None:
-        """Write a part of one byte or more, where `is_free`."""
-        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
-
-    def response(self, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> bytes:
-        """Return a whole response of status 200, with the headers that all have."""
-        lines = [b"%b: %b\r\n" % line for line in (*self._cycle.default_headers, *headers)]
-        length = b"content-length: %d\r\n\r\n" % len(body)
-        return b"".join((STATUS_LINE[_OK], *lines, length, body))
-
-
-def _nothing() -> None:
-    return None
 
 
 def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[BoundedProtocol]:
@@ -97,8 +49,9 @@ def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[Bounde
 class BoundedProtocol(HttpToolsProtocol):
     """Closes connections whose headers never end, that do nothing, or are too many.
 
-    The application bounds the body. When there is no place for another connection the one is closed
-    that has done nothing for the longest time; if each has a request, the new one.
+    Requests of one connection are answered one after the other: what a client pipelines waits
+    unparsed. The application bounds the body. When there is no place for another connection the
+    one is closed that has done nothing for the longest time; if each has a request, the new one.
     """
 
     head_seconds: float
@@ -109,78 +62,151 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give a new connection time to say what it wants."""
         super().connection_made(transport)
-        self._head_bytes = 0
         self._is_in_head = True
+        self._is_replaying = False
         self._is_ending = False
-        self._request = b""
+        self._overhead = 0
+        """Bytes since the last part of a body."""
+        self._body_left = 0
+        """Bytes of a body that are due; 0 where its length is not known."""
+        self._waiting = b""
+        """Bytes that wait for the response to an earlier request."""
+        self._clients: deque[Client] = deque()
+        """Of requests without a whole response: the one that is answered, and what follows it."""
         self.idle[self] = None
         self._timer = self.loop.call_later(self.head_seconds, self._give_up)
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
             next(iter(self.idle))._give_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Tell each request of the connection that its client has gone."""
         self._timer.cancel()
         self.idle.pop(self, None)
+        self._waiting = b""
         super().connection_lost(exc)
-        if self.cycle is not None and self.cycle.disconnected:
-            self.cycle.scope[CLIENT].on_gone()  # type: ignore[typeddict-item]
+        # uvicorn tells the newest request only.
+        for client in self._clients:
+            client.leave()
+        self._clients.clear()
         # uvicorn's holds on to what was reset until its time is over.
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; too many before the end of the headers close the connection."""
-        if data == self._request and self._answer_again():
-            return
-        # A whole head and nothing beside it; whether a body belongs to it is seen later.
-        is_new = self in self.idle and not (self._is_in_head and self._head_bytes)
-        is_head = is_new and data.startswith(b"GET ") and data.find(_END) == len(data) - len(_END)
-        self._request = data if is_head else b""
-        if self._is_in_head:
-            self._head_bytes += len(data)
-        super().data_received(data)
-        # A body that came with its headers is none of them.
-        if self._is_in_head and self._head_bytes > HEAD_BYTES:
-            self.transport.write(_TOO_LONG)
+        """Take bytes; what follows a whole request waits until that is answered."""
+        self._waiting = self._waiting + data if self._waiting else data
+        self._feed()
+
+    def _feed(self) -> None:
+        data, self._waiting, at = self._waiting, b"", 0
+        while at < len(data) and not (self._is_answering or self.transport.is_closing()):
+            piece = data[at : at + max(_PIECE, self._body_left)]
+            at += self._parse(piece)
+            if self._overhead > HEAD_BYTES:
+                self._end_with(_TOO_LONG)
+        if self._is_answering:
+            self._hold(data[at:])
+
+    def _parse(self, piece: bytes) -> int:
+        """Parse bytes; return how many were."""
+        self._overhead += len(piece)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            return self._decline(int(upgrade.args[0]), len(piece))
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        return len(piece)
+
+    def _decline(self, offset: int, size: int) -> int:
+        """Answer a request that offers an upgrade as if it did not; return what of it was parsed.
+
+        Java's client offers HTTP/2 at its first request. The parser takes what follows the head
+        for bytes of another protocol; here they are the request's body, and the next request.
+        """
+        if self.scope["method"] == "CONNECT":
+            self.cycle.keep_alive = False
+            return size
+        framing = [b"%b: %b\r\n" % line for line in self.headers if line[0] in _FRAMING]
+        if framing:
+            self.cycle.more_body = self._is_replaying = True
+            self.parser = httptools.HttpRequestParser(self)
+            self.parser.feed_data(b"".join((b"POST / HTTP/1.1\r\n", *framing, b"\r\n")))
+            self._is_replaying = False
+        return offset
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether a whole request is here, and its response is not yet complete."""
+        cycle = self.cycle
+        return cycle is not None and not (cycle.more_body or cycle.response_complete)
+
+    def _hold(self, data: bytes) -> None:
+        """Let what was pipelined wait. Reading goes on: it tells when the client leaves."""
+        self._waiting = data
+        if len(data) > WAITING_BYTES:
+            self.flow.pause_reading()
+        else:
+            self.flow.resume_reading()
+
+    def send_400_response(self, msg: str) -> None:
+        """Close the connection; say why, if that is what the client waits for."""
+        if self._may_refuse:
+            super().send_400_response(msg)
+        else:
             self.transport.close()
 
-    def _answer_again(self) -> bool:
-        """Answer what was asked before, byte for byte, if the application has said how."""
-        cycle = self.cycle
-        if (
-            self not in self.idle
-            or self._is_in_head
-            or cycle is None
-            or self.transport.is_closing()
-        ):
-            return False
-        # Where a body was announced, these bytes may be it.
-        if cycle.more_body or not cycle.keep_alive or cycle.flow.write_paused:
-            return False
-        client: Client = cycle.scope[CLIENT]  # type: ignore[typeddict-item]
-        answer = client.again()
-        if answer is None:
-            return False
-        self.transport.write(answer)
-        self.idle[self] = self.idle.pop(self)
-        self._unset_keepalive_if_required()
-        self._restart(self.idle_seconds)
-        return True
+    def _end_with(self, response: bytes) -> None:
+        if self._may_refuse:
+            self.transport.write(response)
+        self.transport.close()
+
+    @property
+    def _may_refuse(self) -> bool:
+        """Whether a refusal cannot be taken for the response to an earlier request."""
+        return not any(client.has_begun or client.has_sent_all for client in self._clients)
 
     def on_message_begin(self) -> None:
         """Begin to count a request's headers."""
+        if self._is_replaying:
+            return
         super().on_message_begin()
-        self._is_in_head, self._head_bytes = True, 0
+        self._is_in_head, self._overhead, self._body_left = True, 0, 0
         self._restart(self.head_seconds)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one that comes after the body is not the request's."""
+        if self._is_in_head and not self._is_replaying:
+            super().on_header(name, value)
+            if name.lower() == b"content-length":
+                self._body_left = int(value)
+            if len(self.headers) > _MOST_HEADERS:
+                self._overhead = HEAD_BYTES + 1
 
     def on_headers_complete(self) -> None:
         """Let the application have the request."""
+        if self._is_replaying:
+            return
+        if not self._has_host():
+            raise ValueError
         self._is_in_head = False
         self.idle.pop(self, None)
         self._timer.cancel()
         super().on_headers_complete()
+        client = Client(self.cycle)
+        self._clients.append(client)
         # Its task has not run yet.
-        self.cycle.scope[CLIENT] = Client(self.cycle)  # type: ignore[typeddict-unknown-key]
+        self.cycle.scope[CLIENT] = client  # type: ignore[typeddict-unknown-key]
+
+    def _has_host(self) -> bool:
+        """Whether a request names its server once, as HTTP/1.1 demands."""
+        named = sum(name == b"host" for name, _ in self.headers)
+        return named == 1 or (not named and self.parser.get_http_version() != "1.1")
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of a body."""
+        self._overhead = 0
+        self._body_left = max(0, self._body_left - len(body))
+        super().on_body(body)
 
     def shutdown(self) -> None:
         """End after what is being answered, as the server does."""
@@ -194,18 +220,43 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Wait for the next request; the rest of a body that nobody reads does not prolong it."""
+        if self._clients:
+            self._clients.popleft()
         super().on_response_complete()
         self._end_soon()
-        if self.cycle.response_complete and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self.cycle.response_complete:
             self.idle[self] = None
-            if not self._is_in_head:
-                self._restart(self.idle_seconds)
+            self._restart(self.head_seconds if self._is_in_head else self.idle_seconds)
+        if self._waiting:
+            self.loop.call_soon(self._feed)
 
     def _restart(self, seconds: float) -> None:
         self._timer.cancel()
         self._timer = self.loop.call_later(seconds, self._give_up)
 
     def _give_up(self) -> None:
+        # A head that comes slowly behind a request does not end the response to that.
+        if self._clients:
+            return
         self.idle.pop(self, None)
         if not self.transport.is_closing():
             self.transport.close()
+
+
+def end_unread(connections: Iterable[asyncio.Transport], limit: int = UNREAD_BYTES) -> int:
+    """Close the connections whose clients read least, until what waits for all is few enough bytes.
+
+    Returns:
+        How many were closed.
+    """
+    sizes = {each: each.get_write_buffer_size() for each in connections}
+    held, closed = sum(sizes.values()), 0
+    for each in sorted(sizes, key=lambda one: -sizes[one]):
+        if held <= limit:
+            break
+        each.abort()
+        held -= sizes[each]
+        closed += 1
+    return closed

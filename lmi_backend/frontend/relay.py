@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from lmi_backend.frontend.answer import Answer
+    from lmi_backend.frontend.client import Client
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
-    from lmi_backend.frontend.protocol import Client
     from lmi_backend.generation import Chunk
     from lmi_backend.schema.reply import Reply, Response
 

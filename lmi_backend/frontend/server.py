@@ -16,7 +16,7 @@ import uvicorn
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.frontend.app import FrontEnd
-from lmi_backend.frontend.protocol import bounded_protocol
+from lmi_backend.frontend.protocol import bounded_protocol, end_unread
 from lmi_backend.garbage import spare_collections
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class _Server(uvicorn.Server):
         """Listen, and begin to beat; uvicorn would let a handshake take a minute."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGUSR1, self._front_end.drain)
+        self._bounding = asyncio.create_task(self._bound_unread())
         if self._heartbeat >= 0:
             self._beating = asyncio.create_task(self._beat())
         if self._certificate is None:
@@ -167,6 +168,17 @@ class _Server(uvicorn.Server):
                 ssl_handshake_timeout=_HANDSHAKE_SECONDS,
             )
             self.servers.append(server)
+
+    async def _bound_unread(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            try:
+                closed = end_unread([each.transport for each in self.server_state.connections])
+            except Exception:  # noqa: BLE001  without this loop nothing is bounded
+                _log.exception("looking for clients that do not read failed")
+                continue
+            if closed:
+                _log.warning("%d connections were closed: their clients do not read", closed)
 
     async def _beat(self) -> None:
         os.set_blocking(self._heartbeat, False)

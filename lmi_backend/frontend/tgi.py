@@ -9,8 +9,9 @@ import msgspec
 
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
+from lmi_backend.frontend.bodies import read_object
 from lmi_backend.frontend.failures import tgi_failure
-from lmi_backend.frontend.openai import TARGET, read_object
+from lmi_backend.frontend.openai import TARGET
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.frontend.tgi_form import TgiForm
 from lmi_backend.schema.body_reply import LmiBodyReply
@@ -59,7 +60,7 @@ class Tgi:
         await exchange.respond(200, data, {"content-type": "application/json"})
 
     async def _answer(self, exchange: Exchange, *, stream: bool | None, is_list: bool) -> None:
-        body = read_object(await exchange.body(self._limit, self._seconds))
+        body = await read_object(await exchange.body(self._limit, self._seconds))
         if not isinstance(body.get("inputs"), str):
             raise RequestError("is missing, or is not a string", field="inputs")
         given = body.get("parameters") or {}

@@ -16,10 +16,10 @@ import pytest
 
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.frontend.client import CLIENT, Client
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.failures import openai_failure
-from lmi_backend.frontend.protocol import CLIENT, Client
 from lmi_backend.frontend.relay import Form, HttpForm, send_answer
 from lmi_backend.frontend.triton_form import TritonForm
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
@@ -179,6 +179,9 @@ class Transport:
     def write(self, data: bytes) -> None:
         self.written.append(data)
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def send(self, data: bytes, _: int) -> int:
         self.written.append(data)
         return len(data)
@@ -234,6 +237,7 @@ def _exchange(transport: Transport) -> Exchange:
         disconnected=False,
         flow=SimpleNamespace(write_paused=False),
         transport=transport,
+        scope={},
     )
 
     async def send(_: Any) -> None:

@@ -30,6 +30,9 @@ class Endpoint:
         model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit)
         self.say(msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model))
 
+    def get_write_buffer_size(self) -> int:
+        return 0
+
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
 

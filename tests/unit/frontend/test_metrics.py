@@ -1,8 +1,9 @@
 """The metrics that fleets route by, of endpoints that are real and workers that are not."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend import metrics
+from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.metrics import FAMILIES, Metrics
 from lmi_backend.frontend.models import Models
 from lmi_backend.ipc.engine import EngineStats
@@ -31,14 +33,11 @@ class Workers(IdleWorkers):
 
 
 class Exchange:
-    """Keeps the answer, and how it would be given again."""
-
-    def respond_again(self, body: Callable[[], bytes | None], headers: dict[str, str]) -> None:
-        assert headers["content-type"].startswith("text/plain")
-        self.again = body
+    """Keeps the answer."""
 
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert status == 200
+        assert headers["content-type"].startswith("text/plain")
         self.text = data.decode()
         self.lines = [line for line in data.decode().split("\n") if line and line[0] != "#"]
 
@@ -57,23 +56,31 @@ async def test_what_this_process_counts_is_there_from_the_start(folder: Path) ->
 
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
     """Return what is answered where some models' workers run."""
+    exchange = Exchange()
+    async with showing(folder, *models) as shows:
+        await shows.show(exchange)  # type: ignore[arg-type]
+    return exchange
+
+
+@contextlib.asynccontextmanager
+async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterator[Metrics]:
+    """Yield what answers where some models' workers run."""
     endpoints = [
         open_endpoint(f"model {number}", Workers(*said)) for number, said in enumerate(models)
     ]
     found = Models(folder)
     looking = asyncio.create_task(found.run())
-    shows, exchange = Metrics(found, NOWHERE), Exchange()
+    shows = Metrics(found, NOWHERE)
     try:
         while len(found.all()) < len(models):  # noqa: ASYNC110  nobody says when they come
             await asyncio.sleep(0.02)
-        await shows.show(exchange)  # type: ignore[arg-type]
+        yield shows
     finally:
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         await shows.close()
         for each in endpoints:
             each.close()
-    return exchange
 
 
 @pytest.fixture
@@ -137,17 +144,25 @@ async def test_what_is_not_known_has_no_series(
     assert names == [f"vllm:{name}{one}" for name in known]
 
 
-async def test_what_it_said_is_said_again_while_it_is_new(
+async def test_an_idle_model_is_asked_less_often_than_one_that_has_requests(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An idle model is asked less often than one that has requests."""
     clock = [100.0]
     monkeypatch.setattr(metrics, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    busy = await shown(folder, (EngineStats(running=1),))
-    idle = await shown(folder, (EngineStats(),))
-    assert idle.again() == idle.text.encode()
-    seen = []
-    for age in (0.08, 0.1, 0.4, 0.6):
-        clock[0] = 100.0 + age
-        seen.append([each.again() is not None for each in (busy, idle)])
-    assert seen == [[True, True], [False, True], [False, True], [False, False]]
+    asked = []
+    brief_state = ModelConnection.brief_state
+    monkeypatch.setattr(
+        ModelConnection, "brief_state", lambda each: asked.append(clock[0]) or brief_state(each)
+    )
+
+    async def ages(stats: EngineStats) -> list[float]:
+        """Return the ages of an answer at which the model is asked again."""
+        asked.clear()
+        async with showing(folder, (stats,)) as shows:
+            for age in (0.0, 0.08, 0.1, 0.4, 0.6):
+                clock[0] = 100.0 + age
+                await shows.show(Exchange())  # type: ignore[arg-type]
+        return [round(at - 100.0, 2) for at in asked]
+
+    assert await ages(EngineStats(running=1)) == [0.0, 0.1, 0.4, 0.6]
+    assert await ages(EngineStats()) == [0.0, 0.6]

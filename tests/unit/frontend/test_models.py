@@ -14,11 +14,12 @@ from lmi_backend.endpoint import server
 from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.engine_config import ClientSettings, ModelInfo
 from lmi_backend.errors import RequestError, UnavailableError
-from lmi_backend.frontend.exchange import ClientGoneError, Exchange
+from lmi_backend.frontend.bodies import ClientGoneError
+from lmi_backend.frontend.client import CLIENT
+from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.models import Models, UnknownModelError
-from lmi_backend.frontend.protocol import CLIENT
 from lmi_backend.frontend.state import State
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg

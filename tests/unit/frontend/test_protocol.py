@@ -1,35 +1,57 @@
-"""The same request once more on a connection is answered without the application."""
+"""What clients do to a connection reaches nobody but themselves, in a real uvicorn."""
 
 import asyncio
 import contextlib
+import gc
 import socket
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import uvicorn
 
-from lmi_backend.frontend.protocol import CLIENT, bounded_protocol
+from lmi_backend.frontend.client import CLIENT
+from lmi_backend.frontend.protocol import HEAD_BYTES, bounded_protocol
 
-ASKED = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
-OTHER = b"GET /metrics HTTP/1.1\r\nHost: b\r\n\r\n"
+GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
+CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 class Application:
-    """Says how often it was asked, and may say what comes next."""
+    """Answers each request once it may, and notes what came."""
 
     def __init__(self) -> None:
-        self.asked = 0
-        self.next: bytes | None = b"again"
+        self.asked: list[dict[str, Any]] = []
+        self.bodies: list[bytes] = []
+        self.gone: list[int] = []
+        self.may = asyncio.Event()
+        self.may.set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.asked += 1
+        number = len(self.asked)
+        self.asked.append(scope)
         client = scope[CLIENT]
-        client.again = lambda: self.next and client.response([(b"x-next", b"yes")], self.next)
-        body = str(self.asked).encode()
-        head = [(b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        await send({"type": "http.response.body", "body": body})
+        client.on_gone = lambda: self.gone.append(number)
+        is_stream = scope["path"] == "/stream"
+        if is_stream:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        body, more = b"", True
+        while more:
+            message = await receive()
+            more = message.get("more_body", False)
+            body += message.get("body", b"")
+        self.bodies.append(body)
+        await self.may.wait()
+        if is_stream:
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        else:
+            text = str(number).encode()
+            head = [(b"content-length", str(len(text)).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            await send({"type": "http.response.body", "body": text})
+        client.release()
 
 
 @pytest.fixture
@@ -44,7 +66,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 async def connection(application: Application) -> AsyncIterator[Connection]:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        protocol = bounded_protocol(head_seconds=5, idle_seconds=5)
+        protocol = bounded_protocol(head_seconds=1, idle_seconds=5)
         config = uvicorn.Config(
             application, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False
         )
@@ -54,6 +76,7 @@ async def connection(application: Application) -> AsyncIterator[Connection]:
             await asyncio.sleep(0.01)
         reader, writer = await asyncio.open_connection(*listener.getsockname())
         yield reader, writer
+        application.may.set()
         writer.close()
         with contextlib.suppress(ConnectionError):
             await writer.wait_closed()
@@ -74,60 +97,165 @@ async def _answer(connection: Connection) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(int(length.partition(b":")[2]))
 
 
-async def test_the_same_request_is_answered_without_the_application(
+async def _until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110  nobody says when it is
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "behind", [GET, GET * 20, b"G", b"GET / HTTP/1.1\r\nx: ", CHUNKED + b"3\r\nabc\r\n"]
+)
+async def test_the_request_that_runs_hears_that_its_client_left(
+    connection: Connection, application: Application, behind: bytes
+) -> None:
+    """Whatever the client sent behind it."""
+    application.may.clear()
+    connection[1].write(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n" + behind)
+    await connection[0].readuntil(b"begun")
+    connection[1].close()
+    await _until(lambda: application.gone == [0])
+    # What waited behind it is not begun.
+    application.may.set()
+    await _until(lambda: application.bodies)
+    assert len(application.asked) == 1
+
+
+async def test_what_is_pipelined_is_answered_in_order(
     connection: Connection, application: Application
 ) -> None:
-    assert (await _ask(connection, ASKED))[1] == b"1"
+    number = 3000
+    connection[1].write(GET * number)
+    for each in range(number):
+        assert (await _answer(connection))[1] == str(each).encode()
+
+
+async def test_few_requests_are_parsed_ahead(
+    connection: Connection, application: Application
+) -> None:
+    application.may.clear()
+    connection[1].write(GET * 20_000)
+    await _until(lambda: application.asked)
+    await asyncio.sleep(0.1)
+    found = [each for each in gc.get_objects() if type(each).__name__ == "RequestResponseCycle"]
+    # As many as a piece of a read holds, not 20,000.
+    assert len(found) < 200
+
+
+async def test_a_slow_head_behind_a_request_does_not_end_its_response(
+    connection: Connection, application: Application
+) -> None:
+    application.may.clear()
+    connection[1].write(GET + b"GET / HT")
+    # The time that a head may take.
+    await asyncio.sleep(1.5)
+    application.may.set()
+    assert (await _answer(connection))[1] == b"0"
+    assert (await _ask(connection, b"TP/1.1\r\nhost: a\r\n\r\n"))[1] == b"1"
+
+
+async def test_what_is_no_http_behind_a_response_is_not_written_into_it(
+    connection: Connection, application: Application
+) -> None:
+    application.may.clear()
+    connection[1].write(b"GET /stream HTTP/1.1\r\nhost: a\r\n\r\n\x00\x00")
+    rest = await asyncio.wait_for(connection[0].read(), 10)
+    assert b"400" not in rest
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        b"0\r\n" + b"x-a: y\r\n" * 100_000,
+        b"0\r\nx-a: " + b"y" * 1_000_000,
+        b"1;" + b"e" * 1_000_000,
+        b"\r\n" * 100_000,
+    ],
+    ids=["trailers", "a long trailer", "a chunk's extension", "line ends"],
+)
+async def test_what_is_no_body_is_bounded_behind_the_head_too(
+    connection: Connection, application: Application, endless: bytes
+) -> None:
+    application.may.clear()
+    connection[1].write(CHUNKED + b"1\r\na\r\n")
+    await _until(lambda: application.asked)
+    with contextlib.suppress(ConnectionError):
+        connection[1].write(endless)
+        await asyncio.wait_for(connection[0].read(), 10)
+    await _until(lambda: application.gone == [0] or connection[0].at_eof())
+    assert sum(map(len, (b"".join(pair) for pair in application.asked[0]["headers"]))) < HEAD_BYTES
+
+
+async def test_trailers_are_no_headers(connection: Connection, application: Application) -> None:
+    data = CHUNKED + b"1\r\na\r\n0\r\nx-api-key: boss\r\nhost: evil\r\n\r\n"
+    assert (await _ask(connection, data))[1] == b"0"
+    assert [name for name, _ in application.asked[0]["headers"]] == [b"host", b"transfer-encoding"]
+    # In parts too.
+    for byte in data:
+        connection[1].write(bytes([byte]))
+        await asyncio.sleep(0)
+    assert (await _answer(connection))[1] == b"1"
+    assert [name for name, _ in application.asked[1]["headers"]] == [b"host", b"transfer-encoding"]
+    assert application.bodies == [b"a", b"a"]
+
+
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        (b"", b""),
+        (b"content-length: 0\r\n", b""),
+        (b"content-length: 3\r\n", b"abc"),
+        (b"content-length: 27\r\n", GET),
+        (b"transfer-encoding: chunked\r\n", b"1b\r\n" + GET + b"\r\n0\r\n\r\n"),
+    ],
+)
+async def test_an_upgrade_is_declined_and_nothing_is_lost(
+    connection: Connection, application: Application, framing: bytes, body: bytes
+) -> None:
+    """Java's HTTP client offers HTTP/2 at its first request."""
+    upgrade = b"POST / HTTP/1.1\r\nhost: a\r\nconnection: Upgrade, HTTP2-Settings\r\n"
+    connection[1].write(upgrade + framing + b"upgrade: h2c\r\n\r\n" + body + GET)
+    assert [(await _answer(connection))[1] for _ in range(2)] == [b"0", b"1"]
+    assert application.bodies == [GET if GET in body else body, b""]
+    for byte in upgrade + framing + b"upgrade: h2c\r\n\r\n" + body:
+        connection[1].write(bytes([byte]))
+        await asyncio.sleep(0)
+    assert (await _answer(connection))[1] == b"2"
+
+
+async def test_what_follows_connect_is_no_request(
+    connection: Connection, application: Application
+) -> None:
+    connection[1].write(b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n" + GET)
+    assert (await connection[0].read()).count(b"HTTP/1.1") == 1
+
+
+@pytest.mark.parametrize("hosts", [b"", b"host: a\r\nhost: b\r\n", b"Host: a\r\nhost: a\r\n"])
+async def test_a_request_names_its_server_once(
+    connection: Connection, application: Application, hosts: bytes
+) -> None:
+    connection[1].write(b"GET / HTTP/1.1\r\n" + hosts + b"\r\n")
+    assert (await connection[0].read()).startswith(b"HTTP/1.1 400 ")
+    assert not application.asked
+
+
+async def test_too_many_headers_are_refused(
+    connection: Connection, application: Application
+) -> None:
+    connection[1].write(b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a:\r\n" * 1000 + b"\r\n")
+    assert (await connection[0].read()).startswith(b"HTTP/1.1 431 ")
+    assert not application.asked
+
+
+async def test_large_bodies_are_one_body(connection: Connection, application: Application) -> None:
+    body = bytes(range(256)) * 10_000
+    head = b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+    began = time.process_time()
+    connection[1].write((head + body) * 3)
     for _ in range(3):
-        head, body = await _ask(connection, ASKED)
-        assert body == b"again"
-        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
-        # What all responses have.
-        assert b"\r\ndate: " in head
-        assert b"\r\nx-next: yes\r\n" in head
-    assert application.asked == 1
-
-
-async def test_what_differs_or_is_not_known_is_asked_for(
-    connection: Connection, application: Application
-) -> None:
-    assert (await _ask(connection, ASKED))[1] == b"1"
-    assert (await _ask(connection, OTHER))[1] == b"2"
-    assert (await _ask(connection, ASKED))[1] == b"3"
-    application.next = None
-    assert (await _ask(connection, ASKED))[1] == b"4"
-    application.next = b"again"
-    assert (await _ask(connection, ASKED))[1] == b"again"
-    # Two at once, and one in two parts.
-    connection[1].write(ASKED + ASKED)
-    assert [(await _answer(connection))[1] for _ in range(2)] == [b"5", b"6"]
-    connection[1].write(ASKED[:20])
-    await asyncio.sleep(0.05)
-    assert (await _ask(connection, ASKED[20:]))[1] == b"7"
-
-
-async def test_a_body_that_looks_like_the_request_is_none(
-    connection: Connection, application: Application
-) -> None:
-    """A proxy that shares a connection among clients must not get one answer too many."""
-    length = 0
-    for _ in range(3):
-        asked = b"GET /metrics HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % length
-        length = len(asked)
-    assert (await _ask(connection, asked))[1] == b"1"
-    # Its body, which is the same bytes.
-    connection[1].write(asked)
-    await asyncio.sleep(0.05)
-    assert (await _ask(connection, ASKED))[1] == b"2"
-    assert application.asked == 2
-
-
-async def test_after_a_beginning_the_same_bytes_are_no_request(
-    connection: Connection, application: Application
-) -> None:
-    assert (await _ask(connection, ASKED))[1] == b"1"
-    connection[1].write(b"GET /x HTTP/1.1\r\nx: ")
-    await asyncio.sleep(0.05)
-    # It is the rest of a header.
-    assert (await _ask(connection, ASKED))[1] == b"2"
-    assert application.asked == 2
+        await _answer(connection)
+    chunks = b"".join(b"1\r\n" + body[at : at + 1] + b"\r\n" for at in range(50_000))
+    await _ask(connection, CHUNKED + chunks + b"0\r\n\r\n")
+    assert application.bodies == [body] * 3 + [body[:50_000]]
+    # Each byte is looked at once.
+    assert time.process_time() - began < 10

@@ -9,7 +9,7 @@ import pytest
 
 import lmi_backend.frontend
 from lmi_backend.frontend.app import FrontEnd, Settings
-from lmi_backend.frontend.protocol import CLIENT, Client
+from lmi_backend.frontend.client import CLIENT, Client
 
 FOLDER = Path(lmi_backend.frontend.__file__).parent / "page"
 
@@ -35,7 +35,7 @@ async def get(
         "root_path": "",
         "query_string": b"",
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False))),
+        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False, scope={}))),
     }
     await front_end(scope, receive, send)
     lines = {name.decode(): value.decode() for name, value in sent[0]["headers"]}

@@ -1,0 +1,150 @@
+"""All answers of a model come on one connection: what one of them does ends no other."""
+
+from typing import Any
+
+import pytest
+
+from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.errors import EngineError, UnavailableError
+from lmi_backend.frontend.answer import Answer, Unread
+from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.events import append_event
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.token_ids import pack
+
+
+class Model:
+    """A model's end of a connection."""
+
+    def __init__(self, unread: Unread | None = None) -> None:
+        self.sent: list[Any] = []
+        self.lost: list[list[Answer]] = []
+        self.unsent = 0
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
+        self.connection = ModelConnection(self.welcomed, self.lost.append, unread)
+        self.connection.connection_made(self)  # type: ignore[arg-type]
+        self.say(self.welcome("m"))
+
+    def welcomed(self, message: msg.Welcome) -> None:
+        if message.model.name == "bad":
+            raise RuntimeError
+
+    def welcome(self, name: str) -> msg.Welcome:
+        model = ModelInfo(name=name)
+        return msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model)
+
+    def write(self, data: bytes) -> None:
+        self.sent += self._decoder.feed(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
+
+    def say(self, *messages: Any) -> None:
+        self.connection.data_received(encode(messages))
+
+    def aborted(self) -> list[int]:
+        return [number for each in self.sent if isinstance(each, msg.Abort) for number in each.ids]
+
+
+class Client:
+    """What takes chunks to a client; that of a bad one has closed its connection."""
+
+    def __init__(self, *, is_bad: bool) -> None:
+        self._is_bad = is_bad
+        self.taken: list[Any] = []
+
+    def chunk(self, chunk: Any) -> bool:
+        return self.event(chunk, 0)
+
+    def event(self, data: Any, _: int) -> bool:
+        if self._is_bad:
+            raise RuntimeError("unable to perform operation on <TCPTransport closed=True>")
+        self.taken.append(data)
+        return True
+
+
+def _wait(answer: Answer, client: Client) -> Any:
+    """Let a client wait for the next chunk of its answer, as long as the result is kept."""
+    reading = answer.read()
+    reading.send(None)
+    answer.forward = client
+    return reading
+
+
+@pytest.mark.parametrize("kind", ["events", "bodies", "texts"])
+async def test_a_client_that_cannot_be_written_to_fails_alone(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = Model()
+    work: Any = (GenerateRequest("a"),) if kind == "texts" else HttpRequest("/v1/completions", b"")
+    clients = [Client(is_bad=number == 1) for number in range(3)]
+    answers = [model.connection.submit(work, "") for _ in clients]
+    pairs = list(zip(answers, clients, strict=True))
+    waiting = [_wait(answer, client) for answer, client in pairs]
+    messages: list[Any] = []
+    for _ in range(2):
+        for answer in answers:
+            if kind == "events":
+                append_event(messages, answer.request_id, b"data: 1\n\n", pack([5]))
+            elif kind == "bodies":
+                messages.append(msg.HttpOutput(answer.request_id, HttpChunk(b"a")))
+            else:
+                messages.append(msg.Output(answer.request_id, Delta("a", 1)))
+    model.say(*messages)
+    assert [len(client.taken) for client in clients] == [2, 0, 2]
+    assert [answer.is_over for answer in answers] == [False, True, False]
+    assert model.aborted() == [answers[1].request_id]
+    with pytest.raises(EngineError, match="could not be sent on"):
+        await answers[1].read()
+    # Said once, with its trace.
+    (record,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert record.exc_info
+    assert not model.lost
+    for each in waiting:
+        each.close()
+
+
+async def test_a_message_that_fails_does_not_end_the_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Model()
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.say(model.welcome("bad"), msg.Output(answer.request_id, Delta("a", 1)))
+    assert "a message of model bad failed" in caplog.text
+    assert len(await answer.read()) == 1
+    assert not model.lost
+
+
+async def test_all_unread_answers_together_are_bounded() -> None:
+    text = Delta("x" * 100, 1)
+    unread = Unread(limit=8 * text.memory)
+    model = Model(unread)
+    answers = [model.connection.submit((GenerateRequest("a"),), "") for _ in range(3)]
+    for answer, times in zip(answers, (1, 5, 3), strict=True):
+        for _ in range(times):
+            model.say(msg.Output(answer.request_id, text))
+    # The one that holds most has ended; what the others hold is theirs.
+    assert model.aborted() == [answers[1].request_id]
+    with pytest.raises(EngineError, match="does not read"):
+        await answers[1].read()
+    assert [len(await answers[number].read()) for number in (0, 2)] == [1, 3]
+    assert unread.held == 0
+
+
+async def test_what_a_client_leaves_behind_is_not_held() -> None:
+    unread = Unread()
+    model = Model(unread)
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.say(msg.Output(answer.request_id, Delta("x" * 100, 1)))
+    assert unread.held
+    answer.close()
+    assert unread.held == 0
+
+
+def test_a_model_that_reads_nothing_gets_no_more() -> None:
+    model = Model()
+    model.unsent = 65 << 20
+    with pytest.raises(UnavailableError, match="does not read"):
+        model.connection.submit((GenerateRequest("a"),), "")
