@@ -6,6 +6,8 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lmi_backend.errors import HTTP_ERROR, HttpError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 
@@ -61,9 +63,17 @@ def respond_stream(engine: Engine, request: HttpRequest) -> AsyncGenerator[HttpC
 
 
 async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> None:
-    """Hand all chunks of a generator to a sink, and close it."""
+    """Hand all chunks of a generator to a sink, and close it.
+
+    Raises:
+        HttpError: a chunk is an error, and what came before it was none.
+    """
+    first = 0
     async with aclosing(chunks):
         async for chunk in chunks:
+            first = first or chunk.status
+            if chunk.status >= HTTP_ERROR > first:
+                raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
             sink.take(chunk)
 
 

@@ -18,7 +18,6 @@ from lmi_backend.frontend.api_keys import ApiKeys
 from lmi_backend.frontend.bodies import Bodies, ClientGoneError
 from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.failures import (
-    anthropic_failure,
     lmi_failure,
     openai_failure,
     tgi_failure,
@@ -26,6 +25,7 @@ from lmi_backend.frontend.failures import (
 )
 from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import STOPPING, Health
+from lmi_backend.frontend.http_form import dialect_of
 from lmi_backend.frontend.lmi import Lmi
 from lmi_backend.frontend.management import Management
 from lmi_backend.frontend.metrics import Metrics
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from starlette.routing import Route
 
-    from lmi_backend.frontend.exchange import Receive, Scope, Send
+    from lmi_backend.frontend.exchange import Receive, Send
     from lmi_backend.frontend.failures import Failure
 
 _log = logging.getLogger(__name__)
@@ -142,13 +142,13 @@ class FrontEnd:
         try:
             await self._answer(service, exchange)
         except ClientGoneError:
-            exchange.status = CLIENT_LEFT
+            exchange.status = exchange.status or CLIENT_LEFT
         except LmiError as error:
-            await self._fail(exchange, service.failure_of(error))
+            await self._fail(exchange, service, error)
         except Exception:  # noqa: BLE001  one request must not end the others
             _log.exception("%s %s failed", exchange.method, exchange.path)
             failed = HttpError(500, "the request failed; the log says why")
-            await self._fail(exchange, service.failure_of(failed))
+            await self._fail(exchange, service, failed)
         finally:
             exchange.close()
             # Probes and scrapers come often, and are of interest where they fail.
@@ -182,18 +182,22 @@ class FrontEnd:
         finally:
             key.leave(exchange.num_tokens + exchange.num_prompt_tokens)
 
-    async def _fail(self, exchange: Exchange, failure: Failure) -> None:
+    async def _fail(self, exchange: Exchange, service: Service, error: LmiError) -> None:
+        exchange.error = type(error).__name__
         # An answer that has begun is left without its end: its client must not take it for whole.
-        if not exchange.status:
-            await exchange.respond(*failure)
+        if not exchange.has_begun:
+            await exchange.respond(*service.failure_of(error))
 
     def _log_access(self, exchange: Exchange) -> None:
         if self._settings.logs_access:
             _log.info(
-                "%s %s status=%d ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s",
+                "%s %s status=%d outcome=%s error=%s"
+                " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s",
                 exchange.method,
                 exchange.raw_path[:200],
                 exchange.status,
+                exchange.outcome,
+                exchange.error or "-",
                 (time.monotonic() - exchange.began) * 1e3,
                 exchange.num_prompt_tokens,
                 exchange.num_tokens,
@@ -201,14 +205,15 @@ class FrontEnd:
                 exchange.tenant or "-",
             )
 
-    def _find(self, scope: Scope) -> tuple[Service, dict[str, Any]]:
+    def _find(self, scope: dict[str, Any]) -> tuple[Service, dict[str, Any]]:
         service, found, allowed = self._routes.find(scope)
         if service is not None:
             return service, found
+        failure_of = self._routes.failure_of(scope) or dialect_of(scope["path"]).failure
         if allowed and scope["method"] == "OPTIONS":
             # Browsers ask this before they send a key.
-            return Service(_methods(allowed), openai_failure, "anybody"), {}
-        return Service(_refusal(allowed), openai_failure), {}
+            return Service(_methods(allowed), failure_of, "anybody"), {}
+        return Service(_refusal(allowed), failure_of), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Service]]:
         limits = self._settings.max_body, self._settings.client_seconds
@@ -219,7 +224,7 @@ class FrontEnd:
         of_adapter = f"{of_model}/adapters/{{adapter}}"
         streamed = f"{endpoint}/invocations-response-stream"
         table: tuple[_Row, ...] = (
-            *(("POST", path, openai.body, _body_failure(path)) for path in BODIES),
+            *(("POST", path, openai.body, dialect_of(path).failure) for path in BODIES),
             ("GET", "/v1/models", openai.models, openai_failure),
             ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
             ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
@@ -264,10 +269,6 @@ class FrontEnd:
             return ()
         page = WebPage(self._access)
         return tuple(("GET", path, page.show, lmi_failure, ANYBODY) for path in PATHS)
-
-
-def _body_failure(path: str) -> _Fail:
-    return anthropic_failure if path.startswith("/v1/messages") else openai_failure
 
 
 def _methods(allowed: set[str]) -> _Answer:

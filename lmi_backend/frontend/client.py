@@ -50,6 +50,14 @@ class Client:
         """Write a part of one byte or more, where `is_free`."""
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
+    def cut(self) -> None:
+        """Close the connection without the end of the response."""
+        cycle = self._cycle
+        if not (cycle.response_complete or cycle.disconnected):
+            # uvicorn would report as a fault that the application has not ended it.
+            cycle.response_complete = True
+            cycle.transport.close()
+
     def leave(self) -> None:
         """Note that the client has closed its connection."""
         cycle = self._cycle

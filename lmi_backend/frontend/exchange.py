@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import HttpError
+from lmi_backend.errors import HTTP_ERROR, HttpError
 from lmi_backend.frontend.bodies import Bodies, ClientGoneError, too_large
 from lmi_backend.frontend.client import CLIENT
 from lmi_backend.printable import printable
@@ -50,6 +50,8 @@ class Exchange:
         """Of the response; 0 before it has begun."""
         self.is_event_stream = False
         """Whether the response is a stream of events."""
+        self.error = ""
+        """Name of the error with which the answer failed; empty if it did not."""
         self.request_id = ""
         self.tenant = ""
         """On whose behalf, as the key says; empty where there are no keys."""
@@ -136,6 +138,23 @@ class Exchange:
                 raise ClientGoneError from None
             raise
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has a part of the response, so that its status cannot change."""
+        return bool(self.status) and not (self._holds and not self._is_over)
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client closed its connection before it had the whole response."""
+        return self._client.is_gone
+
+    @property
+    def outcome(self) -> str:
+        """How the exchange ended: `whole`, `failed`, or `left` by the client."""
+        if self.has_left:
+            return "left"
+        return "failed" if self.error or self.status >= HTTP_ERROR else "whole"
+
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Begin the response."""
         self.status = status
@@ -194,7 +213,14 @@ class Exchange:
         self._ping_timer = loop.call_later(PING_SECONDS - silent, self.ping)
 
     def close(self) -> None:
-        """Forget the exchange, whether it has come to its end or its client has left."""
+        """Forget the exchange, whether it has come to its end or its client has left.
+
+        A response without its end is left so: its client must not take it for whole.
+        """
+        if not (self._is_over or self.has_left):
+            self.error = self.error or "unfinished"
+            if self.has_begun:
+                self._client.cut()
         self._is_over = True
         self._body_ended()
         self._client.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from lmi_backend.errors import (
     CancelledError,
@@ -55,11 +55,11 @@ def status_of(error: LmiError) -> int:
 
 def openai_failure(error: LmiError) -> Failure:
     """Return an error as OpenAI's clients read it."""
-    status, text = status_of(error), str(error)
-    if isinstance(error, HttpError) and _is_object(text):
-        return _failure(status, text, error)
+    status, body = status_of(error), _body(error)
+    if isinstance(body.get("error"), dict):
+        return _failure(status, str(error), error)
     said = {
-        "message": text,
+        "message": _message(error, body),
         "type": _TYPES.get(status, "InternalServerError"),
         "param": getattr(error, "field", None),
         "code": status,
@@ -68,8 +68,10 @@ def openai_failure(error: LmiError) -> Failure:
 
 
 def anthropic_failure(error: LmiError) -> Failure:
-    """Return an error as Anthropic's clients read it."""
-    status, text = status_of(error), str(error)
+    """Return an error as Anthropic's clients read it; an engine may have written it otherwise."""
+    status, body = status_of(error), _body(error)
+    if body.get("type") == "error":
+        return _failure(status, str(error), error)
     kinds = {
         400: "invalid_request_error",
         401: "authentication_error",
@@ -78,10 +80,11 @@ def anthropic_failure(error: LmiError) -> Failure:
         413: "request_too_large",
         429: "rate_limit_error",
         503: "overloaded_error",
+        504: "timeout_error",
     }
-    said = {"type": kinds.get(status, "api_error"), "message": text}
-    body = {"type": "error", "error": said}
-    return _failure(status, json.dumps(body, ensure_ascii=False), error)
+    named = {"type": kinds.get(status, "api_error"), "message": _message(error, body)}
+    said = {"type": "error", "error": named}
+    return _failure(status, json.dumps(said, ensure_ascii=False), error)
 
 
 def lmi_failure(error: LmiError) -> Failure:
@@ -95,11 +98,11 @@ def lmi_failure(error: LmiError) -> Failure:
 
 def tgi_failure(error: LmiError) -> Failure:
     """Return an error as the clients of Text Generation Inference read it."""
-    status = status_of(error)
+    status, text = status_of(error), _message(error, _body(error))
     kinds = {400: "validation", 429: "overloaded", 503: "overloaded"}
     # Its clients know 422 for a wrong body.
     shown = 422 if status == 400 else status
-    body = {"error": str(error), "error_type": kinds.get(status, "generation")}
+    body = {"error": text, "error_type": kinds.get(status, "generation")}
     return _failure(shown, json.dumps(body, ensure_ascii=False), error)
 
 
@@ -120,3 +123,20 @@ def _failure(status: int, text: str, error: LmiError) -> Failure:
 
 def _is_object(text: str) -> bool:
     return text.startswith("{")
+
+
+def _body(error: LmiError) -> dict[str, Any]:
+    """Return what an HTTP error's JSON body holds; nothing for any other error."""
+    if not (isinstance(error, HttpError) and _is_object(str(error))):
+        return {}
+    try:
+        body: dict[str, Any] = json.loads(str(error))
+    except (ValueError, RecursionError):
+        return {}
+    return body
+
+
+def _message(error: LmiError, body: dict[str, Any]) -> str:
+    """Return the message of an error, whose body may have OpenAI's or LMI's format."""
+    said = body.get("error") or str(error)
+    return str(said.get("message") or said) if isinstance(said, dict) else str(said)

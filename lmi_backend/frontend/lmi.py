@@ -9,9 +9,10 @@ from urllib.parse import parse_qsl
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.bodies import check_values, read_model, read_object
 from lmi_backend.frontend.failures import lmi_failure
+from lmi_backend.frontend.http_form import HandlerForm, HttpForm
 from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.openai import TARGET
-from lmi_backend.frontend.relay import HttpForm, ReplyForm, answers_of, send_answer
+from lmi_backend.frontend.relay import ReplyForm, answers_of, send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.schema.body import LMI_PATH, read_http_body
@@ -127,10 +128,12 @@ class Lmi:
 
 def form_of(parsed: ParsedRequest) -> Form:
     """Return what makes a response of the answer to a parsed request."""
-    reply = parsed.reply
+    reply, work = parsed.reply, parsed.work
+    if isinstance(work, HttpRequest) and work.path == LMI_PATH:
+        return HandlerForm()
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
-    return ReplyForm(reply, answers_of(parsed.work), reply.content_type, reply.in_the_middle)
+    return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)
 
 
 def _text(data: bytes) -> str:

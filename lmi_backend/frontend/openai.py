@@ -9,9 +9,9 @@ import msgspec
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.bodies import read_model, read_object
-from lmi_backend.frontend.failures import openai_failure
+from lmi_backend.frontend.http_form import dialect_of
 from lmi_backend.frontend.models import UnknownModelError
-from lmi_backend.frontend.relay import HttpForm, send_answer
+from lmi_backend.frontend.relay import send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
 from lmi_backend.schema.tracing import take_trace
@@ -115,8 +115,9 @@ class OpenAi:
         await exchange.respond(200, text.encode(), {"content-type": "text/plain; charset=utf-8"})
 
     async def _relay(self, exchange: Exchange, model: Model, request: HttpRequest) -> None:
+        dialect = dialect_of(exchange.path)
         answer = model.connection.submit(request, exchange.tenant)
-        await send_answer(exchange, answer, HttpForm(), openai_failure)
+        await send_answer(exchange, answer, dialect.form(), dialect.failure)
 
 
 def _headers(exchange: Exchange) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from lmi_backend.errors import CancelledError, LmiError
-from lmi_backend.frontend.exchange import EVENTS
+from lmi_backend.errors import CancelledError, EngineError, LmiError
+from lmi_backend.frontend.http_form import Ending, HttpForm
 from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
 CLIENT_LEFT: Final = 499
 """Status in the log of a request whose client left; nobody gets it."""
-_DONE: Final = b"data: [DONE]\n\n"
-# Of one connection; an application's answer may not say them.
-_HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
 
 
 class Form(Protocol):
@@ -36,40 +32,18 @@ class Form(Protocol):
     is_over: bool
     """Whether the answer is complete."""
 
+    @property
+    def is_failed(self) -> bool:
+        """Whether the engine's own events report an error."""
+        ...
+
     def write(self, chunks: list[Chunk]) -> bytes:
         """Return the bytes to send for some chunks. Raises LmiError: the answer is an error."""
         ...
 
-    def failure(self, error: LmiError) -> bytes:
+    def failure(self, error: LmiError) -> Ending:
         """Return what is sent where an answer fails after it has begun."""
         ...
-
-
-class HttpForm:
-    """The answer of an HTTP application, byte by byte."""
-
-    def __init__(self) -> None:
-        self.status, self.is_over = 0, False
-        self.headers: Mapping[str, str] = {}
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the application's bytes."""
-        data: list[bytes] = []
-        for chunk in chunks:
-            if isinstance(chunk, HttpChunk):
-                if not self.status:
-                    kept = (pair for pair in chunk.headers.items() if pair[0] not in _HOP_BY_HOP)
-                    self.status, self.headers = chunk.status, dict(kept)
-                data.append(chunk.data)
-                self.is_over = self.is_over or chunk.is_last
-        return data[0] if len(data) == 1 else b"".join(data)
-
-    def failure(self, error: LmiError) -> bytes:
-        """Return an event that says it, where there are events."""
-        if not self.headers.get("content-type", "").startswith(EVENTS):
-            return b""
-        said = {"message": str(error), "type": "InternalServerError", "param": None, "code": 500}
-        return b"data: " + json.dumps({"error": said}).encode() + b"\n\n" + _DONE
 
 
 class ReplyForm:
@@ -79,8 +53,10 @@ class ReplyForm:
         reply: writes the output `response`.
         answers: answers that the request asks for.
         content_type: of the response.
-        fail: writes an error in the middle of it.
+        fail: writes an error in the middle of it; nothing, if the format cannot.
     """
+
+    is_failed = False
 
     def __init__(
         self, reply: Reply, answers: int, content_type: str, fail: Callable[[LmiError], str]
@@ -101,9 +77,10 @@ class ReplyForm:
         self.is_over = self._left <= 0
         return self._reply.responses(chunks, is_last=self.is_over)
 
-    def failure(self, error: LmiError) -> bytes:
+    def failure(self, error: LmiError) -> Ending:
         """Return what the reply's format writes."""
-        return self._fail(error).encode()
+        data = self._fail(error).encode()
+        return Ending(data, is_end=bool(data))
 
 
 async def send_answer(
@@ -139,13 +116,27 @@ async def _send(
             if data or form.is_over:
                 await _send_part(exchange, form, data)
                 answer.forward = forward
-    except CancelledError:
-        exchange.status = exchange.status or CLIENT_LEFT
     except LmiError as error:
-        if exchange.status:
-            await exchange.write(form.failure(error), is_last=True)
+        if exchange.has_left:
+            exchange.status = exchange.status or CLIENT_LEFT
         else:
-            await exchange.respond(*failure_of(error))
+            await _fail(exchange, form, error, failure_of)
+    else:
+        if form.is_failed:
+            exchange.error = EngineError.__name__
+
+
+async def _fail(
+    exchange: Exchange, form: Form, error: LmiError, failure_of: Callable[[LmiError], Failure]
+) -> None:
+    """Send an error in the client's format; without one, `Exchange.close` ends the connection."""
+    exchange.error = type(error).__name__
+    if not exchange.has_begun:
+        await exchange.respond(*failure_of(error))
+        return
+    data, is_end = form.failure(error)
+    if data:
+        await exchange.write(data, is_last=is_end)
 
 
 class _Forward:

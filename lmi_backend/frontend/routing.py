@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -10,7 +10,7 @@ from starlette.routing import Match, Route
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
-    from lmi_backend.frontend.exchange import Exchange, Scope
+    from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
 
 Who = Literal["anybody", "client", "operator"]
@@ -46,19 +46,29 @@ class Routes:
             path = row[0].path
             (self._others if "{" in path else self._exact.setdefault(path, [])).append(row)
 
-    def find(self, scope: Scope) -> tuple[Service | None, dict[str, Any], set[str]]:
+    def find(
+        self, scope: MutableMapping[str, Any]
+    ) -> tuple[Service | None, dict[str, Any], set[str]]:
         """Return what answers a request, and what its path names.
 
         Nothing answers where the third is not empty: these methods do.
         """
         allowed: set[str] = set()
-        for row, service in (*self._exact.get(scope["path"], ()), *self._others):
+        for row, service in self._rows(scope):
             match, found = row.matches(scope)
             if match is Match.FULL:
                 return service, dict(found), set()
             if match is Match.PARTIAL:
                 allowed |= row.methods or set()
         return None, {}, allowed
+
+    def failure_of(self, scope: MutableMapping[str, Any]) -> Callable[[LmiError], Failure] | None:
+        """Return how errors of a path are written, whatever the method; None for no such path."""
+        rows = self._rows(scope)
+        return next((s.failure_of for row, s in rows if row.matches(scope)[0] != Match.NONE), None)
+
+    def _rows(self, scope: MutableMapping[str, Any]) -> Iterable[tuple[Route, Service]]:
+        return (*self._exact.get(scope["path"], ()), *self._others)
 
 
 async def _unused(_: Any) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.event_stream import CONTENT_TYPE, payload_parts, stream_error
 from lmi_backend.frontend.failures import Failure, lmi_failure
+from lmi_backend.frontend.http_form import Ending
 from lmi_backend.frontend.models import UnknownModelError
 
 if TYPE_CHECKING:
@@ -80,8 +81,13 @@ class InvokeForm:
         self.status, data, self.headers = _model_error(self._inner.status, text)
         return data
 
-    def failure(self, error: LmiError) -> bytes:
-        return self._inner.failure(error)
+    @property
+    def is_failed(self) -> bool:
+        return self._inner.is_failed
+
+    def failure(self, error: LmiError) -> Ending:
+        """Return the container's bytes without an end: AWS's libraries look at nothing else."""
+        return Ending(self._inner.failure(error).data)
 
     def _success(self) -> dict[str, str]:
         return {**self._inner.headers, **_VARIANT}
@@ -93,8 +99,8 @@ class InvokeForm:
 class StreamForm(InvokeForm):
     """The same in Amazon's events."""
 
-    def failure(self, error: LmiError) -> bytes:
-        return stream_error(str(error))
+    def failure(self, error: LmiError) -> Ending:
+        return Ending(stream_error(str(error)), is_end=True)
 
     def _success(self) -> dict[str, str]:
         inner = self._inner.headers.get("content-type", "application/octet-stream")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import LmiError
 from lmi_backend.frontend.exchange import EVENTS, JSON
+from lmi_backend.frontend.http_form import Ending
 from lmi_backend.generation import Delta
 from lmi_backend.schema.formats.answers import Answer, Answers, dump, finish_word, log, token_texts
 
@@ -29,6 +30,8 @@ class TgiForm:
         is_list: the object is wanted in a list.
         failure_of: makes what is sent where an answer fails in the middle.
     """
+
+    is_failed = False
 
     def __init__(
         self,
@@ -55,8 +58,8 @@ class TgiForm:
             return events.encode()
         return dump([self._whole()] if self._is_list else self._whole()).encode()
 
-    def failure(self, error: LmiError) -> bytes:
-        return _event(json.loads(self._failure_of(error).data)).encode()
+    def failure(self, error: LmiError) -> Ending:
+        return Ending(_event(json.loads(self._failure_of(error).data)).encode(), is_end=True)
 
     def _tokens(self, delta: Delta) -> Iterator[_Json]:
         pairs = list(zip(delta.tokens, token_texts(delta), strict=False))

@@ -15,6 +15,7 @@ import msgspec
 
 from lmi_backend.frontend.exchange import EVENTS, JSON
 from lmi_backend.frontend.failures import Failure, triton_failure
+from lmi_backend.frontend.http_form import Ending
 from lmi_backend.frontend.relay import ReplyForm
 from lmi_backend.repository.variants import MAIN
 
@@ -69,8 +70,8 @@ class TritonForm(ReplyForm):
         self._whole += events
         return self._only() if self.is_over else b""
 
-    def failure(self, error: LmiError) -> bytes:
-        return self._event(_error(self._fail(error)))
+    def failure(self, error: LmiError) -> Ending:
+        return Ending(self._refused(error), is_end=True)
 
     def refusal(self, error: LmiError) -> Failure:
         """Return the response of an error that comes before anything else."""
@@ -79,7 +80,10 @@ class TritonForm(ReplyForm):
         if error.retryable:
             return triton_failure(self._reply.failure(error))
         # Triton 24.10 has no other status for an error of a model.
-        return Failure(_BAD_REQUEST, self.failure(error), dict(self.headers))
+        return Failure(_BAD_REQUEST, self._refused(error), dict(self.headers))
+
+    def _refused(self, error: LmiError) -> bytes:
+        return self._event(_error(self._fail(error)))
 
     def _written(self, response: Response) -> bytes:
         text = response.get("text_output")

@@ -81,12 +81,17 @@ class OpenAiEngine(Engine):
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body; what is wrong with it is an answer too, with its HTTP status."""
+        await take_all(self._answer_or_refuse(request), sink)
+
+    async def _answer_or_refuse(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
-            await take_all(self._answer(request), sink)
+            async with aclosing(self._answer(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
         except RequestError as error:
-            sink.take(openai_error(400, str(error), error.field))
+            yield openai_error(400, str(error), error.field)
         except HttpError as error:
-            sink.take(openai_error(error.status, str(error)))
+            yield openai_error(error.status, str(error))
 
     async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         if request.path == _MODELS:

@@ -20,7 +20,8 @@ from lmi_backend.frontend.client import CLIENT, Client
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.failures import openai_failure
-from lmi_backend.frontend.relay import Form, HttpForm, send_answer
+from lmi_backend.frontend.http_form import HttpForm
+from lmi_backend.frontend.relay import Form, send_answer
 from lmi_backend.frontend.triton_form import TritonForm
 from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg

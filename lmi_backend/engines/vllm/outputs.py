@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, GenerateRequest, Token
 from lmi_backend.token_ids import pack
 
@@ -27,10 +28,16 @@ class OutputReader:
         )
 
     def deltas(self, output: Any) -> Iterator[Delta]:
-        """Yield what one output of vLLM adds, a delta for each answer in it."""
+        """Yield what one output of vLLM adds, a delta for each answer in it.
+
+        Raises:
+            EngineError: vLLM has failed on the request, as its own server reports it.
+        """
         num_prompt_tokens = len(output.prompt_token_ids or ())
         for answer in output.outputs:
             reason = answer.finish_reason
+            if reason == "error":
+                raise EngineError("vLLM failed on the request; its log says why")
             delta = Delta(
                 text=answer.text,
                 num_tokens=len(answer.token_ids),

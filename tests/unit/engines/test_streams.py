@@ -1,6 +1,7 @@
 """Deltas of several prompts, as a generator and in a sink; and what an engine refuses by itself."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import pytest
@@ -8,9 +9,9 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.protocol import Engine, Sink
-from lmi_backend.engines.streams import respond_stream, stream
-from lmi_backend.errors import EngineError, RequestError
-from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
+from lmi_backend.engines.streams import respond_stream, stream, take_all
+from lmi_backend.errors import EngineError, HttpError, RequestError
+from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest, Sampling
 
 
 def _echo(**passthrough: str) -> EchoEngine:
@@ -61,6 +62,35 @@ async def test_what_was_generated_comes_before_the_failure() -> None:
         await read()
     assert texts == ["a", "a"]
     assert len(asyncio.all_tasks()) == 1
+
+
+class _Taken:
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+
+    def take(self, chunk: HttpChunk) -> None:
+        self.data.append(chunk.data)
+
+    async def drain(self) -> None:
+        """Take more at any time."""
+
+
+async def _of(*chunks: HttpChunk) -> AsyncGenerator[HttpChunk, None]:
+    for chunk in chunks:
+        yield chunk
+
+
+async def test_an_error_in_the_middle_of_a_body_is_none_of_its_parts() -> None:
+    """Its client would take both for the answer."""
+    sink = _Taken()
+    parts = HttpChunk(b"a"), HttpChunk(b"b"), HttpChunk(b"why", is_last=True, status=507)
+    with pytest.raises(HttpError, match="why") as raised:
+        await take_all(_of(*parts), sink)  # type: ignore[arg-type]
+    assert (raised.value.status, sink.data) == (507, [b"a", b"b"])
+    whole = _Taken()
+    refusal = HttpChunk(b"no", status=404), HttpChunk(b"ne", is_last=True, status=404)
+    await take_all(_of(*refusal), whole)  # type: ignore[arg-type]
+    assert whole.data == [b"no", b"ne"]
 
 
 async def test_an_engine_refuses_what_it_does_not_implement() -> None:

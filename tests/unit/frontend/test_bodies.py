@@ -124,7 +124,8 @@ async def test_an_ended_request_leaves_no_cycle(kept: list[Any], *, ends: bool) 
 
     async def ask() -> None:
         sender = Sender()
-        cycle: Any = SimpleNamespace(scope={"method": "POST", "path": "/", "headers": []})
+        scope = {"method": "POST", "path": "/", "headers": []}
+        cycle: Any = SimpleNamespace(scope=scope, disconnected=not ends)
         client = cycle.scope[CLIENT] = Client(cycle)
         exchange = Exchange(cycle.scope, sender.parts.get, None, bodies)  # type: ignore[arg-type]
         client.on_gone = exchange.close

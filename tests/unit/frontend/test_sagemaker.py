@@ -5,8 +5,8 @@ import json
 import pytest
 
 from lmi_backend.errors import EngineDeadError, HttpError, LmiError, RequestError
+from lmi_backend.frontend.http_form import HttpForm
 from lmi_backend.frontend.models import UnknownModelError
-from lmi_backend.frontend.relay import HttpForm
 from lmi_backend.frontend.sagemaker import InvokeForm, StreamForm, sagemaker_failure
 from lmi_backend.generation import Chunk, HttpChunk
 

@@ -97,7 +97,8 @@ def test_several_responses_to_what_is_no_stream_are_an_error() -> None:
 
 def test_an_error_is_an_event() -> None:
     form = form_of(vllm())
-    assert form.failure(EngineError('it "broke"')) == b'data: {"error":"it \\"broke\\""}\n\n'
+    data, is_end = form.failure(EngineError('it "broke"'))
+    assert (data, is_end) == (b'data: {"error":"it \\"broke\\""}\n\n', True)
     refusal = form.refusal(EngineError("broken"))
     assert refusal.status == 400
     assert refusal.data == b'data: {"error":"broken"}\n\n'

@@ -10,7 +10,7 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
 from lmi_backend.engines.streams import respond_stream, stream
-from lmi_backend.errors import ConfigurationError, RequestError
+from lmi_backend.errors import ConfigurationError, HttpError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.worker.handlers.engine import CustomEngine
 
@@ -179,3 +179,20 @@ async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
         request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
         chunks = [chunk async for chunk in respond_stream(engine, request)]
         assert (said(chunks), chunks[-1].status) == expected
+
+
+async def test_a_handler_that_raises_in_the_middle_ends_with_an_error(tmp_path: Path) -> None:
+    text = """
+        from djl_python import Output
+        def words():
+            yield {"a": 1}
+            raise ValueError("it broke")
+        def handle(inputs):
+            if not inputs.is_empty():
+                output = Output().add_property("content-type", "application/jsonlines")
+                output.add_stream_content(words())
+                return output
+    """
+    with pytest.raises(HttpError, match="it broke") as raised:
+        await ask(tmp_path, text, {"question": "a"})
+    assert raised.value.status == 424

@@ -1,0 +1,120 @@
+"""A front end over the endpoint of a model that says what a test wants, and dies when it wants."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from lmi_backend.endpoint.address import endpoint_folder
+from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.frontend.app import FrontEnd, Settings
+from lmi_backend.frontend.protocol import bounded_protocol
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.private_folders import private_folder
+from tests.support.waiting import wait_for
+
+NAME = "echo"
+OWN = "own"
+"""A model with a handler of its user's."""
+_PAUSE_SECONDS = 0.003
+Order = msg.Submit | msg.SubmitHttp | msg.Manage
+Script = Callable[[Order], Sequence[msg.ToClient | None]]
+"""Returns what comes of a request; None: the model's process dies."""
+
+
+def nothing(_: Order) -> Sequence[msg.ToClient | None]:
+    """Die at once."""
+    return [None]
+
+
+class ScriptedModel:
+    """A model; there again at once when it has died."""
+
+    def __init__(self, name: str) -> None:
+        self.script: Script = nothing
+        self.num_greeted = self.num_deaths = 0
+        self.welcome = msg.Welcome(
+            ClientSettings(),
+            is_custom=name == OWN,
+            adapters=[],
+            model=ModelInfo(
+                name=name, engine="vllm", version="1", max_model_len=100, triton_version="1"
+            ),
+            has_lora=True,
+        )
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection of the front end."""
+        decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=LARGEST_FRAME)
+        with contextlib.closing(writer), contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                for message in decoder.feed(data):
+                    if not await self._answer(message, writer):
+                        return
+
+    async def _answer(self, message: msg.FromClient, writer: asyncio.StreamWriter) -> bool:
+        said: Sequence[msg.ToClient | None] = ()
+        if isinstance(message, msg.Hello):
+            said = [self.welcome]
+            self.num_greeted += 1
+        elif isinstance(message, Order):
+            said = self.script(message)
+        for each in said:
+            if each is None:
+                self.num_deaths += 1
+                return False
+            writer.write(encode([each]))
+            # So that what follows does not come in the same turn of the front end's loop.
+            await asyncio.sleep(_PAUSE_SECONDS)
+        return True
+
+
+class Scripted:
+    """A front end with two models, in a thread of this process; `port` is the front end's."""
+
+    def __init__(self, base: Path, **settings: Any) -> None:
+        self.front_end = FrontEnd(Settings(base=base, **settings))
+        self.models = {name: ScriptedModel(name) for name in (NAME, OWN)}
+        self._base = base
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        protocol = bounded_protocol(head_seconds=30, idle_seconds=30)
+        config = uvicorn.Config(
+            self.front_end, http=protocol, ws="none", lifespan="on", log_config=None,
+            access_log=False,
+        )  # fmt: skip
+        self._server = uvicorn.Server(config)
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator["Scripted"]:
+        """Serve until the end of a block."""
+        thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        thread.start()
+        try:
+            self.wait()
+            yield self
+        finally:
+            self._server.should_exit = True
+            thread.join()
+
+    def wait(self) -> None:
+        """Wait until the front end sees both models, as they are after one has died."""
+        connected = sum(model.num_deaths + 1 for model in self.models.values())
+        wait_for(lambda: sum(model.num_greeted for model in self.models.values()) == connected)
+        wait_for(lambda: len(self.front_end.models.all()) == len(self.models))
+
+    async def _run(self) -> None:
+        folder = private_folder(endpoint_folder(self._base))
+        async with contextlib.AsyncExitStack() as stack:
+            for name, model in self.models.items():
+                server = await asyncio.start_unix_server(model.take, folder / f"1-{name}.sock")
+                await stack.enter_async_context(server)
+            await self._server.serve(sockets=[self._socket])
+        # The connections to the model end in a turn of the loop after those to it.
+        await asyncio.sleep(_PAUSE_SECONDS)
