@@ -49,6 +49,13 @@ class ChunkSink(Deferring, Protocol):
         """Take a chunk."""
         ...
 
+    async def drain(self) -> None:
+        """Wait while many bytes of answers have not been read.
+
+        Who makes chunks faster than any reader can take them calls this after each.
+        """
+        ...
+
 
 class Rank:
     """One process of an engine. Rank 0 is an `Engine`; the others are its followers.

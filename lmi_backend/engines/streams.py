@@ -75,6 +75,7 @@ async def take_all(chunks: AsyncGenerator[HttpChunk, None], sink: ChunkSink) -> 
             if chunk.status >= HTTP_ERROR > first:
                 raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
             sink.take(chunk)
+            await sink.drain()
 
 
 async def _chunks(
@@ -107,6 +108,9 @@ class _QueueSink:
         if self._first_index:
             chunk.index += self._first_index  # type: ignore[misc]  # bodies have no first index
         self._queue.put_nowait(chunk)
+
+    async def drain(self) -> None:
+        """Wait for nothing: whoever reads the queue waits."""
 
     def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
         return False

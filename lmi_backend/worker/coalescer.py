@@ -1,20 +1,22 @@
-"""What a worker sends to its stub, and when: one frame for each turn of its event loop."""
+"""When a worker sends the chunks of its answers."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, is_event, outputs_of
-from lmi_backend.ipc.failures import failure_of
+from lmi_backend.ipc.events import is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
-from lmi_backend.ipc.frames import LARGEST_FRAME, encode
+from lmi_backend.worker.outgoing import Outgoing
+
+_log = logging.getLogger(__name__)
 
 _MEASURED_SECONDS: Final = 1.0
 
@@ -54,37 +56,37 @@ class PromptSink:
 
 
 class AnswerSink:
-    """Takes the chunks of the answer to an HTTP body."""
+    """Takes the chunks of the answer to an HTTP body.
 
-    __slots__ = ("defer", "take")
+    Args:
+        drain: waits while the stub has much to read.
+    """
 
-    def __init__(self, coalescer: Coalescer, request_id: int) -> None:
+    __slots__ = ("defer", "drain", "take")
+
+    def __init__(
+        self, coalescer: Coalescer, request_id: int, drain: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
         self.take = partial(coalescer.add, request_id)
         self.defer = partial(coalescer.defer, request_id)
+        self.drain = drain
 
 
 class Coalescer:
-    """Collects messages to the stub, and the chunks of answers.
+    """Holds the chunks of answers for a while, so that several share a message.
 
     The first chunk of a request and the last one of each answer are sent at once. The flush policy
-    says how long others are held; then those of all requests are sent together.
+    says how long others are held; then those of all requests are sent together. What one request
+    raises then fails this one alone.
 
     Args:
-        write: gets each frame.
+        outgoing: sends the messages.
         is_follower: whether to drop the answers. All ranks of a group generate them; the leader
             sends them.
-        on_refused: gets the id of a request that was ended, for its answer is too large to be sent.
     """
 
-    def __init__(
-        self,
-        write: Callable[[bytes], None],
-        *,
-        is_follower: bool = False,
-        on_refused: Callable[[int], None] = lambda request_id: None,
-    ) -> None:
-        self._write, self._is_follower, self._on_refused = write, is_follower, on_refused
-        self._largest_frame = LARGEST_FRAME
+    def __init__(self, outgoing: Outgoing, *, is_follower: bool = False) -> None:
+        self._outgoing, self._is_follower = outgoing, is_follower
         self._flush_policy = FlushPolicy()
         self._interval = 0.0
         self._tokens_per_second = math.inf
@@ -92,7 +94,6 @@ class Coalescer:
         self._num_tokens, self._measured_at = 0, 0.0
         self._is_measuring = False
         self._requests: dict[int, _Request] = {}
-        self._outgoing: list[msg.FromWorker] = []
         # Not 0: that may be a moment ago, on the clock of a machine that has just started.
         self._ticked_at = -math.inf
         self._is_ticking = False
@@ -100,10 +101,6 @@ class Coalescer:
     def set_flush_policy(self, policy: FlushPolicy) -> None:
         """Hold chunks as a policy says from now on; until then none is held."""
         self._flush_policy = policy
-
-    def set_largest_frame(self, size: int) -> None:
-        """Send no frame of more bytes: the stub would end the worker."""
-        self._largest_frame = size
 
     def open(self, request_id: int) -> None:
         """Expect chunks of a request."""
@@ -178,56 +175,14 @@ class Coalescer:
     def fail(self, failure: msg.Failure) -> None:
         """Send what there is of a request, and that it ended without an answer."""
         if (request := self._requests.get(failure.id)) is not None:
-            request.collect()
+            try:
+                request.collect()
+            except Exception:  # noqa: BLE001  it fails in any case, for its first reason
+                _log.exception("request %s failed", failure.id)
             self._send_chunks(failure.id, request)
             self.close(failure.id)
         if not self._is_follower:
-            self.send(failure)
-
-    def send(self, message: msg.FromWorker) -> None:
-        """Send a message at the end of this turn of the event loop."""
-        self._flush_soon()
-        self._outgoing.append(message)
-
-    def _flush_soon(self) -> None:
-        if not self._outgoing:
-            asyncio.get_running_loop().call_soon(self.flush)
-
-    def flush(self) -> None:
-        """Write all messages that were sent in this turn, in one frame."""
-        if self._outgoing:
-            messages, self._outgoing = self._outgoing, []
-            frame = encode(messages)
-            if len(frame) <= self._largest_frame:
-                self._write(frame)
-            else:
-                self._write_parts(messages, len(frame))
-
-    def _write_parts(self, messages: list[msg.FromWorker], size: int) -> None:
-        """Write messages that are too large for one frame; what is too large alone is not sent."""
-        if len(messages) == 1 and isinstance(messages[0], msg.Events):
-            messages = [*outputs_of(messages[0])]
-        if len(messages) == 1:
-            self._refuse(messages[0], size)
-            return
-        middle = len(messages) // 2
-        for part in (messages[:middle], messages[middle:]):
-            frame = encode(part)
-            if len(frame) <= self._largest_frame:
-                self._write(frame)
-            else:
-                self._write_parts(part, len(frame))
-
-    def _refuse(self, message: msg.FromWorker, size: int) -> None:
-        """End the request of a message that the stub would not take."""
-        if not isinstance(message, msg.Output | msg.HttpOutput | msg.Failure):
-            # It is about the worker itself, and says what it is when the stub ends the worker.
-            self._write(encode([message]))
-            return
-        accepted = f"at most {self._largest_frame} (option.max_output_size)"
-        error = RequestError(f"has {size} bytes", field="the answer", accepted=accepted)
-        self._write(encode([failure_of(message.id, error)]))
-        self._on_refused(message.id)
+            self._outgoing.send(failure)
 
     def _tick_soon(self) -> None:
         self._is_ticking = True
@@ -235,13 +190,29 @@ class Coalescer:
 
     def _tick(self) -> None:
         self._ticked_at = asyncio.get_running_loop().time()
-        for request_id, request in self._requests.items():
-            if request.deferred:
-                request.collect()
-            if any(map(self._has_min_tokens, request.unsent.values())):
-                self._send_chunks(request_id, request)
-        # Not before: what is collected must not start a tick of its own.
-        self._is_ticking = False
+        try:
+            for request_id, request in [*self._requests.items()]:
+                try:
+                    self._send_held(request_id, request)
+                except Exception as error:  # noqa: BLE001  it must not stop the others' ticks
+                    _log.exception("request %s failed", request_id)
+                    self._refuse(request_id, error)
+        finally:
+            # Not before: what is collected must not start a tick of its own.
+            self._is_ticking = False
+
+    def _send_held(self, request_id: int, request: _Request) -> None:
+        if request.deferred:
+            request.collect()
+        if any(map(self._has_min_tokens, request.unsent.values())):
+            self._send_chunks(request_id, request)
+
+    def _refuse(self, request_id: int, error: Exception) -> None:
+        """Fail a request that raises where nobody else looks at it."""
+        if not isinstance(error, LmiError):
+            error = EngineError(f"{type(error).__name__}: {error}")
+        if not self._is_follower:
+            self._outgoing.refuse(request_id, error)
 
     def _has_min_tokens(self, chunk: Chunk) -> bool:
         """Tell whether a chunk has as many tokens as the policy wants.
@@ -265,8 +236,7 @@ class Coalescer:
         if self._is_follower:
             return
         if is_event(chunk):
-            self._flush_soon()
-            append_event(self._outgoing, request_id, chunk.data, chunk.ids)
+            self._outgoing.send_event(request_id, chunk.data, chunk.ids)
         else:
             kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
-            self.send(kind(request_id, chunk))  # type: ignore[arg-type]
+            self._outgoing.send(kind(request_id, chunk))  # type: ignore[arg-type]

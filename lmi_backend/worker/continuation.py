@@ -25,7 +25,7 @@ class ContinuedSink:
     """
 
     def __init__(self, sink: ChunkSink, continuation: Continuation) -> None:
-        self._sink, self.defer = sink, sink.defer
+        self._sink, self.defer, self.drain = sink, sink.defer, sink.drain
         self._left = continuation.num_lines
         found = _HEAD.search(continuation.head)
         self._before, self._own = found[0] if found else b"", b""

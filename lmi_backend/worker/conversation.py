@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from functools import partial
+from typing import Final
 
 from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, TemplateEngine
 from lmi_backend.engines.registry import create_engine, create_follower, is_further_node
@@ -30,11 +31,14 @@ from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
 from lmi_backend.worker.logs import restore_logs
+from lmi_backend.worker.outgoing import Outgoing
 
 _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
 _STATS_SECONDS = 0.05
+_PAUSE_BYTES: Final = 8 << 20
+"""Bytes that the stub has not read, above which answers that can wait are paused."""
 
 _Work = msg.Submit | msg.SubmitHttp | msg.SetAdapter
 
@@ -54,7 +58,12 @@ class Conversation:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._has_work = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
-        self._coalescer = Coalescer(writer.write, is_follower=rank > 0, on_refused=self._abort)
+        writer.transport.set_write_buffer_limits(high=_PAUSE_BYTES)
+        self._outgoing = Outgoing(
+            writer.write, writer.transport.get_write_buffer_size, on_refused=self._abort
+        )
+        self._coalescer = Coalescer(self._outgoing, is_follower=rank > 0)
+        self._complaints: set[str] = set()
         self._stopping = asyncio.Event()
         self._status = 0
         self._death = "the engine died"
@@ -85,7 +94,7 @@ class Conversation:
         try:
             while True:
                 for message in self._decoder.feed(await self._reader.read(_READ_BYTES)):
-                    self._handle(message)
+                    self._handle_alone(message)
         except ConnectionLostError:
             _log.info("the stub is gone; stopping")
             self.stop()
@@ -95,6 +104,15 @@ class Conversation:
         finally:
             if self._heartbeats is not None:
                 self._heartbeats.cancel()
+
+    def _handle_alone(self, message: msg.ToWorker) -> None:
+        """Handle a message; what goes wrong fails the request that it is about, and no other."""
+        try:
+            self._handle(message)
+        except Exception as error:  # noqa: BLE001  it must not end the others
+            _log.exception("%s failed", type(message).__name__)
+            if isinstance(message, _Work):
+                self._fail(message.id, "engine", f"{type(error).__name__}: {error}")
 
     def _handle(self, message: msg.ToWorker) -> None:
         match message:
@@ -114,7 +132,7 @@ class Conversation:
     async def _start(self, start: msg.Start) -> None:
         """Load the engine, report that it is ready, then send heartbeats."""
         self._coalescer.set_flush_policy(start.flush_policy)
-        self._coalescer.set_largest_frame(start.largest_frame)
+        self._outgoing.largest_frame = start.largest_frame
         try:
             is_follower = bool(self._rank) or is_further_node(start.config)
             if is_follower and start.engine != CUSTOM:
@@ -132,12 +150,12 @@ class Conversation:
             self._refuse(f"engine {start.engine} failed to start: {type(error).__name__}: {error}")
         else:
             spare_collections()
-            self._coalescer.send(msg.Ready(capabilities))
+            self._outgoing.send(msg.Ready(capabilities))
             hang_detector = HangDetector(start.hang_seconds, start.load_seconds)
             await self._send_heartbeats(self._local, hang_detector)
 
     def _refuse(self, message: str, option: str = "") -> None:
-        self._coalescer.send(msg.StartFailed(message, option))
+        self._outgoing.send(msg.StartFailed(message, option))
         self.stop(1)
 
     async def _send_heartbeats(self, engine: Rank, hang_detector: HangDetector) -> None:
@@ -147,22 +165,42 @@ class Conversation:
         """
         sent, sent_at = EngineStats(), -msg.HEARTBEAT_SECONDS
         while True:
-            stats, now = engine.stats(), time.monotonic()
+            stats, now = self._stats(engine, sent), time.monotonic()
             if stats != sent or now - sent_at >= msg.HEARTBEAT_SECONDS:
-                self._coalescer.send(msg.Heartbeat(stats))
+                self._outgoing.send(msg.Heartbeat(stats))
                 sent, sent_at = stats, now
-                try:
-                    hang_detector.check(stats, now)
-                    await engine.check_health()
-                except EngineDeadError as error:
-                    _log.error("%s", error)
-                    self._die(str(error))
+                await self._check(engine, hang_detector, stats)
             if self._tasks or stats.running or stats.waiting:
                 await asyncio.sleep(_STATS_SECONDS)
             else:
                 self._has_work.clear()
                 with contextlib.suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._has_work.wait(), msg.HEARTBEAT_SECONDS)
+
+    def _stats(self, engine: Rank, before: EngineStats) -> EngineStats:
+        """Return the engine's stats, or those before where it cannot tell."""
+        try:
+            return engine.stats()
+        except Exception as error:  # noqa: BLE001  without heartbeats all requests would end
+            self._complain("the engine's stats cannot be had", error)
+            return before
+
+    async def _check(self, engine: Rank, hang_detector: HangDetector, stats: EngineStats) -> None:
+        """Stop the worker if its engine is dead or hangs."""
+        try:
+            hang_detector.check(stats, time.monotonic())
+            await engine.check_health()
+        except EngineDeadError as error:
+            _log.error("%s", error)
+            self._die(str(error))
+        except Exception as error:  # noqa: BLE001  as above
+            self._complain("the engine's health cannot be had", error)
+
+    def _complain(self, problem: str, error: Exception) -> None:
+        """Log what goes wrong with each heartbeat, once."""
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            _log.error("%s: %s: %s", problem, type(error).__name__, error)
 
     def _abort(self, request_id: int) -> None:
         task = self._tasks.pop(request_id, None)
@@ -196,13 +234,18 @@ class Conversation:
                 make_sink = partial(self._coalescer.sink, message.id)
                 await generate_all(engine, message.requests, make_sink)
             case msg.SubmitHttp():
-                answer: ChunkSink = AnswerSink(self._coalescer, message.id)
+                answer: ChunkSink = AnswerSink(self._coalescer, message.id, self._drained)
                 if message.request.continuation is not None:
                     answer = ContinuedSink(answer, message.request.continuation)
                 await engine.respond(message.request, answer)
             case msg.SetAdapter():
                 await _set_adapter(message, engine)
                 self._coalescer.add(message.id, HttpChunk(is_last=True))
+
+    async def _drained(self) -> None:
+        """Let others have their turn, and wait while the stub has much to read."""
+        await asyncio.sleep(0)
+        await self._writer.drain()
 
     def _die(self, why: str) -> None:
         """End soon; the engine tells the other requests first."""
@@ -223,7 +266,7 @@ class Conversation:
 
     async def _drain(self) -> None:
         """Let the last messages reach the stub, if it still reads."""
-        self._coalescer.flush()
+        self._outgoing.flush()
         draining = asyncio.create_task(self._writer.drain())
         await asyncio.wait({draining}, timeout=1.0)
         if draining.done() and draining.exception() is not None:

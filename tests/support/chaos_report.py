@@ -126,6 +126,9 @@ unload by the model-control API lets running requests end, each within its `opti
 Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
 over gRPC.
 
+A worker holds at most 256 MiB that its stub has not read. Answers of users' code are paused from
+8 MiB on. Above 256 MiB each request that has more output fails as UNAVAILABLE.
+
 Triton 24.10 does not look at the connection of `/generate` or `/infer` while an answer that is not
 streamed is made. A client that leaves one keeps its place until the answer ends, or the request's
 `timeout`, or `option.predict_timeout`: 20 tries of a client that waits 0.3 s for each take 20

@@ -34,6 +34,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import Coalescer
+from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers
 
 STREAMS = 64
@@ -88,7 +89,8 @@ async def test_what_a_token_costs_the_worker(
     make: Callable[[int], Chunk], together: int, calls_a_token: float, frames_a_step: float
 ) -> None:
     frames: list[bytes] = []
-    coalescer = Coalescer(frames.append)
+    outgoing = Outgoing(frames.append, lambda: 0, on_refused=lambda request_id: None)
+    coalescer = Coalescer(outgoing)
     # No clock: where tokens wait for each other, the test ticks.
     coalescer.set_flush_policy(FlushPolicy(flush_seconds=0 if together == 1 else 1e9))
     for number in range(STREAMS):
@@ -101,7 +103,7 @@ async def test_what_a_token_costs_the_worker(
                 coalescer.add(number, chunk)
             if together > 1 and step % together == 0:
                 coalescer._tick()
-            coalescer.flush()
+            outgoing.flush()
         await asyncio.sleep(0)
     assert len(frames) <= frames_a_step * STEPS + 1
     assert calls.count / (STREAMS * STEPS) <= calls_a_token * MARGIN

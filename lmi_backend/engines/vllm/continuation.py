@@ -136,10 +136,21 @@ class Continuations:
 
     def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
         """Process outputs but for what they repeat; only there while something is repeated."""
-        left = [output for output in outputs if self._is_new(output)]
+        left = [output for output in outputs if self._is_new_alone(output)]
         if not self._repeated:
             self._engine.output_processor.process_outputs = self._process
         return self._process(left, *more, **named)
+
+    def _is_new_alone(self, output: Any) -> bool:
+        """Take from an output what it repeats; what that raises fails its request alone."""
+        try:
+            return self._is_new(output)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            self._repeated.pop(output.request_id, None)
+            state = self._engine.output_processor.request_states.get(output.request_id)
+            if state is not None:
+                state.queue.put(error)
+            return False
 
     def _is_new(self, output: Any) -> bool:
         """Take from an output what it repeats; tell whether anything is left."""

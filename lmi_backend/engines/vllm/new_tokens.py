@@ -94,7 +94,10 @@ class NewTokens:
         except ValueError:  # it has an array where the other one has none
             is_plain = False
         if is_plain:
-            reader.take(output.new_token_ids)
+            try:
+                reader.take(output.new_token_ids)
+            except Exception as error:  # noqa: BLE001  it must not end the other requests
+                state.queue.put(error)
             return True
         # vLLM goes on from all tokens before.
         reader.decode()

@@ -109,6 +109,7 @@ class Middle:
         unsent: Sequence[int] = (),
     ) -> None:
         self._pattern, self._take, self._defer = pattern, answer.take_event, answer.defer
+        self._state = state
         self._text = state.detokenizer.get_next_output_text
         self._make = state.make_request_output
         self._decode = read_tokens(state, self._add).decode
@@ -146,9 +147,12 @@ class Middle:
             self._flush()
 
     def _flush(self) -> None:
-        if len(self._ids) > self.num_sent:
-            self._decode()
-            self._write(self._text(finished=False, delta=True))
+        try:
+            if len(self._ids) > self.num_sent:
+                self._decode()
+                self._write(self._text(finished=False, delta=True))
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self._state.queue.put(error)
 
     def _write(self, text: str, ids: Sequence[int] = ()) -> None:
         self._ids.extend(ids)

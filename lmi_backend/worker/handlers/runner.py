@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FAILED: Final = 300
+_FIRST_STATUS: Final = 100
+_LAST_STATUS: Final = 599
 _NO_MEMORY: Final = 507
 _MEMORY_WORDS: Final = ("No available memory for the cache blocks", "CUDA error: out of memory")
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -98,17 +100,14 @@ class HandlerRunner:
 
     async def _chunks(self, output: Any) -> AsyncIterator[HttpChunk]:
         """Yield an output's contents, or its stream as it comes."""
-        headers = {name.lower(): value for name, value in output.properties.items()}
-        head = {"status": output.code, "headers": headers}
+        status, headers = _status(output.code), _headers(output.properties)
         if output.stream_content is None:
-            yield HttpChunk(b"".join(data for _, data in output.content), **head)
+            data = b"".join(_bytes(data) for _, data in output.content)
+            yield HttpChunk(data, status=status, headers=headers)
             return
         write = output.stream_formatter or _line
         async for item in self._items(output.stream_content):
-            written = write(item)
-            yield HttpChunk(
-                written if isinstance(written, bytes) else str(written).encode(), **head
-            )
+            yield HttpChunk(_bytes(write(item)), status=status, headers=headers)
 
     async def _items(self, stream: Any) -> AsyncIterator[Any]:
         if hasattr(stream, "__aiter__"):
@@ -142,11 +141,42 @@ def make_inputs(request: HttpRequest) -> Any:
     return inputs
 
 
+def _status(code: Any) -> int:
+    """Return the HTTP status of an Output; LMI takes whole numbers, users write texts too."""
+    status = int(code)
+    if not _FIRST_STATUS <= status <= _LAST_STATUS:
+        message = f"the code of an Output is {code!r:.80}; accepted: 100 to 599"
+        raise ValueError(message)
+    return status
+
+
+def _headers(properties: Mapping[Any, Any]) -> dict[str, str]:
+    """Return the properties of an Output as HTTP headers; one that is None is left out."""
+    return {
+        _text(name).lower(): _text(value) for name, value in properties.items() if value is not None
+    }
+
+
+def _text(value: Any) -> str:
+    """Return a value as text that can be sent: a half of a surrogate pair is no text."""
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text.encode("utf-8", "replace").decode()
+
+
+def _bytes(value: Any) -> bytes:
+    """Return a content as bytes: text as UTF-8, other values as JSON."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    return json.dumps(value).encode() if value is not None else b""
+
+
 def _check_loaded(output: Any) -> None:
-    if output is None or output.code < _FAILED:
+    if output is None or (code := _status(output.code)) < _FAILED:
         return
-    reason = b"".join(data for _, data in output.content).decode("utf-8", "replace")
-    what = "out of memory" if output.code == _NO_MEMORY else f"code {output.code}"
+    reason = b"".join(_bytes(data) for _, data in output.content).decode("utf-8", "replace")
+    what = "out of memory" if code == _NO_MEMORY else f"code {code}"
     message = f"the handler failed to load its model: {what}: {reason or output.message}"
     raise ConfigurationError(message)
 
@@ -173,8 +203,8 @@ def _finalize(output: Any) -> None:
     finalizer = getattr(output, "finalizer", None)
     if finalizer is None:
         return
-    function, arguments = finalizer
     try:
+        function, arguments = finalizer
         function(*arguments)
     except Exception:  # noqa: BLE001  the answer has been sent
         _log.exception("the handler's finalizer failed")

@@ -13,6 +13,7 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder
 from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
+from lmi_backend.worker.outgoing import Outgoing
 
 NEVER = 3600.0
 SOON = 0.02
@@ -39,8 +40,13 @@ def ear() -> Ear:
     return Ear()
 
 
+def _outgoing(ear: Ear, refused: list[int] | None = None) -> Outgoing:
+    heard: list[int] = [] if refused is None else refused
+    return Outgoing(ear.write, lambda: 0, on_refused=heard.append)
+
+
 def _coalescer(ear: Ear, **policy: Any) -> Coalescer:
-    coalescer = Coalescer(ear.write)
+    coalescer = Coalescer(_outgoing(ear))
     coalescer.set_flush_policy(FlushPolicy(**policy))
     return coalescer
 
@@ -192,11 +198,12 @@ async def test_a_closed_request_says_nothing_more(ear: Ear) -> None:
 
 
 async def test_a_follower_sends_heartbeats_and_no_answers(ear: Ear) -> None:
-    coalescer = Coalescer(ear.write, is_follower=True)
+    outgoing = _outgoing(ear)
+    coalescer = Coalescer(outgoing, is_follower=True)
     coalescer.open(1)
     coalescer.add(1, _token("a", is_last=True))
     coalescer.fail(msg.Failure(1, "engine", "broken"))
-    coalescer.send(msg.Heartbeat(EngineStats()))
+    outgoing.send(msg.Heartbeat(EngineStats()))
     await _turns()
     assert [[type(m) for m in frame] for frame in ear.frames] == [[msg.Heartbeat]]
 
@@ -252,7 +259,7 @@ async def test_tokens_stay_with_the_engine_until_they_are_as_many_as_the_policy_
 ) -> None:
     coalescer = _coalescer(ear, min_tokens=3)
     coalescer.open(1)
-    sink = AnswerSink(coalescer, 1)
+    sink = AnswerSink(coalescer, 1, _turns)
     sink.take(HttpChunk(b"a", num_tokens=1))
     assert [sink.defer(lambda: None, number) for number in (1, 2, 3)] == [True, True, False]
 
@@ -274,8 +281,9 @@ async def test_what_waits_elsewhere_is_said_before_a_failure(ear: Ear) -> None:
 
 async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> None:
     refused: list[int] = []
-    coalescer = Coalescer(ear.write, on_refused=refused.append)
-    coalescer.set_largest_frame(1000)
+    outgoing = _outgoing(ear, refused)
+    outgoing.largest_frame = 1000
+    coalescer = Coalescer(outgoing)
     for number in range(8):
         coalescer.open(number)
         coalescer.add(number, _token("a" * (2000 if number == 5 else 300), is_last=True))
@@ -313,8 +321,9 @@ async def test_events_of_a_step_travel_in_columns(ear: Ear) -> None:
 
 async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ear) -> None:
     refused: list[int] = []
-    coalescer = Coalescer(ear.write, on_refused=refused.append)
-    coalescer.set_largest_frame(1000)
+    outgoing = _outgoing(ear, refused)
+    outgoing.largest_frame = 1000
+    coalescer = Coalescer(outgoing)
     for number in range(8):
         coalescer.open(number)
         coalescer.add(number, HttpChunk(b"first"))
@@ -327,3 +336,46 @@ async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ea
     said = [message for frame in ear.frames for message in frame]
     assert [each.id for each in said] == list(range(8))
     assert [each.id for each in said if isinstance(each, msg.Failure)] == refused == [5]
+
+
+async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
+    """Other streams of the worker have their ticks still."""
+    refused: list[int] = []
+    coalescer = Coalescer(_outgoing(ear, refused))
+    coalescer.set_flush_policy(FlushPolicy(flush_seconds=SOON))
+    for number in (1, 2, 3):
+        coalescer.open(number)
+        coalescer.add(number, _token("a"))
+
+    def broken() -> None:
+        raise RuntimeError("no such token")
+
+    for _ in range(2):
+        await _turns()
+        ear.frames.clear()
+        assert coalescer.defer(1, broken, 1)
+        coalescer.add(2, _token("b"))
+        assert coalescer.defer(3, lambda: coalescer.add(3, _token("b")), 1)
+        await asyncio.sleep(3 * SOON)
+        said = [message for frame in ear.frames for message in frame]
+        failures = [each for each in said if isinstance(each, msg.Failure)]
+        outputs = [each for each in said if isinstance(each, msg.Output)]
+        assert [(each.id, each.kind) for each in failures] == [(1, "engine")]
+        assert failures[0].message == "RuntimeError: no such token"
+        assert sorted((each.id, each.chunk.text) for each in outputs) == [(2, "b"), (3, "b")]
+    assert refused == [1, 1]
+
+
+async def test_a_request_fails_for_its_first_reason_also_where_its_flush_raises(ear: Ear) -> None:
+    coalescer = _coalescer(ear, flush_seconds=NEVER)
+    coalescer.open(1)
+    coalescer.add(1, _token("a"))
+
+    def broken() -> None:
+        raise RuntimeError("no such token")
+
+    assert coalescer.defer(1, broken, 1)
+    coalescer.fail(msg.Failure(1, "engine", "it broke"))
+    await _turns()
+    (*_, failure) = ear.frames[-1]
+    assert failure.message == "it broke"

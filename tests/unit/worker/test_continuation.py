@@ -14,7 +14,7 @@ class Sink:
     def __init__(self) -> None:
         self.data = b""
         self.num_tokens = 0
-        self.defer = None
+        self.defer = self.drain = None
 
     def take(self, chunk: HttpChunk) -> None:
         self.data += chunk.data

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +15,12 @@ from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.worker.coalescer import Coalescer, PromptSink
 from lmi_backend.worker.conversation import Conversation
+from lmi_backend.worker.hang import HangDetector
 
 START = msg.Start("echo", EngineConfig(model=""))
+SHORT = 0.01
 SLOW = msg.Start("echo", EngineConfig(model="", arguments={"token_seconds": 60.0}))
 
 
@@ -190,6 +194,107 @@ async def test_a_dead_engine_ends_everything(stub: Stub) -> None:
     failure = await stub.hear(msg.Failure)
     assert (failure.id, failure.kind) == (1, "dead")
     assert await stub.ended() == 1
+
+
+def _with_code(folder: Path) -> EngineConfig:
+    return EngineConfig(model="", custom_file=str(folder / "model.py"), runs_code=True)
+
+
+def _broken(*_: Any, **__: Any) -> Any:
+    raise RuntimeError("broken")
+
+
+async def test_an_exception_at_a_place_of_one_request_ends_this_one(
+    stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where messages are read, where they are answered, and where their chunks are taken."""
+    stub.say(START)
+    await stub.hear(msg.Ready)
+    places = [(Coalescer, "open"), (Conversation, "_work"), (PromptSink, "take")]
+    for number, (kind, name) in enumerate(places, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(kind, name, _broken)
+            stub.say(submit(number, "a"))
+            failure = await stub.hear(msg.Failure)
+        assert (failure.id, failure.message) == (number, "RuntimeError: broken"), name
+        stub.say(submit(99, "b"))
+        assert await stub.text(99) == ["bb"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "told"),
+    [
+        (EchoEngine, "stats", "the engine's stats cannot be had: RuntimeError: broken"),
+        (EchoEngine, "check_health", "the engine's health cannot be had: RuntimeError: broken"),
+        (HangDetector, "check", "the engine's health cannot be had: RuntimeError: broken"),
+    ],
+)
+async def test_the_worker_beats_on_whatever_its_engine_raises(
+    stub: Stub,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: type,
+    name: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr(msg, "HEARTBEAT_SECONDS", SHORT)
+    stub.say(START)
+    await stub.hear(msg.Ready)
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, name, _broken)
+        for _ in range(4):
+            await stub.hear(msg.Heartbeat)
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [told]
+
+
+async def test_a_handlers_values_harm_no_other_request(stub: Stub, tmp_path: Path) -> None:
+    code = """
+from djl_python import Output
+
+def handle(inputs):
+    if inputs.is_empty():
+        return None
+    output = Output()
+    exec(inputs.get_as_string())
+    return output
+"""
+    (tmp_path / "model.py").write_text(code)
+    stub.say(msg.Start("echo", _with_code(tmp_path)))
+    await stub.hear(msg.Ready)
+    for number, line in enumerate((b"output.code = '404'", b"output.code = 'x'"), 1):
+        stub.say(msg.SubmitHttp(number, HttpRequest("/invocations", line)))
+        answer = await stub.hear(msg.HttpOutput)
+        assert (answer.id, answer.chunk.status) == (number, (404, 424)[number - 1])
+        while not answer.chunk.is_last:
+            answer = await stub.hear(msg.HttpOutput)
+    stub.say(submit(3, "a"))
+    assert await stub.text(3) == ["aa"]
+
+
+async def test_an_answer_pauses_while_the_stub_reads_nothing(stub: Stub, tmp_path: Path) -> None:
+    """A handler that answers without an end fills no more memory than is stated."""
+    code = """
+from pathlib import Path
+from djl_python import Output
+
+async def pieces():
+    for number in range(1000):
+        Path(__file__).with_name("made").write_text(str(number))
+        yield bytes(1 << 20)
+
+def handle(inputs):
+    return None if inputs.is_empty() else Output().add_stream_content(pieces(), lambda each: each)
+"""
+    (tmp_path / "model.py").write_text(code)
+    stub.say(msg.Start("echo", _with_code(tmp_path)))
+    await stub.hear(msg.Ready)
+    stub.say(msg.SubmitHttp(1, HttpRequest("/invocations", b"")))
+    made, before = tmp_path / "made", "none"
+    while not made.exists() or before != made.read_text():
+        before = made.read_text() if made.exists() else "none"
+        await asyncio.sleep(0.2)
+    assert 8 <= int(before) < 100
+    stub.say(msg.Abort([1]))
 
 
 async def test_bytes_that_are_no_messages_end_it_with_a_fault(stub: Stub) -> None:

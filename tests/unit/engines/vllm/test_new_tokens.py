@@ -145,6 +145,19 @@ def test_what_cannot_be_decoded_ends_its_request_alone(processor: Processor) -> 
     assert other.errors == []
 
 
+def test_tokens_that_cannot_be_taken_end_their_request_alone(processor: Processor) -> None:
+    def refuse(ids: Any) -> None:
+        raise RuntimeError("no place")
+
+    state, other, taken = processor.add("a"), processor.add("b"), []
+    read_tokens(state, refuse)
+    read_tokens(other, taken.extend)
+    for token in range(3):
+        step(processor, Output("a", [token]), Output("b", [token]))
+    assert [str(error) for error in state.errors] == ["no place", "no place"]
+    assert taken == [1, 2]
+
+
 def test_vllm_sees_all_where_it_counts_for_its_own_metrics() -> None:
     processor = Processor(log_stats=True)
     before = processor.process_outputs

@@ -96,6 +96,8 @@ class State:
         self._waiting = waiting
         self.text = ""
         self.made: list[Any] = []
+        self.errors: list[Exception] = []
+        self.put = self.errors.append
 
     def get_nowait(self) -> Any:
         return self._waiting
@@ -214,3 +216,12 @@ def test_an_output_that_waits_is_written_first() -> None:
     state.make_request_output([9], None, "stop", None)
     assert state.made == [([7, 8, 9], "stop", None, None)]
     assert written.num_sent == 2
+
+
+def test_an_event_that_cannot_be_written_ends_its_request_alone() -> None:
+    """vLLM makes the outputs of all requests in one loop, which an exception would end."""
+    state, events = State(), Events()
+    middle(state, events)
+    state.text = "\ud800"
+    assert state.make_request_output([1], None, None, None) is None
+    assert [type(error) for error in state.errors] == [UnicodeEncodeError]

@@ -9,6 +9,8 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.handlers.custom_code import load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner
 
@@ -145,6 +147,69 @@ async def test_a_handler_that_raises_answers_as_lmi_does(tmp_path: Path) -> None
     (chunk,) = await run(tmp_path, text.replace("{error}", "MemoryError()"))
     assert chunk is not None
     assert chunk.status == 507
+
+
+ODD = """
+    from djl_python import Output
+    def handle(inputs):
+        if inputs.is_empty():
+            return None
+        output = Output()
+        {}
+        return output
+"""
+
+
+@pytest.mark.parametrize(
+    ("statement", "status", "header", "data"),
+    [
+        ("output.code = '404'", 404, None, b""),
+        ("output.properties['X'] = 5", 200, "5", b""),
+        ("output.properties[b'X'] = b'y'", 200, "y", b""),
+        ("output.properties['X'] = '\\ud800'", 200, "?", b""),
+        ("output.properties['X'] = None", 200, None, b""),
+        ("output.content.append((None, 'text'))", 200, None, b"text"),
+        ("output.content.append((None, bytearray(b'text')))", 200, None, b"text"),
+        ("output.content.append((None, None))", 200, None, b""),
+        ("output.content.append((None, [1]))", 200, None, b"[1]"),
+        ("output.add_stream_content([b'a', None, '\\ud800'], lambda item: item)", 200, None, b"a?"),
+        ("output.add_stream_content([[1], {}], lambda item: item)", 200, None, b"[1]{}"),
+        ("output.finalizer = 5", 200, None, b""),
+    ],
+)
+async def test_values_of_other_types_are_converted(
+    tmp_path: Path, statement: str, status: int, header: str | None, data: bytes
+) -> None:
+    chunks = [each for each in await run(tmp_path, ODD.format(statement)) if each is not None]
+    assert (chunks[0].status, chunks[0].headers.get("x")) == (status, header)
+    assert b"".join(chunk.data for chunk in chunks) == data
+    # As the worker sends them, and its stub reads them.
+    messages = [msg.HttpOutput(1, chunk) for chunk in chunks]
+    assert FrameDecoder(msg.FromWorker, limit=1 << 20).feed(encode(messages)) == messages
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        ("output.code = 'bad'", "invalid literal for int"),
+        ("output.code = 99", "the code of an Output is 99; accepted: 100 to 599"),
+        ("output.code = None", "int() argument must be"),
+        ("output.properties = None", "'NoneType' object has no attribute 'items'"),
+        ("output.properties = []", "'list' object has no attribute 'items'"),
+        ("output.content = None", "'NoneType' object is not iterable"),
+        ("output.content = [5]", "cannot unpack non-iterable int object"),
+        ("output.content.append((None, object()))", "Object of type object is not JSON"),
+        ("output.stream_content = 5", "'int' object is not iterable"),
+        ("output = 'no Output'", "'str' object has no attribute"),
+    ],
+)
+async def test_values_that_have_no_meaning_are_an_error_of_the_handler(
+    tmp_path: Path, statement: str, reason: str
+) -> None:
+    (chunk,) = await run(tmp_path, ODD.format(statement))
+    assert chunk is not None
+    assert (chunk.status, chunk.is_last) == (424, True)
+    assert reason in json.loads(chunk.data)["error"]
 
 
 async def test_what_is_to_be_done_at_the_end_is_done(tmp_path: Path) -> None:
