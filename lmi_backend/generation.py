@@ -6,11 +6,17 @@ positional on the wire and may only be appended. Both ends run the same copy of 
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+_ERROR_EVENT: Final = re.compile(
+    rb'(?:\A|\n)(?:data: ?\{"error":(?! ?null)|event: ?(?:error|response\.failed)\r?\n)'
+)
+_ERROR_BYTES: Final = 8192
+"""Of what may be an error and the end of a stream; a whole answer has many times as much."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -191,6 +197,11 @@ class HttpChunk(msgspec.Struct, array_like=True):
         self.num_tokens += later.num_tokens
         self.num_prompt_tokens = later.num_prompt_tokens
         self.ids += later.ids
+
+
+def reports_error(events: bytes) -> bool:
+    """Return whether an engine's own server ends OpenAI's or Anthropic's events with an error."""
+    return _ERROR_EVENT.search(events[-_ERROR_BYTES:]) is not None
 
 
 def openai_error(status: int, message: str, field: str = "") -> HttpChunk:

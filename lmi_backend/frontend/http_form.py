@@ -14,7 +14,7 @@ from lmi_backend.frontend.failures import (
     lmi_failure,
     openai_failure,
 )
-from lmi_backend.generation import HttpChunk
+from lmi_backend.generation import HttpChunk, reports_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,10 +26,6 @@ _LINES: Final = ("application/jsonlines", "application/x-ndjson")
 _DONE: Final = b"data: [DONE]\n\n"
 # Of one connection; an application's answer may not say them.
 _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
-_ERROR_EVENT: Final = re.compile(
-    rb'(?:\A|\n)(?:data: ?\{"error": ?(?!null)|event: ?(?:error|response\.failed)\r?\n)'
-)
-"""How an engine's own server reports an error in a stream of OpenAI's or Anthropic's events."""
 _SEQUENCE: Final = re.compile(rb'"sequence_number": ?(\d+)')
 _CREATED: Final = b"response.created"
 
@@ -70,7 +66,7 @@ class HttpForm:
             data.append(chunk.data)
             self.is_over = self.is_over or chunk.is_last
         written = data[0] if len(data) == 1 else b"".join(data)
-        if self._has_events and _ERROR_EVENT.search(written):
+        if self._has_events and reports_error(written):
             self.is_failed = True
         return written
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
 
 from lmi_backend.errors import HTTP_ERROR
-from lmi_backend.generation import Delta
+from lmi_backend.generation import Delta, reports_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,4 +201,4 @@ def outcome_of(last: Chunk) -> str:
     """Return how a request ended, by its last chunk."""
     if isinstance(last, Delta):
         return last.finish_reason or ""
-    return "stop" if last.status < HTTP_ERROR else "error"
+    return "error" if last.status >= HTTP_ERROR or reports_error(last.data) else "stop"

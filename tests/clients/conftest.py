@@ -64,7 +64,9 @@ def said(served: Served) -> Said:
     def run(script: str, model: str = "tiny", only: str = "") -> Any:
         if (script, model, only) not in known:
             reached = {"URL": f"http://{served.front_end}", "KEY": KEY, "MODEL": model}
-            known[script, model, only] = _run(script, reached | ({"ONLY": only} if only else {}))
+            known[script, model, only] = run_script(
+                script, reached | ({"ONLY": only} if only else {})
+            )
         return known[script, model, only]
 
     return run
@@ -83,13 +85,14 @@ def said_to_triton(ensemble_server: Served) -> Said:
                 "GRPC": server.grpc,
                 "URL": f"http://{server.front_end}",
             }
-            known[script] = _run(script, reached)
+            known[script] = run_script(script, reached)
         return known[script]
 
     return run
 
 
-def _run(script: str, reached: dict[str, str]) -> Any:
+def run_script(script: str, reached: dict[str, str]) -> Any:
+    """Run a script; return what its functions returned, by name."""
     if not CLIENTS_PYTHON.is_file():
         pytest.fail(f"{CLIENTS_PYTHON} is missing: run `make install`")
     variables = {f"TEST_{name}": value for name, value in reached.items()}

@@ -1,7 +1,8 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.generation import Delta
+from lmi_backend.generation import Delta, reports_error
 
 DELTAS = st.builds(Delta, st.text(), st.integers(0, 9), num_prompt_tokens=st.just(3))
 
@@ -31,3 +32,23 @@ def test_a_total_may_start_empty() -> None:
     total = Delta()
     total.merge(Delta("a", 1, "length", num_prompt_tokens=3))
     assert total == Delta("a", 1, "length", num_prompt_tokens=3)
+
+
+@pytest.mark.parametrize(
+    ("events", "is_error"),
+    [
+        (b'data: {"error": {"message": "x"}}\n\ndata: [DONE]\n\n', True),
+        (b'data: {"choices": []}\n\ndata: {"error":{"message":"x"}}\n\n', True),
+        (b'event: error\ndata: {"type":"error"}\n\n', True),
+        (b"event: response.failed\r\ndata: {}\r\n\r\n", True),
+        (b"x" * 100_000 + b'\ndata: {"error":{}}\n\n', True),
+        (b'data: {"error": null}\n\n', False),
+        (b'data: {"choices": [{"text": "\\ndata: {\\"error\\": 1}"}]}\n\n', False),
+        (b'event: message_stop\ndata: {"a": "event: error"}\n\n', False),
+        (b'{"error": {"message": "x"}}', False),
+    ],
+)
+def test_an_error_is_seen_among_events_and_not_in_their_texts(
+    events: bytes, *, is_error: bool
+) -> None:
+    assert reports_error(events) is is_error

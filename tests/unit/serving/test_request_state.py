@@ -2,7 +2,7 @@
 
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Delta, HttpChunk
-from lmi_backend.serving.request_state import RequestState
+from lmi_backend.serving.request_state import RequestState, outcome_of
 
 
 def state(width: int = 1) -> RequestState:
@@ -46,3 +46,10 @@ def test_what_nobody_wants_any_more_is_dropped_and_the_error_is_not() -> None:
     request.error = error = EngineError("why")
     request.drop()
     assert request.take() == ([], error)
+
+
+def test_an_error_among_the_last_events_of_an_engines_server_counts_as_one() -> None:
+    error = b'data: {"error": {"message": "x"}}\n\ndata: [DONE]\n\n'
+    ends = (b"data: [DONE]\n\n", 200), (error, 200), (b'{"code": 424}', 424)
+    outcomes = [outcome_of(HttpChunk(data, is_last=True, status=status)) for data, status in ends]
+    assert outcomes == ["stop", "error", "error"]
