@@ -13,7 +13,7 @@ from lmi_backend.serving.metrics import FAMILIES, VLLM_NAMES
 _HEAD = """# Metrics
 
 On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lmi_requests_total`
-with `outcome`: `stop`, `length`, or an error's code. A histogram has `_bucket`, `_sum` and
+with `outcome`: `stop`, `length`, `error`, or an error's code. A histogram has `_bucket`, `_sum` and
 `_count`, as `histogram_quantile` wants them; Triton's page calls each of them a counter, and has
 the buckets in no order.
 """

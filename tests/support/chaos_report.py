@@ -18,6 +18,8 @@ is ready. Its client sees a pause, and no token twice, changed or missing.
 Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a
 connection of its own, and 16 over one gRPC stream. Afterwards each request has ended exactly once,
 counted at its client and in the metrics, the engine runs nothing, and the server answers again.
+An answer that fails in the middle says so in its client's own format, or has no end: no client takes
+it for whole ([clients.md](clients.md#errors)).
 
 *Whole* is an answer to its end, *error* one that ends with an error that says why, *cut* a
 connection that was closed under it: on Triton's ports tritonserver's own end does that. Times are of one run, on

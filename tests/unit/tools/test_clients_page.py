@@ -12,8 +12,8 @@ ROWS = clients_page.rows()
 def test_every_program_that_is_run_has_a_row() -> None:
     files = {path.name for path in (TESTS / "clients").glob("test_*.py")}
     named = {row["test"].partition("::")[0].removeprefix("clients/") for row in ROWS}
-    # The examples of the same programs, which the page itself has.
-    assert files - named == {"test_page.py"}
+    # The examples of the same programs, which the page itself has, and what these make of errors.
+    assert files - named == {"test_page.py", "test_failures.py"}
 
 
 def test_the_version_of_a_program_that_is_run_is_that_of_the_lock() -> None:
