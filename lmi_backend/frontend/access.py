@@ -80,7 +80,7 @@ class Access:
             HttpError: it has none that is known (401), or is not an operator's (403).
         """
         if not self._keys.are_needed:
-            if for_operator and not self._is_local:
+            if for_operator and not self.is_operator(None):
                 text = "management needs an operator's key (--api-keys), or a port on 127.0.0.1"
                 raise HttpError(_FORBIDDEN, text)
             return None
@@ -88,6 +88,10 @@ class Access:
         if for_operator and not key.is_operator:
             raise HttpError(_FORBIDDEN, "this key is not an operator's")
         return key
+
+    def is_operator(self, key: ApiKey | None) -> bool:
+        """Tell whether a request with such a key, or none where nobody needs one, may manage."""
+        return self._is_local if key is None else key.is_operator
 
     def _is_own(self, host: str) -> bool:
         name = urlsplit(f"//{host}").hostname or ""

@@ -172,6 +172,7 @@ class FrontEnd:
         if service.who == "operator":
             self._access.check_host(exchange)
         key = self._access.key(exchange, for_operator=service.who == "operator")
+        exchange.is_operator = self._access.is_operator(key)
         if key is None:
             await service.answer(exchange)
             return

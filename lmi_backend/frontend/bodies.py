@@ -139,12 +139,12 @@ def _full(limit: int) -> HttpError:
     return HttpError(_FULL, text)
 
 
-def _too_many() -> HttpError:
-    text = f"the body has more than {MOST_VALUES} values, in more than {_LITTLE} bytes"
+def _too_many(most: int) -> HttpError:
+    text = f"the body has more than {most} values, in more than {_LITTLE} bytes"
     return HttpError(_TOO_LARGE, text)
 
 
-async def check_values(data: bytes) -> None:
+async def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     """Refuse JSON of so many values that reading it would delay everybody.
 
     The text is looked at in slices, between which others have their turn. What is no JSON is for
@@ -165,8 +165,8 @@ async def check_values(data: bytes) -> None:
         outside = b"".join(parts[is_in_string::2])
         values += len(parts) // 2 + sum(map(outside.count, (b",", b"[", b"{")))
         is_in_string ^= len(parts) % 2 == 0
-        if values > MOST_VALUES:
-            raise _too_many()
+        if values > most:
+            raise _too_many(most)
         await asyncio.sleep(0)
 
 

@@ -1,15 +1,13 @@
 """Requests of Triton's `generate` and `generate_stream`, asked of the model without Triton.
 
-A body is read as the HTTP port of Triton 24.10 reads it: what is an input of the model becomes a
+A body means what it means to the HTTP port of Triton 24.10: what is an input of the model becomes a
 tensor of its type, anything else a request parameter; the members of `parameters` stand for
 themselves. Triton itself answers whatever is unusual, so that errors are in its words.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
 import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -27,12 +25,11 @@ if TYPE_CHECKING:
 
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
+    from lmi_backend.frontend.triton_body import Body
+    from lmi_backend.frontend.triton_paths import Path
     from lmi_backend.repository.tensors import Tensor
     from lmi_backend.schema.reply import ParsedRequest
 
-_PATH: Final = re.compile(
-    r"/v2/models/(?P<name>[^/]+)(/versions/(?P<version>\d+))?/generate(?P<stream>_stream)?"
-)
 _NAMED: Final = "parameters"
 _INT_32, _INT_64 = 1 << 31, 1 << 63
 
@@ -52,23 +49,20 @@ class Generate:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def answer(self, exchange: Exchange, data: bytes) -> bool:
+    async def answer(self, exchange: Exchange, path: Path, body: Body) -> bool:
         """Answer a request with such a body; return whether it was for us.
 
         Raises:
             UnavailableError: the model has gone, or as for `Models.reach`.
             ClientGoneError: the client left while it waited for the model.
         """
-        match = _PATH.fullmatch(exchange.raw_path)
-        if match is None or exchange.method != "POST" or exchange.query:
-            return False
-        model = await self._models.reach(exchange, match["name"])
-        if model is None or model.name != match["name"]:
+        model = await self._models.reach(exchange, path.model)
+        if model is None or model.name != path.model:
             return False
         version = model.info.triton_version
-        if not version or (match["version"] or version) != version:
+        if not version or (path.version or version) != version:
             return False
-        if (asked := read_generate(data)) is None:
+        if (asked := read_generate(body)) is None:
             return False
         trace = take_trace(asked.parameters) or take_trace(dict(exchange.headers))
         parsed = _parsed(asked, model)
@@ -77,8 +71,7 @@ class Generate:
         named = {"model_name": model.name, "model_version": version}
         if asked.request_id:
             named["id"] = asked.request_id
-        is_stream = match["stream"] is not None
-        form = TritonForm(parsed.reply, answers_of(parsed.work), named, is_stream=is_stream)
+        form = TritonForm(parsed.reply, answers_of(parsed.work), named, is_stream=path.is_stream)
         work = with_trace(parsed.work, trace)
         answer = model.connection.submit(work, exchange.tenant or parsed.tenant)
         await send_answer(exchange, answer, form, form.refusal)
@@ -94,16 +87,16 @@ def _parsed(asked: Asked, model: Model) -> ParsedRequest | None:
         return None
 
 
-def read_generate(data: bytes) -> Asked | None:
+def read_generate(body: Body) -> Asked | None:
     """Return what Triton makes of a body; None where that is an error, or unusual."""
     try:
-        return _read(json.loads(data.decode(), object_pairs_hook=_once))
-    except (ValueError, OverflowError, RecursionError):
+        return _read(body)
+    except (ValueError, OverflowError):
         return None
 
 
-def _read(body: Any) -> Asked:
-    _demand(isinstance(body, dict) and isinstance(body.get("id", ""), str))
+def _read(body: Body) -> Asked:
+    _demand(isinstance(body.get("id", ""), str))
     asked = Asked({}, {}, body.get("id", ""))
     nested = body.get(_NAMED, {})
     _demand(isinstance(nested, dict))
@@ -119,13 +112,6 @@ def _read(body: Any) -> Asked:
 def _demand(is_so: object) -> None:
     if not is_so:
         raise ValueError
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; Triton reads the first of two members of a name, and reads it twice."""
-    found = dict(pairs)
-    _demand(len(found) == len(pairs))
-    return found
 
 
 def _parameter(name: str, value: Any) -> object:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.adapters import form_for, manage
 from lmi_backend.frontend.bodies import check_values, read_model, read_object
 from lmi_backend.frontend.failures import lmi_failure
 from lmi_backend.frontend.http_form import HandlerForm, HttpForm
@@ -78,8 +79,8 @@ class Lmi:
         kind = words[exchange.method]
         order = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
         model = await self._named(exchange, exchange.parameters.get("model", ""))
-        answer = model.connection.manage(body | {"requestType": order})
-        await send_answer(exchange, answer, HttpForm(), lmi_failure)
+        answer = manage(exchange, model, body | {"requestType": order})
+        await send_answer(exchange, answer, form_for(exchange), lmi_failure)
 
     async def answer(
         self,
@@ -96,8 +97,8 @@ class Lmi:
             failure_of: makes the response of an error that comes before anything else.
         """
         if isinstance(parsed.work, AdapterChange):
-            answer = model.connection.manage(parsed.work.body)
-            await send_answer(exchange, answer, wrap(HttpForm()), failure_of)
+            answer = manage(exchange, model, parsed.work.body)
+            await send_answer(exchange, answer, wrap(form_for(exchange)), failure_of)
             return
         if not isinstance(parsed.work, HttpRequest | tuple):
             raise HttpError(_NOT_FOUND, "there is nothing to cancel")

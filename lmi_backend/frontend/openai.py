@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.bodies import read_model, read_object
 from lmi_backend.frontend.http_form import dialect_of
 from lmi_backend.frontend.models import UnknownModelError
@@ -105,7 +106,7 @@ class OpenAi:
         self, exchange: Exchange, body: dict[str, Any], order: dict[str, object], done: str
     ) -> None:
         model = await self._models.of_body(exchange, str(body.get("model") or ""))
-        answer = model.connection.manage(order)
+        answer = manage(exchange, model, order)
         try:
             await answer.read()
             answer.end()

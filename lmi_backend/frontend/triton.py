@@ -1,15 +1,33 @@
-"""Triton's V2 paths, passed to its own HTTP port; but for `generate`, where the model is asked."""
+"""Triton's V2 paths, passed to its own HTTP port; but for `generate`, where the model is asked.
+
+Path, body and headers are read here and written anew: nothing reaches Triton as a client wrote it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from lmi_backend.errors import HttpError, UnavailableError
+from lmi_backend.frontend.adapters import check_bodies
+from lmi_backend.frontend.bodies import check_values
+from lmi_backend.frontend.triton_body import (
+    MOST_ELEMENTS,
+    Written,
+    name_raw,
+    read_generate_body,
+    texts_of,
+    write_generate_body,
+    write_inference,
+)
+from lmi_backend.frontend.triton_paths import Path, read_path
+from lmi_backend.printable import printable
+from lmi_backend.schema.tracing import take_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,23 +35,26 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.generate import Generate
 
-_NAME: Final = r"[\w-][\w.-]*"
-_PATHS: Final = re.compile(
-    rf"/v2(/health/(live|ready)|/models/(stats|{_NAME}(/versions/\d+)?"
-    r"(/(ready|config|stats|infer|generate|generate_stream))?))?/?",
-    re.ASCII,
-)
-"""What is for clients. Repositories, shared memory, logging and traces are for the operator."""
-_NOT_PASSED: Final = frozenset(
-    {
-        "host", "connection", "transfer-encoding", "content-length", "keep-alive", "te", "upgrade",
-        "authorization", "cookie", "x-api-key", "expect", "triton-control-key",
-    }
-)  # fmt: skip
 _JSON_LENGTH: Final = "inference-header-content-length"
-_BAD_REQUEST, _NOT_FOUND = 400, 404
+_LENGTH: Final = re.compile(r"[0-9]{1,10}")
+_ENCODINGS: Final = ("gzip", "deflate")
+_NEVER: Final = re.compile(r"q=0(\.0*)?")
+_PASSED_BACK: Final = ("content-type", "content-encoding", "content-length", _JSON_LENGTH)
+_BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED = 400, 404, 405
+_FAILED: Final = 400
 # A tritonserver that ends waits for connections that are open, for 5 s.
 _KEPT_SECONDS: Final = 1.0
+_SILENT: Final = "Triton's HTTP port does not answer"
+_TOKEN_BYTES: Final = 4
+"""Of a body or an answer that count as a token: what Triton says of them holds no count."""
+
+
+class _Sent(NamedTuple):
+    """What Triton is sent."""
+
+    path: Path
+    headers: Mapping[str, str]
+    data: bytes = b""
 
 
 class TritonProxy:
@@ -58,66 +79,145 @@ class TritonProxy:
 
     async def __call__(self, exchange: Exchange) -> None:
         """Answer a request; only those for clients are passed on."""
-        path = exchange.raw_path
-        if not _PATHS.fullmatch(path):
-            raise HttpError(_NOT_FOUND, f"{path[:200]!r} is not served on this port")
-        # Whole, so that Triton gets neither a million chunks nor a body that is too deep for it.
-        data = await exchange.body(self._limit, self._seconds)
-        if data:
-            _check_depth(exchange, data)
-        if _JSON_LENGTH not in exchange.headers and await self._generate.answer(exchange, data):
-            return
-        headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_PASSED}
-        url = self._url + path + (f"?{exchange.query}" if exchange.query else "")
-        await exchange.unless_gone(self._pass_on(exchange, url, data, headers))
+        path = _path_of(exchange)
+        headers = _headers(exchange)
+        if path.method == "GET":
+            sent = _Sent(path, headers)
+        else:
+            data = await exchange.body(self._limit, self._seconds)
+            if path.word == "infer":
+                sent = await self._inference(exchange, path, data)
+            else:
+                await check_values(data)
+                body = read_generate_body(data)
+                check_bodies(exchange, texts_of(body))
+                if await self._generate.answer(exchange, path, body):
+                    return
+                written = write_generate_body(body, exchange.tenant)
+                sent = _Sent(path, headers | _kind("json"), written)
+        await exchange.unless_gone(self._pass_on(exchange, sent))
 
-    async def _pass_on(
-        self, exchange: Exchange, url: str, data: bytes, headers: Mapping[str, str]
-    ) -> None:
+    async def _inference(self, exchange: Exchange, path: Path, data: bytes) -> _Sent:
+        length = _json_length(exchange, len(data))
+        if length == 0:
+            written = await self._raw(exchange, path, data)
+        else:
+            await check_values(data[:length], MOST_ELEMENTS)
+            written = write_inference(data, length, exchange.tenant)
+        check_bodies(exchange, written.texts)
+        headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
+        if written.json_length is not None:
+            headers[_JSON_LENGTH] = str(written.json_length)
+        return _Sent(path, headers, written.data)
+
+    async def _raw(self, exchange: Exchange, path: Path, data: bytes) -> Written:
+        """Return a body that is whole the one input of its model."""
+        texts = (data.decode("utf-8", "replace"),)
+        # There is no place in it for the tenant.
+        if exchange.tenant and (name := await self._only_text(path)):
+            return name_raw(data, name, exchange.tenant)._replace(texts=texts)
+        return Written(data, 0, texts)
+
+    async def _only_text(self, path: Path) -> str:
+        """Return the name of a model's input where it has one, of one text; empty where not."""
+        url = self._to(path.text.removesuffix("/infer"))
+        try:
+            async with self._open().get(url, headers={"accept-encoding": "identity"}) as response:
+                said = await response.read()
+        except (aiohttp.ClientError, asyncio.TimeoutError) as error:
+            raise UnavailableError(_SILENT) from error
+        inputs = msgspec.json.decode(said).get("inputs", ())
+        texts = [each["name"] for each in inputs if each["datatype"] == "BYTES"]
+        return texts[0] if len(inputs) == len(texts) == 1 else ""
+
+    async def _pass_on(self, exchange: Exchange, sent: _Sent) -> None:
         try:
             async with self._open().request(
-                exchange.method, url, data=data or None, headers=headers
+                sent.path.method,
+                self._to(sent.path.text),
+                data=sent.data or None,
+                headers=sent.headers,
+                allow_redirects=False,
             ) as response:
-                await _pass_back(exchange, response)
+                await _pass_back(exchange, sent, response)
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
             if not exchange.status:
-                raise UnavailableError("Triton's HTTP port does not answer") from error
+                raise UnavailableError(_SILENT) from error
             if exchange.is_event_stream:
                 said = {"error": "tritonserver ended before the answer did"}
                 data = b"data: " + msgspec.json.encode(said) + b"\n\n"
                 await exchange.write(data, is_last=True)
             # Any other is left without its end, so that its client does not take it for whole.
 
+    def _to(self, path: str) -> URL:
+        return URL(self._url + path, encoded=True)
+
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_SECONDS)
             self._session = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, auto_decompress=False
+                connector=connector,
+                timeout=timeout,
+                auto_decompress=False,
+                skip_auto_headers=("accept", "accept-encoding", "user-agent", "content-type"),
             )
         return self._session
 
 
-async def _pass_back(exchange: Exchange, response: aiohttp.ClientResponse) -> None:
-    headers = {n.lower(): v for n, v in response.headers.items() if n.lower() not in _NOT_PASSED}
-    if (length := response.headers.get("content-length")) is not None:
-        headers["content-length"] = length
+async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientResponse) -> None:
+    headers = {name: response.headers[name] for name in _PASSED_BACK if name in response.headers}
+    counts = bool(sent.data) and response.status < _FAILED
     await exchange.start(response.status, headers)
+    exchange.num_prompt_tokens = _tokens(len(sent.data)) if counts else 0
+    num_bytes = 0
     async for data in response.content.iter_any():
+        num_bytes += len(data)
+        exchange.num_tokens = _tokens(num_bytes) if counts else 0
         await exchange.write(data)
     await exchange.write(b"", is_last=True)
 
 
-def _check_depth(exchange: Exchange, data: bytes) -> None:
-    """Refuse what is nested so deeply that Triton 24.10 would end with a segmentation fault."""
-    head = data
-    if (length := exchange.headers.get(_JSON_LENGTH)) is not None:
-        head = data[: int(length)] if length.isdecimal() else b""
-    if not head:
-        return
-    try:
-        msgspec.json.decode(head)
-    except RecursionError as error:
-        raise HttpError(_BAD_REQUEST, "the body is nested too deeply") from error
-    except msgspec.DecodeError as error:
-        raise HttpError(_BAD_REQUEST, f"the body is not JSON: {error}") from error
+def _tokens(num_bytes: int) -> int:
+    return -(-num_bytes // _TOKEN_BYTES)
+
+
+def _path_of(exchange: Exchange) -> Path:
+    text = exchange.raw_path
+    if (path := read_path(text)) is None:
+        raise HttpError(_NOT_FOUND, f"{printable(text)} is not served on this port")
+    if exchange.query:
+        raise HttpError(_BAD_REQUEST, f"{printable(exchange.query)}: {path.text} has no parameters")
+    if exchange.method != path.method:
+        exchange.extra_headers.append((b"allow", path.method.encode()))
+        raise HttpError(_NOT_ALLOWED, f"{exchange.method} is not served here")
+    return path
+
+
+def _headers(exchange: Exchange) -> dict[str, str]:
+    """Return the headers of a request as they are written to Triton."""
+    accepted = _encoding(exchange.headers.get("accept-encoding", ""))
+    return {"accept-encoding": accepted, **take_trace(dict(exchange.headers))}
+
+
+def _encoding(accepted: str) -> str:
+    """Return in which encoding Triton answers: one that the client names, as it names it."""
+    for each in accepted.split(","):
+        name, _, quality = each.partition(";")
+        if name.strip().lower() in _ENCODINGS and not _NEVER.fullmatch(quality.strip()):
+            return name.strip().lower()
+    return "identity"
+
+
+def _json_length(exchange: Exchange, size: int) -> int | None:
+    given = exchange.headers.get(_JSON_LENGTH)
+    if given is None:
+        return None
+    if not _LENGTH.fullmatch(given) or int(given) > size:
+        text = f"Inference-Header-Content-Length: {printable(given)}; accepted: 0 to {size}, "
+        raise HttpError(_BAD_REQUEST, f"{text}the bytes of the body")
+    return int(given)
+
+
+def _kind(name: str) -> dict[str, str]:
+    return {"content-type": f"application/{name}"}

@@ -143,6 +143,17 @@ def _is_management(text: str) -> bool:
     return "_ADAPTER" in text and "_ADAPTER" in str(read_json("request", text).get("requestType"))
 
 
+def manages_adapters(text: str) -> bool:
+    """Tell whether a body is one about adapters, for whatever model."""
+    # No other spelling of the name is JSON.
+    if "requestType" not in text and "\\u" not in text:
+        return False
+    try:
+        return "requestType" in read_json("request", text)
+    except RequestError:
+        return False
+
+
 def _read_lmi(body: dict[str, Any], headers: dict[str, str], context: Context) -> ParsedRequest:
     if context.clients.is_embedding:
         return read_lmi_embedding(body["inputs"], context, is_body=True)

@@ -21,6 +21,7 @@ from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.models import Models, UnknownModelError
 from lmi_backend.frontend.state import State
+from lmi_backend.frontend.triton_paths import read_path
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
@@ -149,8 +150,10 @@ async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
     endpoint = Endpoint(folder, "m")
     async with found(folder, endpoint) as models:
         await dead(models, endpoint)
-        asked = exchange(Client(), "/v2/models/m/generate_stream")
-        task = asyncio.create_task(Generate(models).answer(asked, b'{"text_input": "a"}'))
+        path = read_path("/v2/models/m/generate_stream")
+        assert path is not None
+        asked = exchange(Client(), path.text)
+        task = asyncio.create_task(Generate(models).answer(asked, path, {"text_input": "a"}))
         await asyncio.sleep(0.05)
         assert not task.done()
         await endpoint.open()
