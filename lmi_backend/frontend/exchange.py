@@ -56,6 +56,7 @@ class Exchange:
         self.tenant = ""
         """On whose behalf, as the key says; empty where there are no keys."""
         self.is_operator = False
+        """Whether the client may manage what is served."""
         self.num_prompt_tokens = self.num_tokens = 0
         """Of the answer so far, where the engine counts them."""
         self.extra_headers: list[tuple[bytes, bytes]] = []

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.attackers import ANOTHER_USER, ECHO, PYTHON
+from lmi_backend.frontend.api_keys import hash_of
+from tests.support.attackers import ANOTHER_USER, ECHO, METERED, PYTHON
 from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="session")
@@ -22,6 +24,28 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
             environment.undo()
             yield server
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`echo`, whose clients need a key; with small bounds."""
+    folder = tmp_path_factory.mktemp("front")
+    keys = folder / "keys"
+    names = (
+        "client",
+        "slow running=1",
+        "boss operator",
+        *(f"metered{number} tokens-per-minute={METERED}" for number in range(9)),
+    )
+    lines = (
+        " ".join((name, hash_of(f"{name}-key"), *more))
+        for name, *more in (words.split() for words in names)
+    )
+    keys.write_text("\n".join(lines), encoding="utf-8")
+    options = ("--api-keys", str(keys), "--max-body", "1000000", "--clients", "infer,raw")
+    with serve([write_properties(folder / "echo", ECHO)], folder, *options) as server:
+        wait_for(lambda: server.ask("/ping")[0] == 200)
+        yield server
 
 
 @pytest.fixture

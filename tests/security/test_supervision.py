@@ -15,12 +15,14 @@ import pytest
 
 from tests.support.attackers import ECHO
 from tests.support.serving import Served, serve, write_properties
+from tests.support.triton_bodies import inference
 from tests.support.waiting import wait_for
 
 
 @pytest.fixture
 def echo(tmp_path: Path) -> Iterator[Served]:
-    with serve([write_properties(tmp_path / "echo", ECHO)], tmp_path) as served:
+    model = write_properties(tmp_path / "echo", ECHO)
+    with serve([model], tmp_path, "--clients", "infer") as served:
         yield served
 
 
@@ -41,11 +43,18 @@ def _crash(served: Served) -> None:
         served.post("/v2/models/echo/generate", b"[" * 200_000)
 
 
+def _classify(served: Served) -> None:
+    """Ask Triton 24.10 for an output as classes, which also ends it."""
+    output = {"name": "text_output", "parameters": {"classification": 1}}
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        served.post("/v2/models/echo_infer/infer", inference(outputs=[output]))
+
+
 def test_a_post_that_ends_the_server_each_time_does_not_end_serve(echo: Served) -> None:
     before = _server(echo)
     assert before is not None
-    for _ in range(2):
-        _crash(echo)
+    for crash in (_crash, _classify):
+        crash(echo)
         wait_for(lambda gone=before: not gone.is_running())
         wait_for(lambda: _serves(echo))
         before = _server(echo)

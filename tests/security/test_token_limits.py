@@ -1,0 +1,49 @@
+"""A key's tokens count on every road, also where Triton answers."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.support.attackers import METERED
+from tests.support.serving import Served
+from tests.support.triton_bodies import LENGTH, inference, tensor
+from tests.support.waiting import wait_for
+
+TEXT = "a b"
+ROADS: tuple[tuple[str, dict[str, str], Any], ...] = (
+    ("/v2/models/echo/generate", {}, {"text_input": TEXT, "max_tokens": METERED}),
+    (
+        "/v2/models/echo/generate",
+        {},
+        {"text_input": TEXT, "max_tokens": METERED, "timeout": 60_000_000},
+    ),
+    ("/v2/models/echo_infer/generate", {}, {"text_input": TEXT, "max_tokens": METERED}),
+    ("/v2/models/echo_infer/generate_stream", {}, {"text_input": TEXT, "max_tokens": METERED}),
+    ("/v2/models/echo_infer/infer", {}, inference(tensor(), parameters={"max_tokens": METERED})),
+    (
+        "/v2/models/echo_raw/infer",
+        {LENGTH: "0"},
+        {"inputs": TEXT, "parameters": {"max_new_tokens": METERED}},
+    ),
+    ("/invocations", {}, {"inputs": TEXT, "parameters": {"max_new_tokens": METERED}}),
+)
+
+
+@pytest.mark.parametrize("number", range(len(ROADS)), ids=[path for path, *_ in ROADS])
+def test_tokens_are_used_up(guarded: Served, number: int) -> None:
+    path, headers, body = ROADS[number]
+    key = {"authorization": f"Bearer metered{number}-key"}
+    assert guarded.ask(path, body, headers | key)[0] == 200
+    status, said, _ = guarded.ask(path, body, headers | key)
+    assert (status, "retry-after" in said) == (429, True)
+    line = re.compile(rf" {path} status=200 .* prompt_tokens=(\d+) tokens=(\d+) .*metered{number}")
+    wait_for(lambda: line.search(guarded.log_file.read_text("utf-8", "replace")))
+    (counts,) = line.findall(guarded.log_file.read_text("utf-8", "replace"))
+    assert min(map(int, counts)) > 0
+
+
+def test_a_query_is_no_way_around(guarded: Served) -> None:
+    key = {"authorization": "Bearer metered8-key"}
+    path, _, body = ROADS[0]
+    assert guarded.ask(f"{path}?x=1", body, key)[0] == 400

@@ -1,0 +1,81 @@
+"""Who manages adapters is asked in one place, and who does not sees no folders."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lmi_backend.frontend
+from lmi_backend.errors import HttpError
+from lmi_backend.frontend.adapters import check_bodies, form_for, manage
+from lmi_backend.generation import HttpChunk
+
+
+class Asked:
+    """An exchange, a model and its connection."""
+
+    def __init__(self, *, is_operator: bool) -> None:
+        self.is_operator = is_operator
+        self.connection = self
+        self.orders: list[dict[str, object]] = []
+
+    def manage(self, order: dict[str, object]) -> None:
+        self.orders.append(order)
+
+    def send(self, order: dict[str, object]) -> None:
+        manage(self, self, order)  # type: ignore[arg-type]
+
+    def shown(self, said: dict[str, Any]) -> Any:
+        form = form_for(self)  # type: ignore[arg-type]
+        data = json.dumps(said).encode()
+        parts = [HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True)]
+        return json.loads(b"".join(form.write([part]) for part in parts))
+
+
+@pytest.mark.parametrize("kind", ["REGISTER_ADAPTER", "UPDATE_ADAPTER", "UNREGISTER_ADAPTER", 1])
+def test_only_operators_change_adapters(kind: object) -> None:
+    client, operator = Asked(is_operator=False), Asked(is_operator=True)
+    operator.send({"requestType": kind})
+    with pytest.raises(HttpError) as refusal:
+        client.send({"requestType": kind})
+    assert (refusal.value.status, client.orders) == (403, [])
+    assert operator.orders == [{"requestType": kind}]
+
+
+def test_clients_see_names_and_no_folders() -> None:
+    client, operator = Asked(is_operator=False), Asked(is_operator=True)
+    client.send({"requestType": "LIST_ADAPTERS"})
+    client.send({"requestType": "DESCRIBE_ADAPTER", "name": "a"})
+    one = {"name": "a", "src": "/models/adapters/a", "pin": False}
+    many = {"adapters": [one], "nextPageToken": "1"}
+    assert operator.shown(many) == many
+    assert client.shown(one) == one | {"src": "a"}
+    assert client.shown(many) == many | {"adapters": [one | {"src": "a"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"requestType": "LIST_ADAPTERS"}', '{"request\\u0054ype": null}',
+        '{"inputs": "a", "\\u0072equestType": {}}', ' {"requestType": 1, "requestType": 2} ',
+    ],
+)  # fmt: skip
+def test_no_order_of_a_client_reaches_triton(text: str) -> None:
+    check_bodies(Asked(is_operator=True), [text])  # type: ignore[arg-type]
+    with pytest.raises(HttpError):
+        check_bodies(Asked(is_operator=False), ["", text])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "[]", '["requestType"]', '{"inputs": "requestType"}', "{", "[" * 100_000]
+)
+def test_other_bodies_do(text: str) -> None:
+    check_bodies(Asked(is_operator=False), [text])  # type: ignore[arg-type]
+
+
+def test_all_orders_go_through_one_place() -> None:
+    (folder,) = lmi_backend.frontend.__path__
+    sources = Path(folder).glob("*.py")
+    senders = {each.name for each in sources if "connection.manage(" in each.read_text("utf-8")}
+    assert senders == {"adapters.py"}
