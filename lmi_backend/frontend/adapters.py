@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.relay import HttpForm
+from lmi_backend.frontend.http_form import HttpForm
 from lmi_backend.schema.body import manages_adapters
 
 if TYPE_CHECKING:

@@ -16,15 +16,8 @@ from yarl import URL
 from lmi_backend.errors import HttpError, UnavailableError
 from lmi_backend.frontend.adapters import check_bodies
 from lmi_backend.frontend.bodies import check_values
-from lmi_backend.frontend.triton_body import (
-    MOST_ELEMENTS,
-    Written,
-    name_raw,
-    read_generate_body,
-    texts_of,
-    write_generate_body,
-    write_inference,
-)
+from lmi_backend.frontend.triton_body import read_generate_body, texts_of, write_generate_body
+from lmi_backend.frontend.triton_inference import MOST_ELEMENTS, Written, name_raw, write_inference
 from lmi_backend.frontend.triton_paths import Path, read_path
 from lmi_backend.printable import printable
 from lmi_backend.schema.tracing import take_trace

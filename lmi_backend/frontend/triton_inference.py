@@ -1,0 +1,215 @@
+"""Inference requests of Triton's V2 protocol, written anew for Triton."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from itertools import chain
+from math import prod
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from lmi_backend.frontend.triton_body import MEMBERS, REQUEST, Name, check_member, decode, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_ELEMENTS: Final = 250_000
+"""In the JSON of a large request: about 20 ms of the event loop."""
+_MOST_TEXTS: Final = 50_000
+"""In a binary tensor."""
+_MOST_TENSORS: Final = 1024
+_LEVELS: Final = 8
+"""Of lists in the `data` of a tensor."""
+_OPENING: Final = re.compile(rb"[\[ \t\r\n]*")
+_Length = Annotated[int, Meta(ge=0, lt=1 << 31)]
+
+
+class _InputParameters(msgspec.Struct, forbid_unknown_fields=True):
+    binary_data_size: _Length | None = None
+
+
+class _OutputParameters(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    binary_data: bool | None = None
+
+
+class _Input(msgspec.Struct, forbid_unknown_fields=True):
+    name: Name
+    datatype: Literal[
+        "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64", "FP16",
+        "FP32", "FP64", "BF16", "BYTES",
+    ]  # fmt: skip
+    shape: Annotated[list[_Length], Meta(min_length=1, max_length=16)]
+    parameters: _InputParameters = msgspec.field(default_factory=_InputParameters)
+    data: msgspec.Raw = msgspec.Raw()
+
+
+class _Output(msgspec.Struct, forbid_unknown_fields=True):
+    name: Name
+    parameters: _OutputParameters = msgspec.field(default_factory=_OutputParameters)
+
+
+class _Inference(msgspec.Struct, forbid_unknown_fields=True):
+    inputs: Annotated[list[_Input], Meta(max_length=_MOST_TENSORS)]
+    id: Annotated[str, Meta(pattern=r"^[^\x00]*\Z")] = ""
+    parameters: Annotated[dict[Name, bool | int | float | str], Meta(max_length=MEMBERS)] = {}
+    outputs: Annotated[list[_Output], Meta(max_length=_MOST_TENSORS)] = []
+
+
+class Written(NamedTuple):
+    """A body for Triton."""
+
+    data: bytes
+    json_length: int | None = None
+    """Bytes before the binary tensors, where there may be some."""
+    texts: tuple[str, ...] = ()
+    """What the client gave as whole bodies."""
+
+
+def _whole(bits: int) -> Any:
+    most = (1 << (bits - 1)) - 1
+    return Annotated[int, Meta(ge=-most - 1, le=most)]
+
+
+_KINDS: Final[dict[str, tuple[Any, int]]] = {
+    "BOOL": (bool, 1),
+    **{f"INT{bits}": (_whole(bits), bits // 8) for bits in (8, 16, 32, 64)},
+    **{f"UINT{bits}": (Annotated[int, Meta(ge=0)], bits // 8) for bits in (8, 16, 32, 64)},
+    "FP32": (float, 4),
+    "FP64": (float, 8),
+    "BYTES": (str, 0),
+    "FP16": (None, 2),
+    "BF16": (None, 2),
+}
+"""Of each data type, how JSON holds an element, and its bytes where all have the same number."""
+_MOST: Final = {name: (1 << 8 * size) - 1 for name, (_, size) in _KINDS.items() if name[0] == "U"}
+_inference: Final = msgspec.json.Decoder(_Inference)
+
+
+def write_inference(data: bytes, json_length: int | None, tenant: str) -> Written:
+    """Return an inference request for Triton.
+
+    Args:
+        data: the client's body.
+        json_length: bytes before the binary tensors; None where all is JSON.
+        tenant: counts where it is known, whatever the body says.
+
+    Raises:
+        HttpError: the body is not one (400).
+    """
+    head = data if json_length is None else data[:json_length]
+    tail = memoryview(data)[len(head) :]
+    read = decode(_inference, head)
+    _check_inference(read)
+    sizes = [each.parameters.binary_data_size for each in read.inputs]
+    given = sum(size or 0 for size in sizes)
+    if given != len(tail) or (json_length is None and any(size is not None for size in sizes)):
+        text = f"the binary_data_size of all inputs is {given} bytes, and {len(tail)} follow the"
+        raise refusal(f"{text} JSON (Inference-Header-Content-Length)")
+    texts: list[str] = []
+    begin = 0
+    inputs = []
+    for each, size in zip(read.inputs, sizes, strict=True):
+        part = tail[begin : begin + (size or 0)]
+        begin += len(part)
+        written, values = _written(each, part)
+        inputs.append(written)
+        if each.name == REQUEST:
+            texts += values
+    body: dict[str, Any] = {"inputs": inputs}
+    if read.id:
+        body["id"] = read.id
+    if parameters := read.parameters | ({"tenant": tenant} if tenant else {}):
+        body["parameters"] = parameters
+    if read.outputs:
+        body["outputs"] = read.outputs
+    head = msgspec.json.encode(body)
+    length = None if json_length is None else len(head)
+    return Written(b"".join((head, tail)), length, tuple(texts))
+
+
+def name_raw(data: bytes, name: str, tenant: str) -> Written:
+    """Return a request for Triton that is whole the element of an input, and names a tenant."""
+    size = len(data) + 4
+    body = {
+        "inputs": [
+            {
+                "name": name,
+                "datatype": "BYTES",
+                "shape": [1],
+                "parameters": {"binary_data_size": size},
+            }
+        ],
+        "parameters": {"binary_data_output": True, "tenant": tenant},
+    }
+    head = msgspec.json.encode(body)
+    return Written(b"".join((head, len(data).to_bytes(4, "little"), data)), len(head))
+
+
+def _check_inference(read: _Inference) -> None:
+    names = [each.name for each in read.inputs]
+    if len(set(names)) < len(names):
+        raise refusal("two inputs have one name")
+    for name, value in read.parameters.items():
+        check_member(name, value)
+        if isinstance(value, str) and "\0" in value:
+            raise refusal(f"parameter {name!r} holds a null character")
+
+
+def _written(given: _Input, part: memoryview) -> tuple[dict[str, Any], Iterable[str]]:
+    """Return an input as Triton gets it, and the texts in it."""
+    size, count = given.parameters.binary_data_size, prod(given.shape)
+    written: dict[str, Any] = {"name": given.name, "datatype": given.datatype, "shape": given.shape}
+    raw = bytes(given.data)
+    if (size is None) != bool(raw):
+        raise refusal(f"input {given.name!r} needs either data or binary_data_size")
+    if size is None:
+        values = _values(given, raw)
+        if len(values) != count:
+            text = f"input {given.name!r} has {len(values)} elements, and its shape {count}"
+            raise refusal(text)
+        return written | {"data": values}, values if given.datatype == "BYTES" else ()
+    element = _KINDS[given.datatype][1]
+    texts = () if element else _texts(given, part, count)
+    if element and len(part) != count * element:
+        raise refusal(f"input {given.name!r} has {len(part)} bytes, and its shape another number")
+    return written | {"parameters": {"binary_data_size": size}}, texts
+
+
+def _values(given: _Input, raw: bytes) -> list[Any]:
+    """Return the elements of a tensor, flat."""
+    opening = _OPENING.match(raw)
+    levels = opening[0].count(b"[") if opening else 0
+    if not 0 < levels <= _LEVELS:
+        raise refusal(f"the data of input {given.name!r}: accepted: lists of 1 to {_LEVELS} levels")
+    if _KINDS[given.datatype][0] is None:
+        raise refusal(f"the data of input {given.name!r}: accepted: binary for {given.datatype}")
+    values: list[Any] = decode(_decoder(given.datatype, levels), raw)
+    for _ in range(levels - 1):
+        values = list(chain.from_iterable(values))
+    most = _MOST.get(given.datatype)
+    if most is not None and max(values, default=0) > most:
+        raise refusal(f"input {given.name!r} has a number that is no {given.datatype}")
+    return values
+
+
+@lru_cache(maxsize=len(_KINDS) * _LEVELS)
+def _decoder(datatype: str, levels: int) -> msgspec.json.Decoder[Any]:
+    kind = _KINDS[datatype][0]
+    for _ in range(levels):
+        kind = list[kind]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(kind)
+
+
+def _texts(given: _Input, part: memoryview, count: int) -> Iterable[str]:
+    """Return the elements of a binary tensor of texts, each of which has its length before it."""
+    begin, texts = 0, list[bytes]()
+    while begin < len(part) and len(texts) < _MOST_TEXTS:
+        begin, size = begin + 4, int.from_bytes(part[begin : begin + 4], "little")
+        texts.append(bytes(part[begin : begin + size]))
+        begin += size
+    if begin != len(part) or len(texts) != count:
+        raise refusal(f"input {given.name!r} has other elements than its shape and size say")
+    return (text.decode("utf-8", "replace") for text in texts)
