@@ -152,7 +152,7 @@ class EchoEngine(Engine):
     async def _as_openai(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
             body = msgspec.json.decode(call.body, type=OpenAiBody)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             said = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(said), True, 400, {"content-type": _JSON})
             return
@@ -165,6 +165,8 @@ class EchoEngine(Engine):
             count += 1
             data = body.event(request_id, Delta(word, num_prompt_tokens=len(words)), count)
             yield HttpChunk(data, headers=kind)
+        # An empty prompt is an empty answer.
+        delta = Delta(num_prompt_tokens=len(words), finish_reason="stop")
         async with contextlib.aclosing(stream(self, [request])) as deltas:
             async for delta in deltas:
                 text += delta.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from lmi_backend.generation import Delta, GenerateRequest, Sampling
 
 WORD: Final = re.compile(r"\s*\S+|\s+")
 """A token."""
+
+
+_Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
 class _Message(msgspec.Struct):
@@ -25,8 +28,8 @@ class OpenAiBody(msgspec.Struct):
     messages: list[_Message] = []
     prompt: str = ""
     stream: bool = False
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+    max_tokens: _Count | None = None
+    max_completion_tokens: _Count | None = None
     created: int = msgspec.field(default_factory=lambda: int(time.time()))
 
     def request(self) -> GenerateRequest:

@@ -86,7 +86,7 @@ class FrontStream:
             self.error = str(error.get("message", error) if isinstance(error, dict) else error)
             self._end("error")
             return
-        self.tokens += len(_text_of(event).split())
+        self.tokens += len(text_of(event).split())
         if event.get("generated_text") is not None:
             self._end("whole")
 
@@ -103,7 +103,8 @@ class FrontStream:
         self.ended_at = time.monotonic()
 
 
-def _text_of(event: dict[str, Any]) -> str:
+def text_of(event: dict[str, Any]) -> str:
+    """Return the text that an event brings."""
     if "choices" in event:
         return str(event["choices"][0]["text"])
     return str(event["token"]["text"] if "token" in event else event["text_output"])

@@ -1,0 +1,143 @@
+"""One request harms no other: streams go on beside clients that do what no client should do."""
+
+import asyncio
+import itertools
+import multiprocessing
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.bystanders import Bystanders, Seen
+from tests.support.chaos_report import Report
+from tests.support.hostile_clients import harm, name_of, smallest
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
+
+SEED = int(os.environ.get("LMI_BACKEND_TEST_SEED", "0"))
+"""Of the first exchange; another one makes another test."""
+SECONDS, LONG_SECONDS = 50, 900
+STREAMS, TOKENS = 16, 100
+LONGEST_PAUSE = 1.0
+HARMFUL = 4
+"""Clients at once that harm."""
+GROWTH = 150 << 20
+"""Bytes that a process may have more after the second half of the exchanges than after the first:
+allocators keep some of what large bodies took."""
+
+
+@pytest.fixture
+def echo(tmp_path: Path) -> Iterator[Served]:
+    """Two workers of `echo`, with an alias model that Triton answers."""
+    properties = {
+        "option.rolling_batch": "echo",
+        "option.openai": "true",
+        "option.token_seconds": 0.02,
+        "minWorkers": 2,
+        "maxWorkers": 2,
+    }
+    folder = write_properties(tmp_path / "echo", properties)
+    with serve([folder], tmp_path, "--clients", "infer") as served:
+        wait_for(lambda: served.ask("/ping")[0] == 200)
+        yield served
+
+
+class Harm:
+    """Harmful clients in processes of their own, and bystanders in this one."""
+
+    def __init__(self, served: Served, pool: ProcessPoolExecutor) -> None:
+        self._port, self._pool = served.port, pool
+        self._bystanders = Bystanders(served.port, STREAMS, TOKENS, LONGEST_PAUSE)
+        self.done: list[tuple[int, float]] = []
+        """Seeds, and when the exchange of each began."""
+
+    async def learn(self) -> None:
+        """Hear what bystanders are answered while nobody harms."""
+        await self._bystanders.learn()
+
+    async def run(self, seeds: Iterator[int], seconds: float) -> Seen:
+        """Let bystanders and exchanges run side by side, and bystanders a moment longer."""
+        over, until = asyncio.Event(), time.monotonic() + seconds
+        watching = asyncio.create_task(self._bystanders.run(over))
+        await asyncio.gather(*(self._harm(seeds, until) for _ in range(HARMFUL)))
+        await asyncio.sleep(1)
+        over.set()
+        return await watching
+
+    async def _harm(self, seeds: Iterator[int], until: float) -> None:
+        loop = asyncio.get_running_loop()
+        for seed in seeds:
+            self.done.append((seed, time.monotonic()))
+            await loop.run_in_executor(self._pool, harm, self._port, seed)
+            if time.monotonic() > until or self._bystanders.seen.faults:
+                return
+
+
+@asynccontextmanager
+async def harming(served: Served) -> AsyncIterator[Harm]:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(HARMFUL, mp_context=context) as pool:
+        harmful = Harm(served, pool)
+        await harmful.learn()
+        yield harmful
+
+
+def memory(served: Served) -> dict[str, int]:
+    """Return the resident bytes of each process."""
+    found = {}
+    for each in served.family():
+        with suppress(psutil.NoSuchProcess):
+            found[f"{each.name()} {each.pid}"] = each.memory_info().rss
+    return found
+
+
+async def find_cause(harmful: Harm) -> str:
+    """Return the fewest exchanges that still harm, as far as they are found in a while."""
+    last = [seed for seed, began in harmful.done if began > time.monotonic() - 15][-40:]
+    until = time.monotonic() + 120
+
+    async def fails(seeds: list[int]) -> bool:
+        if time.monotonic() > until:
+            return False
+        return bool((await harmful.run(iter(seeds), 60)).faults)
+
+    loop = asyncio.get_running_loop()
+
+    def ask(seeds: list[int]) -> bool:
+        return asyncio.run_coroutine_threadsafe(fails(seeds), loop).result()
+
+    found = await asyncio.to_thread(smallest, last, ask)
+    return ", ".join(f"{seed} ({name_of(seed)})" for seed in found)
+
+
+async def test_no_client_harms_another(
+    echo: Served, report: Report, pytestconfig: pytest.Config
+) -> None:
+    processes = {each.pid for each in echo.family()}
+    half = (LONG_SECONDS if pytestconfig.getoption("--report") else SECONDS) / 2
+    seeds = itertools.count(SEED)
+    async with harming(echo) as harmful:
+        held = []
+        for _ in range(2):
+            seen = await harmful.run(seeds, half)
+            if seen.faults:
+                cause = await find_cause(harmful)
+                pytest.fail(f"{seen.faults[:5]}; caused by exchange {cause}")
+            # Whoever was slow has left.
+            wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0, 60)
+            held.append(memory(echo))
+    assert seen.streams >= STREAMS
+    assert {each.pid for each in echo.family()} == processes
+    assert "Traceback" not in echo.log_file.read_text("utf-8", "replace")
+    grown = {name: held[1].get(name, 0) - size for name, size in held[0].items()}
+    assert max(grown.values()) < GROWTH, grown
+
+
+def test_the_fewest_exchanges_that_harm_are_found() -> None:
+    assert smallest(list(range(40)), lambda seeds: 17 in seeds) == [17]
+    assert smallest(list(range(40)), lambda seeds: {3, 30} <= set(seeds)) == [3, 30]

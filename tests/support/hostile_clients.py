@@ -1,0 +1,326 @@
+"""Clients that harm: each exchange follows from its seed alone, so that a fault can be repeated."""
+
+import contextlib
+import json
+import random
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.front_streams import KINDS, body_of
+from tests.support.hostile import http_body, value
+
+PATHS = (
+    "/invocations", "/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/responses",
+    "/v1/embeddings", "/tokenize", "/generate", "/generate_stream", "/", "/predictions/echo",
+    "/models/echo/invoke", "/endpoints/e/invocations", "/endpoints/e/invocations-response-stream",
+    "/v2/models/echo/generate", "/v2/models/echo/generate_stream", "/v2/models/echo_infer/infer",
+    "/v2/models/echo/infer", "/adapters", "/models/echo/adapters", "/v1/load_lora_adapter",
+    "/nothing", "/v2/repository/index", "/models",
+)  # fmt: skip
+GETS = (
+    "/v1/models", "/ping", "/metrics", "/info", "/v2", "/v2/models/echo/config", "/api/state",
+    "/v2/models/echo/stats", "/", "/nothing%0aforged", "/v1/models/a%00b", "/live",
+)  # fmt: skip
+_FIELDS = (
+    "stop", "n", "logprobs", "seed", "stream_options", "adapters", "messages", "guided_regex",
+    "response_format", "min_tokens", "best_of", "echo",
+)  # fmt: skip
+_MIB = 1 << 20
+
+
+@dataclass
+class Wire:
+    """One connection, as a client has it that cares for nothing."""
+
+    port: int
+    chance: random.Random
+
+    def __post_init__(self) -> None:
+        self.socket = socket.socket()
+        self.socket.settimeout(10)
+
+    def open(self, *, receives: int = 0) -> None:
+        """Connect; `receives` bounds what is taken of an answer that is not read."""
+        if receives:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+        self.socket.connect(("127.0.0.1", self.port))
+
+    def send(self, data: bytes, parts: int = 1) -> None:
+        """Send bytes in parts that end anywhere."""
+        cuts = sorted(self.chance.randrange(len(data) + 1) for _ in range(parts - 1))
+        for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+            self.socket.sendall(data[start:end])
+            if parts > 1:
+                time.sleep(self.chance.random() * 0.02)
+
+    def read(self, seconds: float, most: int = 1 << 20) -> None:
+        """Read what comes for a while."""
+        until = time.monotonic() + seconds
+        while most > 0 and (left := until - time.monotonic()) > 0:
+            self.socket.settimeout(left)
+            part = self.socket.recv(65536)
+            if not part:
+                return
+            most -= len(part)
+
+    def leave(self) -> None:
+        """Leave in one of the ways that there are."""
+        how = self.chance.choice(("close", "reset", "half", "half and stay"))
+        if how == "reset":
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif how.startswith("half"):
+            self.socket.shutdown(socket.SHUT_WR)
+            if how == "half and stay":
+                self.read(0.3)
+        self.socket.close()
+
+
+def request(path: str, body: bytes, *more: str, method: str = "POST") -> bytes:
+    """Return a whole request."""
+    lines = [f"{method} {path} HTTP/1.1", "host: localhost", *more]
+    if method == "POST":
+        lines.append(f"content-length: {len(body)}")
+    return "\r\n".join(lines).encode("utf-8", "replace") + b"\r\n\r\n" + body
+
+
+def _stream(chance: random.Random, tokens: int = 200, prompt: str = " left") -> bytes:
+    path, body = body_of(chance.choice(KINDS), "echo", tokens, prompt)
+    return request(path, body)
+
+
+def _get(chance: random.Random) -> bytes:
+    return request(chance.choice(GETS), b"", method="GET")
+
+
+def pipelines(wire: Wire) -> None:
+    """Send more behind a stream, and leave."""
+    chance = wire.chance
+    wire.open()
+    behind = [
+        _get(chance), _get(chance) * 200, _stream(chance), b"\0" * 9, b"POST / HTTP/1.1\r\nhost",
+        request("/invocations", b"{" * 50_000), b"\r\n" * 99, request("/", b"x" * 300_000),
+    ]  # fmt: skip
+    data = _stream(chance)
+    if chance.random() < 0.5:
+        wire.send(data + chance.choice(behind))
+        wire.read(0.2)
+    else:
+        wire.send(data)
+        wire.read(0.2)
+        wire.send(chance.choice(behind))
+        wire.read(0.1)
+
+
+def breaks_off(wire: Wire) -> None:
+    """Leave in the middle of a request."""
+    data = _stream(wire.chance)
+    wire.open()
+    wire.send(data[: wire.chance.randrange(len(data))], parts=wire.chance.randrange(1, 4))
+
+
+def uploads_and_breaks_off(wire: Wire) -> None:
+    """Send most of a large body, and leave."""
+    size = wire.chance.randrange(1, 50) * _MIB
+    head = request(wire.chance.choice(PATHS), b"").replace(b": 0\r\n", b": %d\r\n" % size)
+    wire.open()
+    wire.send(head)
+    for _ in range(wire.chance.randrange(size // _MIB)):
+        wire.send(b"x" * _MIB)
+
+
+def sends_trailers(wire: Wire) -> None:
+    """End a chunked body with trailers, or let its chunks have extensions."""
+    chance = wire.chance
+    path, body = body_of(chance.choice(KINDS), "echo", 20)
+    head = request(path, b"", "transfer-encoding: chunked")
+    head = head.replace(b"content-length: 0\r\n", b"")
+    extension = b";a=" + b"e" * chance.choice((1, 1000, 500_000))
+    trailer = chance.choice(
+        (b"x-api-key: k\r\n", b"host: evil\r\n", b"x: " + b"y" * 99_999 + b"\r\n")
+    )
+    chunk = b"%x%b\r\n%b\r\n" % (len(body), chance.choice((b"", extension)), body)
+    wire.open()
+    trailers = trailer * chance.choice((1, 3, 1 + (4 * _MIB) // len(trailer)))
+    wire.send(head + chunk + b"0\r\n" + trailers + b"\r\n")
+    wire.read(0.5)
+
+
+def fields_of_odd_types(wire: Wire) -> None:
+    """Send values of any type in any field, in each form."""
+    chance = wire.chance
+    wire.open()
+    for _ in range(20):
+        if chance.random() < 0.3:
+            body = http_body(chance)
+        else:
+            # A valid body with one field that is not.
+            path, valid = body_of(chance.choice(KINDS), "echo", 3)
+            named: dict[str, Any] = json.loads(valid)
+            where = named.get("parameters", named) if chance.random() < 0.5 else named
+            names = (*where, *_FIELDS)
+            where[chance.choice(names)] = value(chance)
+            body = json.dumps(named).encode()
+        wire.send(request(chance.choice(PATHS), body))
+        wire.read(0.02, most=5000)
+
+
+def bodies_that_cost(wire: Wire) -> None:
+    """Send bodies that take long to read, or to check."""
+    chance = wire.chance
+    size = chance.choice((1, 4, 20, 60)) * _MIB
+    unit = chance.choice((b"[],", b'{"":0},', b"1,", b'"",', b"[[[", b'{"a":', b'"\\u0000",', b" "))
+    body = b'{"inputs":"a","text_input":"a","prompt":"a","model":"echo","x":['
+    body += unit * (size // len(unit))
+    body += chance.choice((b"0]}", b"", b"0]}}"))
+    wire.open()
+    wire.send(request(chance.choice(PATHS), body))
+    wire.read(10, most=1)
+
+
+def patterns_that_cost(wire: Wire) -> None:
+    """Ask for patterns, schemas and grammars that take long to check."""
+    chance = wire.chance
+    text = chance.choice(
+        ("a{", "[", "(", "\\", '"', "(?", "a|", "[^", "{1,", "a*")
+    ) + chance.choice(
+        (" " * 3000, "[" * 9000, "(" * 9000, "{" * 9000, "{ " * 5000, ", " * 5000, "\\" * 9001)
+    )
+    named = chance.choice(
+        (
+            {"guided_regex": text}, {"guided_grammar": text}, {"guided_json": {"pattern": text}},
+            {"guided_json": {"type": "string", "pattern": text}}, {"guided_choice": [text] * 9},
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"$ref": "#"}}}},
+            {"structured_outputs": {"regex": text}}, {"structured_outputs": {"grammar": text}},
+        )
+    )  # fmt: skip
+    path, valid = body_of(chance.choice(KINDS), "echo", 3)
+    body = json.loads(valid)
+    body.get("parameters", body).update(named)
+    wire.open()
+    wire.send(request(path, json.dumps(body).encode()))
+    wire.read(1)
+
+
+def headers_that_cost(wire: Wire) -> None:
+    """Send headers that take long to read, or that name somebody else."""
+    chance = wire.chance
+    signed = "authorization: AWS4-HMAC-SHA256 " + "Credential=" * chance.choice((1, 5000))
+    more = chance.choice(
+        (
+            (signed,), ("origin: http://[",), ("host: [",), ("origin: null",), ("x: y",) * 255,
+            ("x-request-id: " + "a b=c " * 20,), ("traceparent: " + "-" * 5000,),
+            ("x-amzn-sagemaker-target-model: " + "/" * 5000,), ("accept: " + "," * 60_000,),
+            ("content-type: " + ";" * 60_000,), ("content-encoding: gzip",),
+            ("expect: 100-continue",),
+            ("connection: upgrade", "upgrade: h2c"), ("inference-header-content-length: 5",),
+            ("x-amzn-sagemaker-custom-attributes: " + "é" * 999,), ("cookie: " + "=;" * 9000,),
+        )
+    )  # fmt: skip
+    path, body = body_of(chance.choice(KINDS), "echo", 3)
+    wire.open()
+    wire.send(request(path, body, *more) + (_get(chance) if chance.random() < 0.5 else b""))
+    wire.read(0.3)
+
+
+def noise(wire: Wire) -> None:
+    """Send a request with some bytes changed, or no request at all."""
+    chance = wire.chance
+    data = bytearray(_stream(chance, tokens=5))
+    for _ in range(chance.choice((1, 3, 30))):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    wire.open()
+    wire.send(bytes(data) if chance.random() < 0.8 else chance.randbytes(9000), parts=3)
+    wire.read(0.2)
+
+
+def reads_nothing(wire: Wire) -> None:
+    """Ask for much, and read none of it."""
+    wire.open(receives=4096)
+    wire.send(_stream(wire.chance, tokens=400, prompt=" " + "x" * wire.chance.choice((9, 20_000))))
+    time.sleep(1)
+
+
+def classifies(wire: Wire) -> None:
+    """Ask Triton for what ends it, where it is passed on."""
+    chance = wire.chance
+    parameter = chance.choice(("classification", "shared_memory_region", "binary_data_size"))
+    said = {
+        "name": "text_output",
+        "parameters": {parameter: chance.choice((1, 0, -1, 2**31, "a", True))},
+    }
+    text = {"name": "text_input", "datatype": "BYTES", "shape": [1], "data": ["a b"]}
+    text |= chance.choice(
+        ({}, {"shape": [2**62]}, {"datatype": "FP32"}, {"data": []}, {"shape": []})
+    )
+    body = json.dumps({"inputs": [text], "outputs": [said]}).encode()
+    deep = b"[" * 400_000
+    length = chance.choice(("0", "+5", "5 a", "-1", "9" * 5000, str(len(body))))
+    wire.open()
+    if chance.random() < 0.5:
+        wire.send(request("/v2/models/echo_infer/infer", body))
+    else:
+        path = chance.choice(("/v2/models/echo/generate", "/v2/models/echo_infer/infer"))
+        wire.send(request(path, deep, f"inference-header-content-length: {length}"))
+    wire.read(0.5)
+
+
+def manages(wire: Wire) -> None:
+    """Change adapters, with names and folders that are none."""
+    chance = wire.chance
+    name = chance.choice(("a", "\0", "\ud800", "../x", "", "x" * 9000, 5, None, ["a"]))
+    src = chance.choice(("x\0y", "\ud800", "/etc", "..", "", 7, None, "s3://a/b", "x" * 9000))
+    body: dict[str, Any] = {"name": name, "src": src, "lora_name": name, "lora_path": src}
+    kind = chance.choice(("REGISTER", "UPDATE", "UNREGISTER", "LIST", "PIN", ""))
+    path = chance.choice(("/invocations", "/adapters", "/models/echo/adapters", "/predictions/echo",
+                          "/v1/load_lora_adapter", "/v2/models/echo/generate"))  # fmt: skip
+    body["requestType"] = f"{kind}_ADAPTER"
+    wire.open()
+    wire.send(request(path, json.dumps(body).encode()))
+    wire.read(0.3)
+
+
+EXCHANGES: tuple[Callable[[Wire], None], ...] = (
+    pipelines, breaks_off, uploads_and_breaks_off, sends_trailers, fields_of_odd_types,
+    bodies_that_cost, patterns_that_cost, headers_that_cost, noise, reads_nothing, classifies,
+    manages,
+)  # fmt: skip
+
+
+def name_of(seed: int) -> str:
+    """Return what the exchange of a seed does."""
+    return EXCHANGES[seed % len(EXCHANGES)].__name__
+
+
+def harm(port: int, seed: int) -> str:
+    """Do the exchange of a seed; return its name. What comes of it is the server's to decide."""
+    wire = Wire(port, random.Random(seed))
+    exchange = EXCHANGES[seed % len(EXCHANGES)]
+    with contextlib.suppress(OSError):
+        exchange(wire)
+        wire.leave()
+    wire.socket.close()
+    return exchange.__name__
+
+
+def smallest(seeds: list[int], fails: Callable[[list[int]], bool]) -> list[int]:
+    """Return few seeds that still fail: halves are left out as long as the rest does."""
+    size = len(seeds) // 2
+    while size:
+        for rest in _without(seeds, size):
+            if fails(rest):
+                seeds = rest
+                break
+        else:
+            size //= 2
+        size = min(size, len(seeds) // 2)
+    return seeds
+
+
+def _without(seeds: list[int], size: int) -> Iterator[list[int]]:
+    for at in range(0, len(seeds), size):
+        if rest := seeds[:at] + seeds[at + size :]:
+            yield rest
