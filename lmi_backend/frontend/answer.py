@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.serving.progress import Progress
 
-_ALL_UNREAD_BYTES: Final = 512 << 20
+ALL_UNREAD_BYTES: Final = 512 << 20
 
 
 class Forward(Protocol):
@@ -39,7 +39,7 @@ class Unread:
         limit: bytes of all. When they are more, the answer that holds most is ended.
     """
 
-    def __init__(self, limit: int = _ALL_UNREAD_BYTES) -> None:
+    def __init__(self, limit: int = ALL_UNREAD_BYTES) -> None:
         self._limit = limit
         self.held = 0
         """Bytes."""

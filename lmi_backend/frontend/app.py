@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lmi_backend.errors import HttpError, LmiError, StoppingError
 from lmi_backend.frontend.access import Access
 from lmi_backend.frontend.api_keys import ApiKeys
-from lmi_backend.frontend.bodies import Bodies, ClientGoneError
+from lmi_backend.frontend.bodies import ALL_BODIES, Bodies, ClientGoneError
 from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.failures import (
     lmi_failure,
@@ -53,8 +53,6 @@ _log = logging.getLogger(__name__)
 _Answer = Callable[["Exchange"], Awaitable[None]]
 _Fail = Callable[[LmiError], "Failure"]
 _Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
-_ALL_BODIES: Final = 8
-"""Times the largest body: what all that are held together may have."""
 _PRINTABLE_ID: Final = 128
 _FAILED: Final = 400
 
@@ -100,7 +98,7 @@ class FrontEnd:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.models = Models(settings.base)
-        self._bodies = Bodies(_ALL_BODIES * settings.max_body)
+        self._bodies = Bodies(ALL_BODIES * settings.max_body)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = Health(self.models)
         limits = settings.max_body, settings.client_seconds

@@ -12,9 +12,11 @@ from lmi_backend.errors import HttpError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-_FREE_BYTES: Final = 1 << 16
+ALL_BODIES: Final = 8
+"""Times the largest body: what all together may have."""
+FREE_BYTES: Final = 1 << 16
 """Of each body; not counted, so that large bodies of some clients leave room for small ones."""
-_LITTLE: Final = 1 << 18
+LITTLE: Final = 1 << 18
 """Bytes of a body that cannot have many values."""
 _SLICE: Final = 1 << 16
 MOST_VALUES: Final = 50_000
@@ -85,7 +87,7 @@ class Bodies:
     def _count(self, arrival: _Arrival, length: int, limit: int) -> None:
         if length > limit:
             raise too_large(limit)
-        size = max(0, length - _FREE_BYTES)
+        size = max(0, length - FREE_BYTES)
         self.held += size - arrival.size
         arrival.size = size
         while self.held > self._limit:
@@ -140,7 +142,7 @@ def _full(limit: int) -> HttpError:
 
 
 def _too_many(most: int) -> HttpError:
-    text = f"the body has more than {most} values, in more than {_LITTLE} bytes"
+    text = f"the body has more than {most} values, in more than {LITTLE} bytes"
     return HttpError(_TOO_LARGE, text)
 
 
@@ -153,7 +155,7 @@ async def check_values(data: bytes, most: int = MOST_VALUES) -> None:
     Raises:
         HttpError: there are too many values (413).
     """
-    if len(data) <= _LITTLE:
+    if len(data) <= LITTLE:
         return
     values, is_in_string, rest = 0, False, b""
     for at in range(0, len(data), _SLICE):

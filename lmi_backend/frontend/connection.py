@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _Said = TypeVar("_Said")
 
-_UNSENT_BYTES: Final = 64 << 20
+UNSENT_BYTES: Final = 64 << 20
 """Of requests that a model's process has not read: it does not answer, and is ended soon."""
 GONE: Final = "the model was unloaded, or its process died"
 
@@ -207,10 +207,8 @@ class ModelConnection(asyncio.Protocol):
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
             raise UnavailableError(GONE)
-        if self._transport.get_write_buffer_size() > _UNSENT_BYTES:
-            raise UnavailableError(
-                f"the model does not read: {_UNSENT_BYTES >> 20} MiB wait for it"
-            )
+        if self._transport.get_write_buffer_size() > UNSENT_BYTES:
+            raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         number = next(self._ids)
         order = message(number)
         keeps = self.model.return_seconds > 0

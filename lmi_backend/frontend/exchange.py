@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import HTTP_ERROR, HttpError
+from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
 from lmi_backend.frontend.bodies import Bodies, ClientGoneError, too_large
 from lmi_backend.frontend.client import CLIENT
 from lmi_backend.printable import printable
@@ -25,6 +25,8 @@ EVENTS: Final = "text/event-stream"
 _NO_CONTENT: Final = 204
 _TOO_SLOW: Final = 408
 _UNSUPPORTED: Final = 415
+HELD_BYTES: Final = 8 << 20
+"""Of an answer to a client of HTTP/1.0, which gets it when it is whole."""
 PING_SECONDS: Final = 15.0
 """Of silence on an event stream, after which a comment is sent: proxies close idle ones."""
 _PING: Final = b": ping\n\n"
@@ -182,6 +184,9 @@ class Exchange:
         self._written_at = time.monotonic()
         if self._holds:
             self._held += data
+            if len(self._held) > HELD_BYTES:
+                self._held.clear()
+                raise EngineError(f"more than {HELD_BYTES >> 20} MiB at once: use HTTP/1.1")
             if not is_last:
                 return
             length = str(len(self._held)).encode()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HEAD_BYTES: Final = 1 << 16
 """Of what is not a body between two parts of bodies: a head, a chunk's extension, trailers."""
-_MOST_HEADERS: Final = 256
+MOST_HEADERS: Final = 256
 WAITING_BYTES: Final = 1 << 16
 """Of pipelined requests that wait for the response to an earlier one; then reading pauses."""
 # Fed to the parser at once where no body is due: at most so much of the next requests is parsed.
@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
             if name.lower() == b"content-length":
                 self._body_left = int(value)
-            if len(self.headers) > _MOST_HEADERS:
+            if len(self.headers) > MOST_HEADERS:
                 self._overhead = HEAD_BYTES + 1
 
     def on_headers_complete(self) -> None:

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.bounds import table
+
 _HEAD = """<!-- Written by `make chaos`. -->
 
 # What happens when something breaks
@@ -148,9 +150,12 @@ model where there is not.
 Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
 serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
 
-The front end holds up to 8 MiB of an answer that its client does not read, and about as much on its
-way; then the request is ended. So is one of which a stub would hold more because the front end is
-behind. A client that takes nothing for `--client-timeout`, or no longer acknowledges what it is
+Each buffer has a bound, for one request and for all together:
+
+"""
+_TAIL_END = """
+An answer that its client does not read ends with an error. So does one of which a stub would hold
+more because the front end is behind. A client that takes nothing for `--client-timeout`, or no longer acknowledges what it is
 sent, is cut off, and so is one that takes longer to send headers or a body (408). A connection
 without a request is closed after `--keep-alive`, or earlier where there are no descriptors for
 another: three quarters of them are for clients. A front end that says nothing for 30 s is ended and
@@ -195,7 +200,7 @@ class Report:
             for row in self.rows
         ]
         page = [_HEAD.format(cores=cores), *lines, _MIDDLE, *map(_row, self.notes)]
-        page += [_FRONT, *map(_row, self.front_notes), _TAIL]
+        page += [_FRONT, *map(_row, self.front_notes), _TAIL, table(), _TAIL_END]
         path.write_text("".join(page), encoding="utf-8")
 
 

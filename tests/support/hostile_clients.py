@@ -158,7 +158,7 @@ def fields_of_odd_types(wire: Wire) -> None:
             body = http_body(chance)
         else:
             # A valid body with one field that is not.
-            path, valid = body_of(chance.choice(KINDS), "echo", 3)
+            valid = body_of(chance.choice(KINDS), "echo", 3)[1]
             named: dict[str, Any] = json.loads(valid)
             where = named.get("parameters", named) if chance.random() < 0.5 else named
             names = (*where, *_FIELDS)

@@ -1,0 +1,86 @@
+"""The table of what is held in memory for whom, from the constants that bound it."""
+
+from collections.abc import Iterator
+
+from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
+from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
+from lmi_backend.frontend.bodies import ALL_BODIES, FREE_BYTES, LITTLE, MOST_VALUES
+from lmi_backend.frontend.connection import UNSENT_BYTES
+from lmi_backend.frontend.exchange import HELD_BYTES
+from lmi_backend.frontend.protocol import (
+    HEAD_BYTES,
+    MOST_HEADERS,
+    UNREAD_BYTES,
+    WAITING_BYTES,
+)
+
+HEADINGS = ("what is held", "where", "of one request", "over all", "what comes beyond")
+ROWS = (
+    (
+        "a head, a chunk's extension, trailers",
+        "front end",
+        f"{HEAD_BYTES >> 10} KiB, {MOST_HEADERS} headers",
+        "three quarters of the descriptors are connections",
+        "431, and the connection is closed",
+    ),
+    (
+        "pipelined requests",
+        "front end",
+        f"{WAITING_BYTES >> 10} KiB and one read",
+        "as above",
+        "reading pauses until the earlier response is complete",
+    ),
+    (
+        "bodies, until their requests end",
+        "front end",
+        "`--max-body`",
+        f"{ALL_BODIES} times `--max-body`, without the first {FREE_BYTES >> 10} KiB of each",
+        "the largest body that is arriving gets 503",
+    ),
+    (
+        f"values of a JSON body of more than {LITTLE >> 10} KiB, but OpenAI's on its own paths",
+        "front end",
+        f"{MOST_VALUES:,}",
+        "with the bodies",
+        "413",
+    ),
+    (
+        "requests that a stub does not read",
+        "front end",
+        "with the bodies",
+        f"{UNSENT_BYTES >> 20} MiB a model",
+        "503",
+    ),
+    (
+        "an answer that its client does not read",
+        "front end",
+        f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
+        f"{ALL_UNREAD_BYTES >> 20} MiB",
+        "the answer ends with an error; over all, the one that holds most",
+    ),
+    (
+        "an answer to a client of HTTP/1.0, until it is whole",
+        "front end",
+        f"{HELD_BYTES >> 20} MiB",
+        "as many as requests may run",
+        "the answer ends with an error",
+    ),
+    (
+        "what is written and not yet sent",
+        "front end",
+        "an answer that comes whole",
+        f"{UNREAD_BYTES >> 20} MiB, looked at each second",
+        "the connections that read least are closed",
+    ),
+)
+
+
+def table() -> str:
+    """Return the table as Markdown."""
+    return "".join(f"| {' | '.join(row)} |\n" for row in _lines())
+
+
+def _lines() -> Iterator[tuple[str, ...]]:
+    yield HEADINGS
+    yield ("---",) * len(HEADINGS)
+    yield from ROWS
