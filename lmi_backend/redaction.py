@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import string
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
@@ -28,9 +29,11 @@ _NAME: Final = re.compile(
     r"|_pwd$|(?<!public)_key$"
 )
 # Counts of tokens, tokens of a vocabulary, names of headers.
-_PLAIN_NAME: Final = re.compile(
-    r"(^|_)(max|min|num|per|bos|eos|pad|unk|sep|cls|mask|image|video|audio)_(\w+_)?token$|header_key$"
-)
+_PLAIN_TOKENS: Final = frozenset(
+    {"max", "min", "num", "per", "bos", "eos", "pad", "unk", "sep", "cls", "mask", "image", "video",
+     "audio"}
+)  # fmt: skip
+_PLAIN_KEY: Final = "header_key"
 _PLAIN_VALUE: Final = re.compile(r"(?i)(true|false|none|null|auto)?")
 # What option.env is called in a file, in the environment, for a handler and in a plan.
 _ENVIRONMENTS: Final = frozenset({"option.env", "OPTION_ENV", "env", "environment"})
@@ -68,8 +71,15 @@ def is_secret(name: str) -> bool:
         return True
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
     plain = re.sub(r"[^a-z0-9]+", "_", plain.lower())
-    plain = re.sub(r"_?\d+$", "", plain)
-    return bool(_NAME.search(plain)) and not _PLAIN_NAME.search(plain)
+    if plain != (stem := plain.rstrip(string.digits)):
+        plain = stem.removesuffix("_")
+    return _NAME.search(plain) is not None and not _is_plain(plain)
+
+
+def _is_plain(name: str) -> bool:
+    *words, last = name.split("_")
+    is_token = last == "token" and not _PLAIN_TOKENS.isdisjoint(words)
+    return is_token or name.endswith(_PLAIN_KEY)
 
 
 def masked(name: str, value: str) -> str:

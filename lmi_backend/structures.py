@@ -8,33 +8,26 @@ on the cores that make them, before its own first token. What it costs depends l
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.printable import printable
+from lmi_backend.repeats import Cost, cost_of_grammar, cost_of_pattern
 
 _JSON: Final = frozenset({"json", "guided_json", "structural_tag"})
 """Fields whose strings are JSON."""
-_PATTERNS: Final = frozenset({"pattern", "regex", "guided_regex", "whitespace_pattern"})
+_PATTERNS: Final = frozenset(
+    {"pattern", "regex", "guided_regex", "whitespace_pattern", "guided_whitespace_pattern"}
+)
 """Fields whose strings are regular expressions."""
 _GRAMMARS: Final = frozenset({"grammar", "guided_grammar"})
 """Fields whose strings are grammars: EBNF, or Lark's."""
 _ALL_PATTERNS: Final = 5
 """Times `repeats` that all patterns of a request may have together."""
-_PARTS: Final = re.compile(
-    r"\\[ux]\{[0-9A-Fa-f]{1,6}\}|\\.|\[\^?(?:\\.|[^\]\\])*\]"
-    r"|\{\s*(?P<low>\d*)\s*,?\s*(?P<high>\d*)\s*\}|[?*+]+|\(\?[:=!]|.",
-    re.DOTALL,
-)
-_RANGE: Final = re.compile(r"\{\s*(\d*)\s*,?\s*(\d*)\s*\}")
-_OPEN: Final = 8
-"""What a `?`, `*` or `+` counts: 500 in a row take xgrammar 10 s, a repetition of 1,000 0.1 s."""
-# Larger numbers say no more, and make arithmetic slow.
-_HUGE: Final = 10**9
-_DIGITS: Final = 9
+_PARTS: Final = 16
+"""Times `repeats` that the pieces of all patterns may be, repeated or not: each is read in turn."""
 _NESTING: Final = (dict, list, tuple)
 
 
@@ -74,61 +67,12 @@ def check_structure(field: str, value: Any, bounds: StructureBounds) -> None:
     _Check(field, bounds).check(value)
 
 
-def written_out(pattern: str) -> int:
-    """Return how many characters of a pattern are repeated or optional, written out.
-
-    `a{1,20}` has 20, `(a{1,20}b){5}` has 105; each of `?`, `*` and `+` counts as 8. A text that is
-    no pattern has some number too.
-    """
-    # For each open group: characters once, characters repeated; then those of its last part.
-    groups = [[0, 0]]
-    last = [0, 0]
-    for match in _PARTS.finditer(pattern):
-        part = match[0]
-        if part.startswith("("):
-            groups.append([0, 0])
-            last = [0, 0]
-        elif part == ")" and len(groups) > 1:
-            last = groups.pop()
-            _add(groups[-1], last)
-        elif match["low"] is not None:
-            _add(groups[-1], last, -1)
-            last = [0, min(_HUGE, sum(last) * _times(match["low"], match["high"]))]
-            _add(groups[-1], last)
-        elif part[0] in "?*+":
-            groups[-1][1] += _OPEN
-            last = [last[0], last[1] + _OPEN]
-        else:
-            last = [1, 0]
-            _add(groups[-1], last)
-    return sum(repeated for _, repeated in groups)
-
-
-def repeated(grammar: str) -> int:
-    """Return the same of a grammar, as far as its text tells: a rule may repeat another.
-
-    Those in quotes and comments count too: what is quoted differs between kinds of grammars.
-    """
-    ends = sum(map(grammar.count, "?*+"))
-    largest = max((_times(*match.groups()) for match in _RANGE.finditer(grammar)), default=0)
-    return ends * _OPEN + largest
-
-
-def _add(counts: list[int], more: list[int], sign: int = 1) -> None:
-    counts[0] += sign * more[0]
-    counts[1] += sign * more[1]
-
-
-def _times(low: str, high: str) -> int:
-    return max(_HUGE if len(text) > _DIGITS else int(text or 0) for text in (low, high))
-
-
 class _Check:
     """Looks at a value once, and stops where a bound is passed."""
 
     def __init__(self, field: str, bounds: StructureBounds) -> None:
         self._field, self._bounds = field, bounds
-        self._size = self._repeats = 0
+        self._size = self._repeats = self._parts = 0
         self._texts: list[str] = []
         """JSON in strings, looked at by itself."""
 
@@ -158,12 +102,12 @@ class _Check:
     def _children(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
         match value:
             case str():
-                self._grow(_bytes(value))
+                self._grow_by(value)
                 self._look_at_text(name, value)
             case dict():
                 self._grow(2)
                 for key, item in value.items():
-                    self._grow(_bytes(str(key)))
+                    self._grow_by(str(key))
                     if name == "patternProperties":
                         self._look_at_pattern(str(key))
                     yield str(key), item
@@ -182,18 +126,33 @@ class _Check:
         elif name in _PATTERNS:
             self._look_at_pattern(text)
         elif name in _GRAMMARS:
-            self._repeat(repeated(text))
+            self._count(cost_of_grammar(text, self._most()))
 
     def _look_at_pattern(self, pattern: str) -> None:
-        self._repeat(written_out(pattern))
+        self._count(cost_of_pattern(pattern, self._most()))
 
-    def _repeat(self, count: int) -> None:
-        self._repeats += count
-        if count > self._bounds.repeats:
-            raise self._error(f"repeats {count} characters", "repeats", "characters")
+    def _most(self) -> Cost:
+        """Return what the next text may hold."""
+        return Cost(self._bounds.repeats, self._bounds.repeats * _PARTS - self._parts)
+
+    def _count(self, cost: Cost) -> None:
+        self._repeats += cost.repeats
+        self._parts += cost.parts
+        if cost.repeats > self._bounds.repeats:
+            raise self._error(f"repeats {cost.repeats} characters", "repeats", "characters")
         if self._repeats > self._bounds.repeats * _ALL_PATTERNS:
             problem = f"repeats {self._repeats} characters in all patterns"
             raise self._error(problem, "repeats", f"times {_ALL_PATTERNS}")
+        if self._parts > self._bounds.repeats * _PARTS:
+            problem = f"has {self._parts} or more groups, classes and repetitions in its patterns"
+            raise self._error(problem, "repeats", f"times {_PARTS}")
+
+    def _grow_by(self, text: str) -> None:
+        """Count the bytes of a text in JSON, with its quotes and what stands behind it."""
+        self._grow(3 + len(text))
+        # No text is written anew that is too long as it is.
+        if not text.isascii():
+            self._grow(len(text.encode("utf-8", "replace")) - len(text))
 
     def _grow(self, size: int) -> None:
         self._size += size
@@ -203,8 +162,3 @@ class _Check:
     def _error(self, problem: str, bound: str, unit: str) -> RequestError:
         accepted = f"at most {getattr(self._bounds, bound)} {unit} (option.max_structure_{bound})"
         return RequestError(problem, field=self._field, accepted=accepted)
-
-
-def _bytes(text: str) -> int:
-    """Return the bytes of a text in JSON, with its quotes and what stands behind it."""
-    return 3 + (len(text) if text.isascii() else len(text.encode("utf-8", "replace")))

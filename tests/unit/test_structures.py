@@ -1,7 +1,10 @@
 """What structured outputs are measured by."""
 
+import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,48 +15,10 @@ from lmi_backend.structures import (
     StructureBounds,
     check_structure,
     check_structures,
-    repeated,
-    written_out,
 )
+from tests.support.growth import too_slow
 
 SMALL = StructureBounds(size=100, choices=3, depth=4, repeats=50)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "count"),
-    [
-        ("", 0),
-        ("abc", 0),
-        ("a{1,20}", 20),
-        ("a{20}", 20),
-        ("a{20,}", 20),
-        ("a{,20}", 20),
-        ("a{ 1, 20 }b", 20),
-        ("a?b+c*", 24),
-        ("a??", 8),
-        ("(?:ab){3}", 6),
-        ("(a{1,20}b){5}", 105),
-        ("((a{2}b){3}c){4}", 40),
-        ("(a?){4}", 36),
-        ("[a-z?*]{4}", 4),
-        (r"[^\]]{4}", 4),
-        (r"\{9\}\d{4}", 4),
-        (r"\u{2000}", 0),
-        ("[^]a?]", 8),
-        ("a{99999999999999999999}", 1_000_000_000),
-        ("){3}(", 3),
-    ],
-)
-def test_a_pattern_is_written_out(pattern: str, count: int) -> None:
-    assert written_out(pattern) == count
-
-
-@pytest.mark.parametrize(
-    ("grammar", "count"),
-    [('root ::= "a"', 0), ('root ::= "a"? b* [c]+', 24), ("a{3} b{1,7}? # why?", 23)],
-)
-def test_a_grammar_is_counted(grammar: str, count: int) -> None:
-    assert repeated(grammar) == count
 
 
 @pytest.mark.parametrize(
@@ -108,3 +73,73 @@ def test_json_in_a_text_is_looked_at_once() -> None:
     for _ in range(12):
         text = json.dumps({"json": text})
     check_structures({"json": text}, DEFAULT_BOUNDS)
+
+
+PIECES = (
+    "a", "a{", "a{ ", "{", "{1", "{1,", "{#", "{//", "a{0}", "a{1,2}{", "(", "()", "(?:", "(?x)(", "[",
+    "[a]", "[^]", "[\\", "]", "\\", "\\\\", "\\d", "\\u{", "\\u{1}", "a|", "?", "a?", "*", "a+", "~", "~1", '"',
+    "'", ",", "9", "9,", " ", "\t", "\n", "\r\n", "\u2028", "\u00a0", "# a\n", "// a\n", "a ::= b\n", "é",
+    "\U0001f600", "\ud800",
+)  # fmt: skip
+"""Of which hostile texts are made."""
+STARTS = ("a{", "(?x)({#", "[")
+SECONDS = 0.3
+"""Of a core. A text of the largest size takes a tenth of it at most on a slow one; with its square
+it would take minutes."""
+
+
+@pytest.mark.parametrize("name", ["regex", "grammar", "json"])
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_text_of_the_largest_size_is_checked_at_once(name: str, piece: str) -> None:
+    def check(size: int, start: str) -> None:
+        _checked({name: start + piece * (size // len(piece))})
+
+    for start in STARTS:
+        assert too_slow(partial(check, start=start), 130_000, SECONDS) is None
+
+
+SCHEMAS: dict[str, Callable[[int], Any]] = {
+    "references": lambda size: {"a": [{"$ref": "#/a"}] * min(2000, size // 20)},
+    "a long reference": lambda size: {"$ref": "#" + "/a" * (size // 2)},
+    "patterns": lambda size: {f"{n}": {"pattern": ""} for n in range(size // 20)},
+    "keys of patterns": lambda size: {"patternProperties": {f"{n}(": 1 for n in range(size // 8)}},
+    "lists": lambda size: [[[]] * min(2000, size // 100)] * 40,
+    "numbers": lambda size: [[1.5] * min(2000, size // 200)] * 40,
+    "members": lambda size: {f"{number}": None for number in range(size // 12)},
+    "alternatives": lambda size: {"anyOf": [{"const": "a"}] * min(2000, size // 20)},
+    "deep": lambda size: json.loads('{"a":' * 60 + '"' + "b" * size + '"' + "}" * 60),
+}
+
+
+@pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
+@pytest.mark.parametrize("write", [lambda value: value, json.dumps], ids=["object", "text"])
+def test_a_schema_of_the_largest_size_is_checked_at_once(
+    schema: Callable[[int], Any], write: Callable[[Any], Any]
+) -> None:
+    most = DEFAULT_BOUNDS.size
+    assert too_slow(lambda size: _checked({"json": write(schema(size))}), most, SECONDS) is None
+
+
+@pytest.mark.parametrize("text", ["[" * 131_072, '{"a":' * 26_000, "9" * 131_000, "-" * 131_000])
+def test_a_text_that_is_no_schema_is_refused_or_left_to_the_engine(text: str) -> None:
+    _checked({"json": text})
+
+
+def test_a_text_beyond_the_largest_size_is_not_read() -> None:
+    with pytest.raises(RequestError, match="is too large"):
+        check_structures({"regex": "é" * 200_000}, DEFAULT_BOUNDS)
+
+
+def test_the_pieces_of_all_patterns_have_a_bound() -> None:
+    with pytest.raises(RequestError, match=r"16385 or more groups.*times 16 \(option"):
+        check_structures({"regex": "()" * 20_000}, DEFAULT_BOUNDS)
+    schema = [{"pattern": "()" * 4_000}] * 3
+    check_structures({"json": schema[:2]}, DEFAULT_BOUNDS)
+    with pytest.raises(RequestError, match="groups, classes and repetitions in its patterns"):
+        check_structures({"json": schema}, DEFAULT_BOUNDS)
+
+
+def _checked(structures: dict[str, Any]) -> None:
+    """Check structures, refused or not: both must be quick."""
+    with contextlib.suppress(RequestError):
+        check_structures(structures, DEFAULT_BOUNDS)
