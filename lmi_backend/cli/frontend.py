@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _MOST_SECONDS: Final = 86_400
 _DRAIN_SECONDS: Final = 35.0
 """Time that running requests have when several processes are stopped; each gives them 30 s."""
-_LOCAL: Final = ("127.0.0.1", "::1", "localhost")
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -139,7 +138,10 @@ def _add_access(group: argparse._ArgumentGroup) -> None:
         type=_items,
         default=(),
         metavar="A,B",
-        help="names by which browsers reach this port, beside its addresses and localhost",
+        help="names of this server, in addition to its addresses, localhost and --host; * for all. "
+        "Under other names pages, operators and, where no key is needed, everybody but probes get "
+        "403. Default on a port of the network without keys: other names are refused to pages and "
+        "operators only",
     )
 
 
@@ -239,7 +241,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         logs_access=not arguments.no_access_log,
         api_keys=arguments.api_keys,
         api_key=key,
-        is_local=arguments.host in _LOCAL,
+        host=arguments.host,
         processes=arguments.share or 1,
         origins=arguments.allowed_origins,
         hosts=arguments.allowed_hosts,
@@ -268,12 +270,14 @@ def _control_headers(key_file: Path | None) -> dict[str, str]:
 
 def exposure(arguments: argparse.Namespace) -> str:
     """Return what is open to whoever reaches the port; empty where nothing is."""
-    if arguments.host in _LOCAL:
+    from lmi_backend.frontend.hosts import is_loopback  # noqa: PLC0415  the front end's
+
+    if is_loopback(arguments.host):
         return ""
     if not os.environ.get("LMI_API_KEY") and arguments.api_keys is None:
         return (
             f"the front end listens on {arguments.host} and asks nobody for a key: whoever reaches "
-            "it may use the models (--api-keys)"
+            "it may use the models (--api-keys), under any name (--allowed-hosts)"
         )
     if arguments.tls_certificate is None:
         return (

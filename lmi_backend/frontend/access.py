@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from lmi_backend.errors import HttpError
+from lmi_backend.frontend.hosts import name_in
+from lmi_backend.frontend.routing import OPERATOR, PROBE
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from lmi_backend.frontend.api_keys import ApiKey, ApiKeys
     from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.hosts import OwnNames
+    from lmi_backend.frontend.routing import Who
 
-_FORBIDDEN: Final = 403
+_BAD_REQUEST, _FORBIDDEN = 400, 403
 _BEARER: Final = "bearer "
-_SIGNED: Final = re.compile(r"AWS4-HMAC-SHA256 .*?Credential=([^/,\s]+)/")
+_SIGNED: Final = "AWS4-HMAC-SHA256"
 _CORS: Final = (
     (b"access-control-allow-methods", b"GET, POST, PUT, DELETE, OPTIONS"),
     (b"access-control-allow-headers", b"authorization, content-type, x-api-key, x-request-id"),
@@ -32,36 +34,48 @@ class Access:
     Args:
         keys: those that are known.
         origins: web sites whose pages may ask, as `https://host[:port]`; `*` for all.
-        hosts: further names by which browsers reach this port.
+        names: those of this server.
         is_local: whether only this machine reaches the port; then operators need no key where
             nobody does.
     """
 
     def __init__(
-        self, keys: ApiKeys, origins: Collection[str], hosts: Collection[str], *, is_local: bool
+        self, keys: ApiKeys, origins: Collection[str], names: OwnNames, *, is_local: bool
     ) -> None:
         self._keys, self._origins, self._is_local = keys, frozenset(origins), is_local
-        self._hosts = frozenset({"localhost", *hosts})
+        self._names = names
+        # A page that reaches this server under another name has no key. Where none is needed, the
+        # names of a port on the network are known only to those who give them.
+        self._guards_names = not keys.are_needed and (is_local or names.are_given)
 
-    def check_site(self, exchange: Exchange) -> None:
+    def check_site(self, exchange: Exchange, who: Who) -> None:
         """Refuse what another web site's page makes a browser send.
 
+        Args:
+            exchange: the request.
+            who: whose path it is. Probes are answered under every name.
+
         Raises:
-            HttpError: the page's site is not one of those that may (403).
+            HttpError: the request's host is none (400), or not a name of this server where that
+                matters, or the page's site is not one of those that may (403).
         """
-        host = exchange.headers.get("host", "")
+        host: str | None = exchange.headers.get("host")
+        is_own = self._is_own(host)
         origin = exchange.headers.get("origin")
-        # Only browsers send it, and a page cannot leave it out.
+        # Only browsers send it, and a page cannot leave it out but where it reads its own site.
         if origin is None:
-            return
-        if origin in self._origins or "*" in self._origins:
+            pass
+        elif origin in self._origins or "*" in self._origins:
             exchange.extra_headers += (
                 (b"access-control-allow-origin", origin.encode("latin-1")),
                 (b"vary", b"origin"),
                 *_CORS,
             )
-        elif urlsplit(origin).netloc != host or not self._is_own(host):
+        # It is compared, and not read: what is no origin is another's.
+        elif origin.partition("://")[2] != host or not is_own:
             raise HttpError(_FORBIDDEN, "this page's site may not ask (--allowed-origins)")
+        if not is_own and (who == OPERATOR or (self._guards_names and who != PROBE)):
+            raise _foreign(host)
 
     def check_host(self, exchange: Exchange) -> None:
         """Refuse a name that somebody else's DNS server gave this address.
@@ -69,9 +83,16 @@ class Access:
         Raises:
             HttpError: the request's host is not a name of this server (403).
         """
-        host = exchange.headers.get("host", "")
-        if not self._is_own(host):
-            raise HttpError(_FORBIDDEN, "this host name is not served (--allowed-hosts)")
+        if not self._is_own(host := exchange.headers.get("host")):
+            raise _foreign(host)
+
+    def _is_own(self, host: str | None) -> bool:
+        if host is None:  # Browsers always send one.
+            return True
+        if (name := name_in(host)) is None:
+            text = f"Host: {printable(host, 80)!r}; accepted: a name or an address, with a port"
+            raise HttpError(_BAD_REQUEST, text)
+        return name in self._names
 
     def key(self, exchange: Exchange, *, for_operator: bool) -> ApiKey | None:
         """Return the key of a request; None where nobody needs one.
@@ -93,22 +114,27 @@ class Access:
         """Tell whether a request with such a key, or none where nobody needs one, may manage."""
         return self._is_local if key is None else key.is_operator
 
-    def _is_own(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
-        try:
-            # An address cannot be another site's.
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name in self._hosts
-        return True
+
+def _foreign(host: str | None) -> HttpError:
+    accepted = "its addresses, localhost, and the names of --host and --allowed-hosts"
+    return HttpError(_FORBIDDEN, f"{host} is not a name of this server; accepted: {accepted}")
 
 
 def _given(exchange: Exchange) -> str:
     text: str = exchange.headers.get("authorization", "")
-    if text.lower().startswith(_BEARER):
+    if text[: len(_BEARER)].lower() == _BEARER:
         return text[len(_BEARER) :].strip()
     # Whoever signs for AWS has two keys; ours is the one that is sent.
-    if (signed := _SIGNED.match(text)) is not None:
-        return signed[1]
+    if text.startswith(_SIGNED):
+        return _signed_with(text.removeprefix(_SIGNED))
     other: str = exchange.headers.get("x-api-key", "")
     return other
+
+
+def _signed_with(fields: str) -> str:
+    """Return the key that a signature names: the first part of its credential."""
+    for field in fields.split(","):
+        name, _, value = field.strip().partition("=")
+        if name == "Credential":
+            return value.partition("/")[0]
+    return ""

@@ -9,18 +9,21 @@ import math
 import re
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError, HttpError
+from lmi_backend.frontend.operator_files import Stamp, stamp_of, text_of
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.@-]{1,64}")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_COUNT: Final = re.compile(r"[1-9][0-9]{0,14}")
 _LIMITS: Final = ("running", "requests-per-minute", "tokens-per-minute")
 _OPERATOR: Final = "operator"
 ACCEPTED: Final = f"NAME sha256:HASH [{_OPERATOR}] [{']['.join(f'{each}=N' for each in _LIMITS)}]"
@@ -132,10 +135,10 @@ class ApiKeys:
         self._file, self._share = file, share
         self._single = [ApiKey("default", hash_of(single), is_operator=True)] if single else []
         self._keys: list[ApiKey] = []
-        self._stamp: tuple[int, int] | None = None
+        self._stamp: Stamp | None = None
         self._looked = -math.inf
         if file is not None:
-            self._stamp, self._keys = _stamp(file), list(self._read(file))
+            self._stamp, self._keys = stamp_of(file), list(self._read(file))
 
     @property
     def are_needed(self) -> bool:
@@ -163,28 +166,25 @@ class ApiKeys:
         if self._file is None or now - self._looked < _LOOK_SECONDS:
             return
         self._looked = now
+        stamp = stamp_of(self._file)
+        if stamp == self._stamp:
+            return
+        # What cannot be read is looked at again when it changes.
+        self._stamp = stamp
+        before = {(key.name, key.digest, tuple(key.limits.items())): key for key in self._keys}
         try:
-            stamp = _stamp(self._file)
-            if stamp == self._stamp:
-                return
-            before = {(key.name, key.digest, tuple(key.limits.items())): key for key in self._keys}
             renewed = list(self._read(self._file))
-        except (ConfigurationError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  a request must not fail by a file of ours
             _log.error("the keys are left as they were: %s", error)
             return
         # A key that is unchanged keeps what it has used.
-        self._stamp = stamp
         self._keys = [
             before.get((key.name, key.digest, tuple(key.limits.items())), key) for key in renewed
         ]
         _log.info("%d keys are read from %s", len(self._keys), self._file)
 
     def _read(self, file: Path) -> Iterator[ApiKey]:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except OSError as error:
-            message = f"--api-keys {file}: {error.strerror}"
-            raise ConfigurationError(message) from error
+        text = text_of("--api-keys", file)
         names: set[str] = set()
         for number, line in enumerate(text.splitlines(), start=1):
             words = line.partition("#")[0].split()
@@ -204,13 +204,8 @@ def _read_line(words: list[str], place: str, share: int) -> ApiKey:
     limits: dict[str, int] = {}
     for word in more:
         limit, _, count = word.partition("=")
-        if limit in _LIMITS and count.isascii() and count.isdecimal() and int(count) > 0:
+        if limit in _LIMITS and _COUNT.fullmatch(count):
             limits[limit] = math.ceil(int(count) / share)
         elif word != _OPERATOR:
-            raise ConfigurationError(f"{place}: {word} is unknown; accepted: {ACCEPTED}")
+            raise ConfigurationError(f"{place}: {printable(word)} is unknown; accepted: {ACCEPTED}")
     return ApiKey(name, digest, _OPERATOR in more, limits)
-
-
-def _stamp(file: Path) -> tuple[int, int]:
-    status = file.stat()
-    return status.st_mtime_ns, status.st_ino

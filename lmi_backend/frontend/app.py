@@ -25,15 +25,17 @@ from lmi_backend.frontend.failures import (
 )
 from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import STOPPING, Health
+from lmi_backend.frontend.hosts import OwnNames, is_loopback
 from lmi_backend.frontend.http_form import dialect_of
 from lmi_backend.frontend.lmi import Lmi
+from lmi_backend.frontend.log import as_field
 from lmi_backend.frontend.management import Management
 from lmi_backend.frontend.metrics import Metrics
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
 from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
-from lmi_backend.frontend.routing import ANYBODY, OPERATOR, Routes, Service, Who, route
+from lmi_backend.frontend.routing import ANYBODY, OPERATOR, PROBE, Routes, Service, Who, route
 from lmi_backend.frontend.sagemaker import SageMaker, sagemaker_failure
 from lmi_backend.frontend.state import State
 from lmi_backend.frontend.tgi import Tgi
@@ -54,6 +56,7 @@ _Answer = Callable[["Exchange"], Awaitable[None]]
 _Fail = Callable[[LmiError], "Failure"]
 _Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
 _PRINTABLE_ID: Final = 128
+_SHOWN_PATH: Final = 200
 _FAILED: Final = 400
 
 
@@ -80,14 +83,14 @@ class Settings:
     """File of keys; None where `api_key` is the only one, or nobody needs one."""
     api_key: str = ""
     """One key, itself."""
-    is_local: bool = True
-    """Whether only this machine reaches the port."""
+    host: str = "127.0.0.1"
+    """Address or name on which the port listens."""
     processes: int = 1
     """That share the port, and the limits of each key."""
     origins: tuple[str, ...] = ()
     """Web sites whose pages may ask."""
     hosts: tuple[str, ...] = ()
-    """Names by which browsers reach the port, beside its addresses."""
+    """Names by which the port is reached, in addition to its addresses and localhost."""
     has_page: bool = True
     """Whether browsers get a page at `/`."""
 
@@ -105,7 +108,9 @@ class FrontEnd:
         self._triton = TritonProxy(settings.triton_url, *limits, Generate(self.models))
         self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
-        self._access = Access(keys, settings.origins, settings.hosts, is_local=settings.is_local)
+        names = OwnNames(settings.hosts, settings.host)
+        is_local = is_loopback(settings.host)
+        self._access = Access(keys, settings.origins, names, is_local=is_local)
         self._routes = Routes(self._make_routes())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -144,13 +149,14 @@ class FrontEnd:
         except LmiError as error:
             await self._fail(exchange, service, error)
         except Exception:  # noqa: BLE001  one request must not end the others
-            _log.exception("%s %s failed", exchange.method, exchange.path)
+            path, name = exchange.raw_path[:_SHOWN_PATH], as_field(exchange.request_id)
+            _log.exception("%s %s failed id=%s", exchange.method, path, name)
             failed = HttpError(500, "the request failed; the log says why")
             await self._fail(exchange, service, failed)
         finally:
             exchange.close()
             # Probes and scrapers come often, and are of interest where they fail.
-            if service.who != "anybody" or exchange.status >= _FAILED:
+            if service.needs_key or exchange.status >= _FAILED:
                 self._log_access(exchange)
 
     def drain(self) -> None:
@@ -161,15 +167,13 @@ class FrontEnd:
     async def _answer(self, service: Service, exchange: Exchange) -> None:
         if self._health.is_stopping:
             exchange.extra_headers.append((b"connection", b"close"))
-            if service.who != "anybody":
+            if service.needs_key:
                 raise StoppingError(STOPPING)
-        self._access.check_site(exchange)
-        if service.who == "anybody":
+        self._access.check_site(exchange, service.who)
+        if not service.needs_key:
             await service.answer(exchange)
             return
-        if service.who == "operator":
-            self._access.check_host(exchange)
-        key = self._access.key(exchange, for_operator=service.who == "operator")
+        key = self._access.key(exchange, for_operator=service.who == OPERATOR)
         exchange.is_operator = self._access.is_operator(key)
         if key is None:
             await service.answer(exchange)
@@ -193,14 +197,14 @@ class FrontEnd:
                 "%s %s status=%d outcome=%s error=%s"
                 " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s",
                 exchange.method,
-                exchange.raw_path[:200],
+                exchange.raw_path[:_SHOWN_PATH],
                 exchange.status,
                 exchange.outcome,
                 exchange.error or "-",
                 (time.monotonic() - exchange.began) * 1e3,
                 exchange.num_prompt_tokens,
                 exchange.num_tokens,
-                exchange.request_id,
+                as_field(exchange.request_id),
                 exchange.tenant or "-",
             )
 
@@ -211,7 +215,7 @@ class FrontEnd:
         failure_of = self._routes.failure_of(scope) or dialect_of(scope["path"]).failure
         if allowed and scope["method"] == "OPTIONS":
             # Browsers ask this before they send a key.
-            return Service(_methods(allowed), failure_of, "anybody"), {}
+            return Service(_methods(allowed), failure_of, ANYBODY), {}
         return Service(_refusal(allowed), failure_of), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Service]]:
@@ -246,8 +250,8 @@ class FrontEnd:
             ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
             ("POST", "/", tgi.either, tgi_failure),
             ("GET", "/info", tgi.info, tgi_failure),
-            *(("GET", path, health.ping, lmi_failure, ANYBODY) for path in ("/ping", "/health")),
-            ("GET", "/live", health.live, lmi_failure, ANYBODY),
+            *(("GET", path, health.ping, lmi_failure, PROBE) for path in ("/ping", "/health")),
+            ("GET", "/live", health.live, lmi_failure, PROBE),
             ("GET", "/version", health.version, openai_failure, ANYBODY),
             ("GET", "/metrics", self._metrics.show, openai_failure, ANYBODY),
             ("GET", "/api/state", State(self.models).show, openai_failure, OPERATOR),
@@ -281,7 +285,7 @@ def _methods(allowed: set[str]) -> _Answer:
 def _refusal(allowed: set[str]) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
         if not allowed:
-            raise HttpError(404, f"{exchange.path[:200]!r} is not served")
+            raise HttpError(404, f"{exchange.path[:_SHOWN_PATH]!r} is not served")
         exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
         raise HttpError(405, f"{exchange.method} is not served here")
 

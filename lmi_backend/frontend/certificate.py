@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import ssl
-import stat
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.frontend.operator_files import Stamp, content_of, stamp_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,6 @@ KEY_OPTION: Final = "--tls-key"
 _PEM_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
 _ENCRYPTED: Final = (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", b"Proc-Type: 4,ENCRYPTED")
 _PEM_KEY: Final = b"PRIVATE KEY-----"
-_Stamp = tuple[tuple[int, ...] | None, ...]
 _log = logging.getLogger(__name__)
 
 
@@ -51,7 +50,7 @@ class Certificate:
         self._used = stamp
         try:
             self._newest = self._read()
-        except ConfigurationError as error:
+        except Exception as error:  # noqa: BLE001  it would end the server's only loop
             _log.error("the TLS certificate is left as it was: %s", error)
         else:
             _log.info("the TLS certificate is read again from %s", self._file)
@@ -59,14 +58,14 @@ class Certificate:
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
         connection.context = self._newest
 
-    def _stamp(self) -> _Stamp:
-        return _stamp(self._file), _stamp(self._key)
+    def _stamp(self) -> tuple[Stamp | None, ...]:
+        return stamp_of(self._file), stamp_of(self._key)
 
     def _read(self) -> ssl.SSLContext:
-        if _PEM_CERTIFICATE not in _content(CERTIFICATE_OPTION, self._file):
+        if _PEM_CERTIFICATE not in content_of(CERTIFICATE_OPTION, self._file):
             accepted = "certificates in PEM, the server's own first"
             raise ConfigurationError(f"{self._file} ({CERTIFICATE_OPTION}): accepted: {accepted}")
-        key = _content(KEY_OPTION, self._key)
+        key = content_of(KEY_OPTION, self._key)
         if any(word in key for word in _ENCRYPTED):
             text = "is encrypted; accepted: a key without a passphrase, which only this user reads"
             raise ConfigurationError(f"{self._key} ({KEY_OPTION}) {text}")
@@ -89,21 +88,3 @@ class Certificate:
             return f"{self._key} ({KEY_OPTION}) belongs to another; accepted: {accepted}"
         pair = f"{self._file} and {self._key} ({CERTIFICATE_OPTION}, {KEY_OPTION})"
         return f"{pair}: accepted: a certificate and its key, in PEM: {error}"
-
-
-def _content(option: str, path: Path) -> bytes:
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ConfigurationError(f"{path} ({option}): accepted: a file")
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path} ({option}): {error.strerror}") from error
-
-
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Return what differs after any change, also of a link on the way; None without a file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_ctime_ns

@@ -7,10 +7,44 @@ import contextlib
 import logging
 import sys
 import threading
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+from urllib.parse import quote
+
+from lmi_backend.printable import printable
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    _ExcInfo = (
+        tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+    )
 
 _MOST_LINES: Final = 10_000
 _GATHER_SECONDS: Final = 0.05
+_TRACE_LINE: Final = 2_000
+_PLAIN_IN_A_FIELD: Final = "/:+@~,;"
+
+
+def as_field(text: str) -> str:
+    """Return a client's text as the value of a field of a line: it cannot begin another field."""
+    return quote(text, safe=_PLAIN_IN_A_FIELD)
+
+
+class LineFormatter(logging.Formatter):
+    """Writes a record as one line, whatever a client wrote into it.
+
+    Lines of a trace begin with blanks: an exception's text may have lines of its own.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the first line."""
+        line = super().formatMessage(record)
+        return printable(line, len(line))
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        """Return the trace."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  {printable(line, _TRACE_LINE)}" for line in lines)
 
 
 class GatheredHandler(logging.Handler):
@@ -71,7 +105,7 @@ def log_to_stderr() -> None:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = GatheredHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(LineFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     atexit.register(handler.close)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.failures import Failure
 
-Who = Literal["anybody", "client", "operator"]
+Who = Literal["probe", "anybody", "client", "operator"]
 """Whose key a path needs, where keys are needed."""
+PROBE: Final[Who] = "probe"
+"""No key, and any name of the server: load balancers have their own."""
 ANYBODY: Final[Who] = "anybody"
 OPERATOR: Final[Who] = "operator"
 
@@ -26,6 +28,11 @@ class Service:
     answer: Callable[[Exchange], Awaitable[None]]
     failure_of: Callable[[LmiError], Failure]
     who: Who = "client"
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether it needs one where keys are needed."""
+        return self.who not in (PROBE, ANYBODY)
 
 
 def route(path: str, methods: str) -> Route:

@@ -54,7 +54,8 @@ def uses(folder: Path = FOLDER) -> tuple[list[Use], list[str]]:
         place = ".".join(path.relative_to(FOLDER.parent).with_suffix("").parts)
         for name, pattern in _compiled(importlib.import_module(place)):
             methods = _methods([tree]) if name.startswith("_") else everywhere
-            found += [Use(f"{place}.{name}", pattern, each) for each in methods.get(name, METHODS)]
+            called = sorted(methods.get(name, METHODS))
+            found += [Use(f"{place}.{name}", pattern, method) for method in called]
         for call in _calls_in_functions(tree):
             method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if isinstance(call.args[0], ast.Constant):
@@ -123,7 +124,9 @@ def hostile(pattern: re.Pattern[Any]) -> set[tuple[str, str]]:
 
     Both are made of the expression itself: what fits its beginning, and what fits a part of it.
     """
-    text = pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    text = (
+        pattern.pattern if isinstance(pattern.pattern, str) else pattern.pattern.decode("latin-1")
+    )
     flags = pattern.flags & ~re.UNICODE
     pieces = {("", filler) for filler in FILLERS}
     for before, sequence in _sequences("", parser.parse(text, flags)):
@@ -179,20 +182,22 @@ def _joined(sequence: Any) -> Iterator[Any]:
 def _samples(node: Any) -> list[str]:
     """Return texts that fit a node, one at least; empty for what has no width."""
     kind, value = str(node[0]), node[1]
-    if kind == "TEXT":
-        return [value]
-    if kind == "IN":
-        return _members(value)
-    if kind in ("ANY", "NOT_LITERAL"):
-        return ["a" if value != ord("a") else "b", "\\"]
-    if kind in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"):
-        inner = _sample(value[2])
-        return [inner * max(1, value[0]), *(each for part in [_branches(value[2])] for each in part)]
-    if kind in ("SUBPATTERN", "ATOMIC_GROUP"):
-        return _branches(_inner(node)[0])
-    if kind == "BRANCH":
-        return [_sample(each) for each in value[1]] or [""]
-    return [""]
+    match kind:
+        case "TEXT":
+            found = [value]
+        case "IN":
+            found = _members(value)
+        case "ANY" | "NOT_LITERAL":
+            found = ["a" if value != ord("a") else "b", "\\"]
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
+            found = [_sample(value[2]) * max(1, value[0]), *_branches(value[2])]
+        case "SUBPATTERN" | "ATOMIC_GROUP":
+            found = _branches(_inner(node)[0])
+        case "BRANCH":
+            found = [_sample(each) for each in value[1]]
+        case _:
+            found = [""]
+    return found
 
 
 def _branches(sequence: Any) -> list[str]:

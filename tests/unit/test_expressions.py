@@ -43,5 +43,10 @@ def test_one_that_is_not_linear_is_found(expression: str) -> None:
 
 def test_patterns_of_clients_texts_are_among_them() -> None:
     places = {use.place.partition(" ")[0] for use in FOUND}
-    modules = ("frontend.triton._PATHS", "names._CONTROLS", "repeats._REPETITION", "redaction._KEYS")
+    modules = (
+        "frontend.triton._PATHS",
+        "names._CONTROLS",
+        "repeats._REPETITION",
+        "redaction._KEYS",
+    )
     assert {f"lmi_backend.{name}" for name in modules} <= places

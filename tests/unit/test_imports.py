@@ -74,6 +74,7 @@ FOLDERS = {
     "printable": ALL,
     "private_folders": ALL,
     "redaction": ALL,
+    "repeats": ALL,
     "structures": ALL,
     "token_ids": ("command line", "front end", *SERVER),
     "tokenization": ("front end", *SERVER),

@@ -12,6 +12,7 @@ FILES = {str(path.relative_to(TESTS)) for path in TESTS.rglob("test_*.py")}
 OF_SEVERAL = {
     "test_cost.py": "what a token costs: worker, ipc, serving and triton",
     "test_dockerfile.py": "Dockerfile, and what of the package it names",
+    "test_expressions.py": "every regular expression of the package",
     "test_failed_answers.py": "how an answer that fails ends: every path of the front end",
     "test_fuzz.py": "hostile bodies through schema and into frames",
     "test_hostile_properties.py": "whatever may be written: options, plan, repository and commands",

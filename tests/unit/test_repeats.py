@@ -59,7 +59,7 @@ def test_a_pattern_is_written_out(pattern: str, count: int) -> None:
         ('start: "b"~9', 9),
         ('start: "b" ~ 1..9', 9),
         ('start: "b"~1..//\n9', 9),
-        ('start: /b{1,9}/', 9),
+        ("start: /b{1,9}/", 9),
         ('a ::= "{1" "b"', 0),
         ('a ::= "{2', 0),
         ("a{99999999999999999999}", 1_000_000_000),

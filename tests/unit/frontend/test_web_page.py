@@ -2,53 +2,23 @@
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 import lmi_backend.frontend
 from lmi_backend.frontend.app import FrontEnd, Settings
-from lmi_backend.frontend.client import CLIENT, Client
+from tests.support.asking import ask
 
 FOLDER = Path(lmi_backend.frontend.__file__).parent / "page"
 
 
-async def get(
-    front_end: FrontEnd, path: str, headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    """Ask the application for a path; return status, headers and body."""
-    given = {"host": "localhost:8080"} | (headers or {})
-    sent: list[dict[str, Any]] = []
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b""}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
-        CLIENT: Client(cast("Any", SimpleNamespace(more_body=False, disconnected=False, scope={}))),
-    }
-    await front_end(scope, receive, send)
-    lines = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return sent[0]["status"], lines, b"".join(message.get("body", b"") for message in sent)
-
-
 @pytest.fixture
 def front_end(tmp_path: Path) -> FrontEnd:
-    return FrontEnd(Settings(base=tmp_path, api_key="a-key", is_local=False))
+    return FrontEnd(Settings(base=tmp_path, host="0.0.0.0", api_key="a-key"))
 
 
 async def test_the_page_needs_no_key_and_may_run_nothing_but_itself(front_end: FrontEnd) -> None:
-    status, headers, body = await get(front_end, "/")
+    status, headers, body = await ask(front_end, "/")
     assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert body == (FOLDER / "index.html").read_bytes()
     policy = headers["content-security-policy"].split("; ")
@@ -59,34 +29,34 @@ async def test_the_page_needs_no_key_and_may_run_nothing_but_itself(front_end: F
 
 
 async def test_the_api_that_it_calls_needs_one(front_end: FrontEnd) -> None:
-    assert (await get(front_end, "/v1/models"))[0] == 401
-    assert (await get(front_end, "/api/state"))[0] == 401
+    assert (await ask(front_end, "/v1/models"))[0] == 401
+    assert (await ask(front_end, "/api/state"))[0] == 401
     known = {"authorization": "Bearer a-key"}
-    assert (await get(front_end, "/v1/models", known))[0] == 200
+    assert (await ask(front_end, "/v1/models", known))[0] == 200
 
 
 async def test_what_a_browser_has_is_not_sent_again(front_end: FrontEnd) -> None:
-    _, headers, _ = await get(front_end, "/page/main.js")
+    _, headers, _ = await ask(front_end, "/page/main.js")
     assert headers["content-type"] == "text/javascript; charset=utf-8"
-    again = await get(front_end, "/page/main.js", {"if-none-match": f'"x", {headers["etag"]}'})
+    again = await ask(front_end, "/page/main.js", {"if-none-match": f'"x", {headers["etag"]}'})
     assert (again[0], again[2]) == (304, b"")
 
 
 @pytest.mark.parametrize("path", ["/page/../app.py", "/page/nothing.js", "/page/", "/page//etc"])
 async def test_nothing_else_is_served(front_end: FrontEnd, path: str) -> None:
-    assert (await get(front_end, path))[0] == 404
+    assert (await ask(front_end, path))[0] == 404
 
 
 async def test_a_name_from_somebody_elses_dns_gets_nothing(front_end: FrontEnd) -> None:
     for path in ("/", "/page/main.js", "/api/state"):
-        assert (await get(front_end, path, {"host": "elsewhere.example"}))[0] == 403
+        assert (await ask(front_end, path, {"host": "elsewhere.example"}))[0] == 403
 
 
 async def test_it_can_be_off(tmp_path: Path) -> None:
     front_end = FrontEnd(Settings(base=tmp_path, has_page=False))
-    assert (await get(front_end, "/"))[0] in (404, 405)
-    assert (await get(front_end, "/page/main.js"))[0] == 404
-    assert (await get(front_end, "/api/state"))[0] == 200
+    assert (await ask(front_end, "/"))[0] in (404, 405)
+    assert (await ask(front_end, "/page/main.js"))[0] == 404
+    assert (await ask(front_end, "/api/state"))[0] == 200
 
 
 def test_every_file_is_its_own_and_none_is_large() -> None:
