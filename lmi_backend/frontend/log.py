@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _MOST_LINES: Final = 10_000
 _GATHER_SECONDS: Final = 0.05
 _TRACE_LINE: Final = 2_000
+_ESCAPE: Final = len(r"\U00000000")
 _PLAIN_IN_A_FIELD: Final = "/:+@~,;"
 
 
@@ -36,10 +37,16 @@ class LineFormatter(logging.Formatter):
     Lines of a trace begin with blanks: an exception's text may have lines of its own.
     """
 
+    def format(self, record: logging.LogRecord) -> str:
+        """Return all lines of a record."""
+        # Another handler's may be kept there.
+        record.exc_text = None
+        return super().format(record)
+
     def formatMessage(self, record: logging.LogRecord) -> str:
         """Return the first line."""
         line = super().formatMessage(record)
-        return printable(line, len(line))
+        return line if line.isprintable() else printable(line, len(line) * _ESCAPE)
 
     def formatException(self, ei: _ExcInfo) -> str:
         """Return the trace."""

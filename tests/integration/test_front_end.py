@@ -106,7 +106,9 @@ def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
 ) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as stream:
         data = json.dumps(LONG).encode()
-        head = f"POST /invocations HTTP/1.1\r\nhost: a\r\ncontent-length: {len(data)}\r\n\r\n"
+        head = (
+            f"POST /invocations HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
+        )
         stream.sendall(head.encode() + data)
         assert stream.recv(100)
         running = 'vllm:num_requests_running{model_name="echo"}'

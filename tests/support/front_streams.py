@@ -37,7 +37,7 @@ def body_of(kind: str, model: str, tokens: int, prompt: str = PROMPT) -> tuple[s
 
 def request_of(path: str, data: bytes, *more: str) -> bytes:
     """Return a whole request."""
-    lines = (f"POST {path} HTTP/1.1", "host: a", f"content-length: {len(data)}", *more)
+    lines = (f"POST {path} HTTP/1.1", "host: localhost", f"content-length: {len(data)}", *more)
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 

@@ -76,7 +76,7 @@ def ask(server: Scripted, method: str, path: str, body: bytes = b"", **headers: 
 def paths_of(server: Scripted) -> Iterator[tuple[str, str, set[str]]]:
     """Yield each path with a request's path, and its methods; probes and the page need no key."""
     for row, service in server.front_end._make_routes():
-        if service.who != "anybody":
+        if service.needs_key:
             shown = re.sub(r"\{rest:path\}", "models/echo/generate", row.path)
             shown = re.sub(r"\{\w+(:path)?\}", NAME, shown)
             yield row.path, shown, set(row.methods or ()) - {"HEAD"}
@@ -225,7 +225,7 @@ def test_a_client_of_http_1_0_gets_the_error_and_nothing_of_the_answer(
     scripted.wait()
     scripted.models[case.model].script = lambda order: [*case.script(order), *fails(order)]
     body = json.dumps(case.body).encode()
-    head = f"POST {case.path} HTTP/1.0\r\nhost: a\r\n{TARGET}: {case.model}\r\n"
+    head = f"POST {case.path} HTTP/1.0\r\nhost: localhost\r\n{TARGET}: {case.model}\r\n"
     with caplog.at_level(logging.INFO):
         with socket.create_connection(("127.0.0.1", scripted.port), timeout=20) as connection:
             connection.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)

@@ -325,7 +325,8 @@ MAX_STRUCTURE_REPEATS: Final = Option(
     default=DEFAULT_BOUNDS.repeats,
     plan_field="structure_bounds",
     help="Characters of a pattern or a grammar that are repeated, written out: a{1,20} has 20; ?, "
-    "* and + count as 8. All patterns of a request may have five times as many.",
+    "* and + count as 8. All patterns of a request may have five times as many, and sixteen times "
+    "as many groups, classes and repetitions.",
 )
 STREAM_INTERVAL: Final = Option(
     name="option.stream_interval",

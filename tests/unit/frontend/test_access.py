@@ -11,6 +11,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
+from lmi_backend.frontend.access import Access
 from lmi_backend.frontend.app import FrontEnd, Settings
 from lmi_backend.frontend.hosts import OwnNames, is_loopback, name_in
 from tests.support.asking import ask
@@ -196,11 +197,19 @@ async def test_before_a_key_is_known_headers_are_read_at_once(name: str, tmp_pat
         assert too_slow(partial(send, piece=piece), 65_000, 0.1) is None, piece
 
 
-@pytest.mark.parametrize("path", ["/nothing\n2026 INFO forged\x1b[31m", "/nothing\u2028x"])
-async def test_a_path_cannot_write_a_line(
-    path: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_fault_of_ours_is_logged_once_with_the_requests_id(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("x\nforged")
+
     caplog.set_level(logging.INFO)
     front_end = local(tmp_path)
-    answer = await ask(front_end, path, {"host": "["})
-    assert (answer.status, b"\n" in answer.body) == (400, False)
+    monkeypatch.setattr(Access, "check_site", fail)
+    sent = {"x-request-id": "1 key=boss status=200"}
+    answer = await ask(front_end, "/v1/models\nforged\u2028", sent)
+    assert (answer.status, answer.headers["x-request-id"]) == (500, sent["x-request-id"])
+    failed, access = caplog.messages
+    assert failed.endswith("failed id=1%20key%3Dboss%20status%3D200")
+    assert "id=1%20key%3Dboss%20status%3D200 key=-" in access
+    assert access.count("status=") == access.count("key=") == 1

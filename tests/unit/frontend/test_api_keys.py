@@ -1,12 +1,14 @@
 """Keys of the front end: the file, the limits, and what a change of the file does."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError, HttpError
 from lmi_backend.frontend.api_keys import ApiKeys, RateLimitError, hash_of
+from lmi_backend.frontend.operator_files import MOST_BYTES
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -44,6 +46,8 @@ def test_one_key_of_the_environment_is_an_operators() -> None:
         (f"alice {hash_of('x')} admin", "admin is unknown"),
         (f"alice {hash_of('x')} running=0", "running=0 is unknown"),
         (f"alice {hash_of('x')} running=1e9", "running=1e9 is unknown"),
+        (f"alice {hash_of('x')} running={'9' * 5000}", "running=9.*5008 characters"),
+        ("alice sha256:\0", "accepted: NAME sha256:HASH"),
     ],
 )
 def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, said: str) -> None:
@@ -106,3 +110,86 @@ def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
     now[0] += 2
     with pytest.raises(HttpError):
         keys.find("a")
+
+
+def not_utf8(path: Path) -> None:
+    path.write_bytes(f"bob {hash_of('b')}\n# caf\xe9\n".encode("latin-1"))
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def too_large(path: Path) -> None:
+    with path.open("r+") as file:
+        file.truncate(MOST_BYTES + 1)
+
+
+def a_link_to_itself(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def a_null(path: Path) -> None:
+    path.write_text(f"bob\0 {hash_of('b')}\n", encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (not_utf8, "keys:2 (--api-keys): byte 0xe9; accepted: UTF-8"),
+        (a_folder, "accepted: a file"),
+        (a_pipe, "accepted: a file"),
+        (too_large, f"accepted: at most {MOST_BYTES}"),
+        (a_link_to_itself, "Too many levels of symbolic links"),
+        (a_null, "accepted: NAME sha256:HASH"),
+        (Path.unlink, "No such file"),
+    ],
+)
+def test_a_spoilt_file_is_said_once_and_leaves_the_keys(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    spoil: Callable[[Path], None],
+    said: str,
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("lmi_backend.frontend.api_keys.time.monotonic", lambda: now[0])
+    file = write(tmp_path / "keys", f"alice {hash_of('a')}")
+    keys = ApiKeys(file)
+    spoil(file)
+    for _ in range(5):
+        now[0] += 2
+        assert keys.find("a").name == "alice"
+    (message,) = caplog.messages
+    assert message.startswith("the keys are left as they were: ")
+    assert said in message
+    fresh = write(tmp_path / "fresh", f"bob {hash_of('b')}")
+    if file.is_dir():
+        file.rmdir()
+    fresh.replace(file)
+    now[0] += 2
+    assert keys.find("b").name == "bob"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), MemoryError(), RecursionError()])
+def test_whatever_fails_at_the_file_no_request_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> str:
+        raise error
+
+    now = [1000.0]
+    monkeypatch.setattr("lmi_backend.frontend.api_keys.time.monotonic", lambda: now[0])
+    file = write(tmp_path / "keys", f"alice {hash_of('a')}")
+    keys = ApiKeys(file)
+    monkeypatch.setattr("lmi_backend.frontend.api_keys.text_of", fail)
+    write(file, f"bob {hash_of('b')}", "")
+    now[0] += 2
+    assert keys.find("a").name == "alice"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lmi_backend.frontend.log import GatheredHandler
+from lmi_backend.frontend.log import GatheredHandler, LineFormatter, as_field
 
 
 @pytest.fixture
@@ -56,3 +56,45 @@ def test_a_reader_that_stands_still_holds_nobody_up(logger: logging.Logger) -> N
             handler.close()
         late.join()
     assert 0 < len(lines) < 30_000
+
+
+FORGED = "x\n2026-11-25 12:00:00 INFO forged\x1b[31m\u2028y"
+
+
+def test_whatever_is_logged_is_one_line_and_a_trace_begins_with_blanks(
+    logger: logging.Logger,
+) -> None:
+    written = io.StringIO()
+    handler = GatheredHandler(written)
+    handler.setFormatter(LineFormatter("%(levelname)s %(message)s"))
+    logger.addHandler(handler)
+
+    def fail() -> None:
+        raise ValueError(FORGED)
+
+    try:
+        fail()
+    except ValueError:
+        logger.exception("%s failed", FORGED)
+    handler.close()
+    first, *trace = written.getvalue().split("\n")[:-1]
+    assert first == r"ERROR x\n2026-11-25 12:00:00 INFO forged\x1b[31m\u2028y failed"
+    assert all(line.startswith("  ") and line.isprintable() for line in trace)
+    assert trace[-1] == r"  2026-11-25 12:00:00 INFO forged\x1b[31m\u2028y"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("3f9c-a.b_c~1", "3f9c-a.b_c~1"),
+        ("arn:aws:x/y@z+1,2;3", "arn:aws:x/y@z+1,2;3"),
+        ("1 key=boss status=200", "1%20key%3Dboss%20status%3D200"),
+        ("dGVzdA==", "dGVzdA%3D%3D"),
+        ("a%20b", "a%2520b"),
+        ('"a"', "%22a%22"),
+        ("é\u2028", "%C3%A9%E2%80%A8"),
+        ("", ""),
+    ],
+)
+def test_a_value_of_a_field_begins_no_other_field(text: str, shown: str) -> None:
+    assert as_field(text) == shown
