@@ -44,7 +44,7 @@ def test_one_that_is_not_linear_is_found(expression: str) -> None:
 def test_patterns_of_clients_texts_are_among_them() -> None:
     places = {use.place.partition(" ")[0] for use in FOUND}
     modules = (
-        "frontend.triton._PATHS",
+        "frontend.hosts._HOST",
         "names._CONTROLS",
         "repeats._REPETITION",
         "redaction._KEYS",
