@@ -69,9 +69,7 @@ def openai_failure(error: LmiError) -> Failure:
 
 def anthropic_failure(error: LmiError) -> Failure:
     """Return an error as Anthropic's clients read it; an engine may have written it otherwise."""
-    status, body = status_of(error), _body(error)
-    if body.get("type") == "error":
-        return _failure(status, str(error), error)
+    status = status_of(error)
     kinds = {
         400: "invalid_request_error",
         401: "authentication_error",
@@ -82,7 +80,7 @@ def anthropic_failure(error: LmiError) -> Failure:
         503: "overloaded_error",
         504: "timeout_error",
     }
-    named = {"type": kinds.get(status, "api_error"), "message": _message(error, body)}
+    named = {"type": kinds.get(status, "api_error"), "message": _message(error, _body(error))}
     said = {"type": "error", "error": named}
     return _failure(status, json.dumps(said, ensure_ascii=False), error)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.frontend import models
+from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.openai import TARGET
 from lmi_backend.generation import HttpChunk, openai_error
 from lmi_backend.ipc import messages as msg
@@ -188,6 +189,19 @@ def test_what_is_refused_before_the_answer_is_said_in_the_format_of_the_path(
     status, _, data, _ = ask(scripted, "POST", asked, b" " * (1 << 17), **{TARGET: NAME})
     assert status in (400, 413)
     assert "the body is larger than" in error_in(form, data)
+
+
+@pytest.mark.parametrize("path", BEFORE)
+def test_a_fault_of_ours_is_said_in_the_format_of_the_path(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Exchange, "body", broken)
+    status, _, data, _ = ask(scripted, "POST", path.replace("{model}", NAME), b"{}")
+    assert status in (400, 500)
+    assert error_in(_form_of(path), data) == "the request failed; the log says why"
 
 
 def test_a_drained_server_refuses_each_path_in_its_own_format(

@@ -17,8 +17,14 @@ from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.streams import respond_stream, stream, take_all
-from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.errors import EngineError, HttpError, RequestError
+from lmi_backend.generation import (
+    Delta,
+    GenerateRequest,
+    HttpChunk,
+    HttpRequest,
+    reports_error,
+)
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.schema.body import read_body
@@ -187,6 +193,9 @@ class CustomEngine(Engine):
                 kind = chunk.headers.get("content-type", "")
                 has_events = has_events or kind.startswith("text/event-stream")
                 if has_events:
+                    if reports_error(chunk.data):
+                        # The formatter may take it for text.
+                        raise EngineError(chunk.data.decode("utf-8", "replace").strip())
                     events = chunk.data.decode().split("\n\n")
                     texts = [formatters.write_answer(write, event) for event in events if event]
                     yield HttpChunk("".join(texts).encode(), is_last=chunk.is_last)

@@ -9,8 +9,9 @@ import pytest
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.echo import EchoEngine
+from lmi_backend.engines.protocol import ChunkSink
 from lmi_backend.engines.streams import respond_stream, stream
-from lmi_backend.errors import ConfigurationError, HttpError, RequestError
+from lmi_backend.errors import ConfigurationError, EngineError, HttpError, RequestError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.worker.handlers.engine import CustomEngine
 
@@ -179,6 +180,27 @@ async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
         request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
         chunks = [chunk async for chunk in respond_stream(engine, request)]
         assert (said(chunks), chunks[-1].status) == expected
+
+
+class _FailingServer(EchoEngine):
+    """An engine whose server reports an error as vLLM's does, among its events."""
+
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        kind = {"content-type": "text/event-stream"}
+        sink.take(HttpChunk(b'data: {"choices": []}\n\n', headers=kind))
+        data = b'data: {"error": {"message": "it broke"}}\n\ndata: [DONE]\n\n'
+        sink.take(HttpChunk(data, is_last=True, headers=kind))
+
+
+async def test_a_formatter_does_not_get_an_engines_error_for_a_part(tmp_path: Path) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(dedent(FORMATTERS) + dedent(WRITE), encoding="utf-8")
+    config = EngineConfig(model="", custom_file=str(file))
+    engine = CustomEngine(config, _FailingServer(config))
+    await engine.start()
+    body = json.dumps({"inputs": "a", "stream": True}).encode()
+    with pytest.raises(EngineError, match="it broke"):
+        [_ async for _ in respond_stream(engine, HttpRequest("/invocations", body))]
 
 
 async def test_a_handler_that_raises_in_the_middle_ends_with_an_error(tmp_path: Path) -> None:
