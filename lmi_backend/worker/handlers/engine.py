@@ -193,9 +193,7 @@ class CustomEngine(Engine):
                 kind = chunk.headers.get("content-type", "")
                 has_events = has_events or kind.startswith("text/event-stream")
                 if has_events:
-                    if reports_error(chunk.data):
-                        # The formatter may take it for text.
-                        raise EngineError(chunk.data.decode("utf-8", "replace").strip())
+                    _check_events(chunk.data)
                     events = chunk.data.decode().split("\n\n")
                     texts = [formatters.write_answer(write, event) for event in events if event]
                     yield HttpChunk("".join(texts).encode(), is_last=chunk.is_last)
@@ -248,3 +246,9 @@ def _install(requirements: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
         _log.warning("%s: cannot be installed: %s", requirements, done.stderr.strip()[-500:])
+
+
+def _check_events(data: bytes) -> None:
+    """Raise EngineError if an engine's events report an error: a formatter may take it for text."""
+    if reports_error(data):
+        raise EngineError(data.decode("utf-8", "replace").strip())
