@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import ModelInfo
-from lmi_backend.errors import EngineDeadError, EngineError, UnavailableError, WorkerError
+from lmi_backend.errors import (
+    EngineDeadError,
+    EngineError,
+    HttpError,
+    UnavailableError,
+    WorkerError,
+)
 from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import rows
 from lmi_backend.ipc.failures import error_of
-from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, FrameDecoder, encode
 from lmi_backend.serving.migration import Trials, blame, cause_of_death, refusal
 from lmi_backend.serving.progress import Progress, may_go_on
 
@@ -56,6 +62,7 @@ class ModelConnection(asyncio.Protocol):
         """Why the model does not speak to this process; empty where it does."""
         self._transport: asyncio.Transport | None = None
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
+        self._encoder = CheckedEncoder(msg.FromClient)
         self._answers: dict[int, Answer] = {}
         self._trials: Trials[Answer] = Trials()
         # In the order of the questions, which is that of the answers.
@@ -117,7 +124,8 @@ class ModelConnection(asyncio.Protocol):
         """Send a request.
 
         Raises:
-            UnavailableError: the model has gone.
+            UnavailableError: the model has gone, or does not read.
+            HttpError: a value of the request cannot be sent (400).
         """
         if isinstance(work, HttpRequest):
             return self._start(lambda number: msg.SubmitHttp(number, work, tenant))
@@ -149,7 +157,10 @@ class ModelConnection(asyncio.Protocol):
     def _move_here(self, answer: Answer) -> None:
         number = next(self._ids)
         self._answers[number] = answer
-        answer.move(self, number)
+        try:
+            answer.move(self, number)
+        except Exception as error:  # noqa: BLE001  others move after it
+            self._fail(answer, error)
 
     def _refuse(self, answer: Answer, error: EngineDeadError) -> bool:
         """Fail an answer that cannot go on; return whether it was."""
@@ -211,11 +222,16 @@ class ModelConnection(asyncio.Protocol):
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         number = next(self._ids)
         order = message(number)
+        try:
+            frame = self._encoder.encode([order])
+        except ValueError as error:
+            # The stub cannot read such a frame, and would close the connection.
+            raise HttpError(400, f"the request cannot be sent to the model: {error}") from error
         keeps = self.model.return_seconds > 0
         progress = Progress(order, 0) if keeps and may_go_on(order) else None
         answer = Answer(self, number, progress)
         self._answers[number] = answer
-        self.send(order)
+        self._transport.write(frame)
         return answer
 
     def _take_events(self, events: msg.Events) -> None:

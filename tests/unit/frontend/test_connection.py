@@ -1,11 +1,12 @@
 """All answers of a model come on one connection: what one of them does ends no other."""
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from lmi_backend.engine_config import ClientSettings, ModelInfo
-from lmi_backend.errors import EngineError, UnavailableError
+from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.answer import Answer, Unread
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
@@ -148,3 +149,18 @@ def test_a_model_that_reads_nothing_gets_no_more() -> None:
     model.unsent = 65 << 20
     with pytest.raises(UnavailableError, match="does not read"):
         model.connection.submit((GenerateRequest("a"),), "")
+
+
+@pytest.mark.parametrize(
+    "value", [2**64, -(2**63) - 1, "\ud800", [[[[]]]] * 3, {"a": {1: 2}}, object()]
+)
+def test_what_cannot_be_sent_is_refused_and_the_connection_stays(value: Any) -> None:
+    model = Model()
+    with contextlib.suppress(HttpError):
+        model.connection.manage({"requestType": "LIST_ADAPTERS", "x": value})
+    odd: Any = value
+    for request in (GenerateRequest(odd), GenerateRequest("a", adapter=odd)):
+        with pytest.raises(HttpError) as refused:
+            model.connection.submit((request,), "")
+        assert refused.value.status == 400
+    assert model.connection.num_open == len(model.sent) - 1
