@@ -3,6 +3,7 @@
 import contextlib
 import json
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,52 @@ def test_a_name_that_somebody_else_gave_this_address_is_not_served(guarded: Serv
     assert guarded.ask("/invocations", BODY, CLIENT | rebound)[0] == 403
     only_host = {"host": name}
     assert guarded.ask("/adapters", {"name": "a", "src": "b"}, BOSS | only_host)[0] == 403
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/models", "/v1/models/echo", "/info", "/metrics", "/version", "/v2",
+             "/v2/models/echo/config", "/adapters", "/models", "/api/state", "/"],
+)  # fmt: skip
+def test_a_page_reads_nothing_under_another_name(attacked: Served, path: str) -> None:
+    for name in (f"evil.example:{attacked.port}", "127.0.0.1.evil.example", "evil.example."):
+        status, _, data = attacked.ask(path, headers={"host": name})
+        assert status == 403
+        assert b"--allowed-hosts" in data
+    for name in (f"localhost:{attacked.port}", "127.0.0.1", f"[::1]:{attacked.port}", "LOCALHOST"):
+        assert attacked.ask(path, headers={"host": name})[0] != 403
+    assert attacked.ask("/ping", headers={"host": "evil.example"})[0] == 200
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://["}, {"host": "["}, {"host": "a@b"}])
+def test_a_line_of_the_log_cannot_be_forged(attacked: Served, headers: dict[str, str]) -> None:
+    before = attacked.log_file.stat().st_size
+    given = headers | {"x-request-id": "1 key=boss status=200"}
+    status, said, _ = attacked.ask("/nothing%0a2026-11-25%20INFO%20forged%1b[31m", headers=given)
+    assert (status, said["x-request-id"]) == (403 if "origin" in headers else 400,
+                                              "1 key=boss status=200")  # fmt: skip
+
+    def lines() -> list[str]:
+        data = attacked.log_file.read_bytes()[before:].decode()
+        return [line for line in data.splitlines() if "nothing" in line]
+
+    wait_for(lambda: bool(lines()))
+    (line,) = lines()
+    assert line.isprintable()
+    assert line.endswith(" id=1%20key%3Dboss%20status%3D200 key=-")
+    assert f" status={status} " in line
+    assert "Traceback" not in attacked.log_file.read_bytes()[before:].decode()
+
+
+def test_a_signature_of_60_kilobytes_is_read_at_once_without_a_key(guarded: Served) -> None:
+    line = b"authorization: AWS4-HMAC-SHA256 " + b"Credential=" * 5_300
+    attack = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n" + line + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", guarded.port), timeout=30) as connection:
+        began = time.monotonic()
+        connection.sendall(attack * 5)
+        assert is_well(guarded)
+        # What was quadratic took half a minute of the only event loop.
+        assert time.monotonic() - began < 5
+        assert connection.recv(100).startswith(b"HTTP/1.1 401 ")
 
 
 def test_one_key_does_not_use_up_another(guarded: Served) -> None:

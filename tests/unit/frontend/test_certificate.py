@@ -162,3 +162,22 @@ async def test_a_broken_pair_is_said_once_and_the_old_one_stays(
         await certificate.renew()
     assert served(certificate, pairs["second"])
     assert [record.levelname for record in caplog.records] == ["ERROR", "ERROR", "INFO"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("odd"), MemoryError()])
+async def test_whatever_fails_at_the_files_the_server_goes_on(
+    files: tuple[Path, Path],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    certificate = Certificate(*files)
+    monkeypatch.setattr("lmi_backend.frontend.certificate.content_of", fail)
+    files[1].touch()
+    for _ in range(5):
+        await certificate.renew()
+    (message,) = caplog.messages
+    assert message.startswith("the TLS certificate is left as it was")
