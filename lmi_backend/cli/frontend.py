@@ -65,6 +65,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="holds the key of Triton's model repository (the header "
         f"{HEADER}), with which operators load and unload models at /models; `serve` gives its own",
     )
+    parser.add_argument("--awaited", type=_items, default=(), help=argparse.SUPPRESS)
     parser.add_argument("--share", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--heartbeat", type=int, default=-1, help=argparse.SUPPRESS)
     parser.set_defaults(run=_frontend)
@@ -235,6 +236,7 @@ def _frontend(arguments: argparse.Namespace) -> int:
         triton_url=arguments.triton_url,
         metrics_url=arguments.metrics_url,
         control_headers=_control_headers(arguments.control_key),
+        awaited=arguments.awaited,
         max_body=arguments.max_body,
         client_seconds=arguments.client_timeout,
         keep_alive_seconds=arguments.keep_alive,

@@ -162,14 +162,19 @@ def _serve(arguments: argparse.Namespace) -> int:
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        with _front_ends(arguments, ports, run, restriction) as front:
+        awaited = [model.name for model in models]
+        with _front_ends(arguments, ports, run, restriction, awaited) as front:
             return supervisor.run(
                 lambda: _greet(names, ports, arguments), front.drain if front else lambda: None
             )
 
 
 def _front_ends(
-    arguments: argparse.Namespace, ports: Ports, run: Path, restriction: Restriction
+    arguments: argparse.Namespace,
+    ports: Ports,
+    run: Path,
+    restriction: Restriction,
+    awaited: Sequence[str],
 ) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
@@ -178,7 +183,7 @@ def _front_ends(
         return contextlib.nullcontext()
     words = ["--run-folder", str(run), "--triton-url", ports.url]
     words += ["--metrics-url", ports.metrics_url]
-    words += front_end_words(arguments)
+    words += [f"--awaited={','.join(awaited)}", *front_end_words(arguments)]
     secrets = dict(zip(KEY_VARIABLES[:1], restriction.arguments(), strict=False))
     return front_ends(words, arguments.frontend_processes, secrets, arguments.log_file)
 

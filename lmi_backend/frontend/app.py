@@ -37,6 +37,7 @@ from lmi_backend.frontend.openai import BODIES, OpenAi
 from lmi_backend.frontend.relay import CLIENT_LEFT
 from lmi_backend.frontend.routing import ANYBODY, OPERATOR, PROBE, Routes, Service, Who, route
 from lmi_backend.frontend.sagemaker import SageMaker, sagemaker_failure
+from lmi_backend.frontend.starting import Starting
 from lmi_backend.frontend.state import State
 from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
@@ -72,6 +73,8 @@ class Settings:
     """Triton's own metrics."""
     control_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The key of its model repository."""
+    awaited: tuple[str, ...] = ()
+    """Models that its supervisor loads at each start; empty where nobody says."""
     max_body: int = 64 << 20
     """Bytes."""
     client_seconds: float = 60.0
@@ -100,13 +103,14 @@ class FrontEnd:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.models = Models(settings.base)
+        self._control = ModelControl(settings.triton_url, settings.control_headers)
+        self._starting = Starting(settings.awaited, self._control.index)
+        self.models = Models(settings.base, self._starting)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
         self._metrics = Metrics(self.models, settings.metrics_url)
         self._health = Health(self.models)
         limits = settings.max_body, settings.client_seconds
         self._triton = TritonProxy(settings.triton_url, *limits, Generate(self.models))
-        self._control = ModelControl(settings.triton_url, settings.control_headers)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         names = OwnNames(settings.hosts, settings.host)
         is_local = is_loopback(settings.host)
@@ -124,7 +128,7 @@ class FrontEnd:
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
-        looking = asyncio.create_task(self.models.run())
+        looking = asyncio.gather(self.models.run(), self._starting.run())
         await send({"type": "lifespan.startup.complete"})
         await receive()
         looking.cancel()

@@ -50,7 +50,9 @@ class Health:
         if self.is_stopping:
             return [STOPPING]
         models = self._models.all()
-        missing = [f"{name}: {AWAY}" for name in self._models.awaited]
+        awaited = self._models.awaited
+        missing = [f"{name}: {AWAY}" for name in awaited]
+        missing += [f"loading {name}" for name in self._models.loading if name not in awaited]
         if not models:
             return missing or [self._models.why_none()]
         said = await asyncio.gather(*(_trouble(model) for model in models))

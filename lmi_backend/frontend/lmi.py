@@ -11,7 +11,6 @@ from lmi_backend.frontend.adapters import form_for, manage
 from lmi_backend.frontend.bodies import check_values, read_model, read_object
 from lmi_backend.frontend.failures import lmi_failure
 from lmi_backend.frontend.http_form import HandlerForm, HttpForm
-from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.openai import TARGET
 from lmi_backend.frontend.relay import ReplyForm, answers_of, send_answer
 from lmi_backend.generation import HttpRequest
@@ -123,7 +122,7 @@ class Lmi:
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
         if (model := await self._models.reach(exchange, name)) is None:
-            raise UnknownModelError(name)
+            raise self._models.unknown(name)
         return model
 
 

@@ -11,12 +11,14 @@ from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.errors import (
     ConfigurationError,
     HttpError,
+    LmiError,
     RequestError,
     UnavailableError,
 )
 from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.frontend.held import HeldRequests
+from lmi_backend.frontend.starting import Starting
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
 from lmi_backend.schema.context import Context
@@ -82,10 +84,12 @@ class Models:
     Args:
         base: folder for temporary files, or the supervisor's run folder; the endpoints are in a
             private folder in it.
+        starting: those that are expected at first.
     """
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, starting: Starting | None = None) -> None:
         self._folder = endpoint_folder(base)
+        self._starting = starting or Starting()
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
@@ -120,13 +124,18 @@ class Models:
         """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
         if name:
             return self._by_name.get(name)
-        is_only = len(self._models) == 1 and not self._held.awaited
+        is_only = len(self._models) == 1 and not self._held.awaited and not self.loading
         return next(iter(self._models.values())) if is_only else None
 
     @property
     def awaited(self) -> list[str]:
         """Names of the models that have gone, and are expected back."""
         return self._held.awaited
+
+    @property
+    def loading(self) -> list[str]:
+        """Names of the models that the server has not loaded yet, since it was started."""
+        return self._starting.names
 
     def held_counts(self) -> dict[str, dict[str, int]]:
         """Return of each model what became of requests that waited for it, and how many `wait`."""
@@ -154,19 +163,27 @@ class Models:
         Raises:
             UnknownModelError: there is none of that name.
             RequestError: it names none, and there are several.
-            UnavailableError: no model is loaded yet; or as for `reach`.
+            UnavailableError: no model is loaded yet, or not all are; or as for `reach`.
             ClientGoneError: the client left meanwhile.
         """
         if (model := await self.reach(exchange, name)) is not None:
             return model
         if not self._models:
             raise UnavailableError(self.why_none())
-        if name:
-            raise UnknownModelError(name)
+        if name or self.loading:
+            raise self.unknown(name)
         raise RequestError("is missing", field="model", accepted=listed(self._by_name))
+
+    def unknown(self, name: str) -> LmiError:
+        """Return the error of a name that no model has, or none has yet."""
+        if self.loading:
+            return UnavailableError(f"models are being loaded: {listed(self.loading)}")
+        return UnknownModelError(name)
 
     def why_none(self) -> str:
         """Return why there is no model."""
+        if self.loading:
+            return str(self.unknown(""))
         reasons = (connection.refusal for _, connection in self._known.values())
         return next(filter(None, reasons), "no model is loaded")
 
@@ -214,6 +231,7 @@ class Models:
         if path not in self._models:
             _log.info("model %s is there", welcome.model.name)
         self._models[path] = Model(connection, welcome)
+        self._starting.found(welcome.model.name)
         self._index()
         self._held.resume(connection)
 
@@ -232,10 +250,13 @@ class Models:
             self._index()
         # One that was unloaded has taken its socket away; of one that died it is left.
         names = model.names if model is not None and path.exists() else ()
+        if names:
+            self._starting.lost(connection.model.name)
         self._held.hold(answers, connection.model, names)
         # Where it was loaded anew, the next one may be there before the last one leaves.
         for model in self._models.values():
             if model.name == connection.model.name:
+                self._starting.found(model.name)
                 self._held.resume(model.connection)
 
     def _forget(self, path: Path, connection: ModelConnection) -> None:

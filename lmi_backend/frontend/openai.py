@@ -11,7 +11,6 @@ from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.bodies import read_model, read_object
 from lmi_backend.frontend.http_form import dialect_of
-from lmi_backend.frontend.models import UnknownModelError
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_headers
@@ -77,7 +76,7 @@ class OpenAi:
         name = exchange.parameters["model"]
         model = self._models.find(name)
         if model is None:
-            raise UnknownModelError(name)
+            raise self._models.unknown(name)
         (card,) = (card for card in _cards(model) if card["id"] == name)
         await exchange.respond(200, _dump(card), _JSON)
 

@@ -20,6 +20,7 @@ from lmi_backend.frontend.exchange import Exchange
 from lmi_backend.frontend.generate import Generate
 from lmi_backend.frontend.health import Health
 from lmi_backend.frontend.models import Models, UnknownModelError
+from lmi_backend.frontend.starting import Starting
 from lmi_backend.frontend.state import State
 from lmi_backend.frontend.triton_paths import read_path
 from lmi_backend.generation import GenerateRequest
@@ -250,6 +251,36 @@ async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
         assert await health.troubles() == ["m: it has gone, and is expected back"]
         await until(lambda: not models.awaited)
         assert await health.troubles() == ["no model is loaded"]
+
+
+async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
+    starting = Starting(["late", "m"])
+    models = Models(folder, starting)
+    looking = asyncio.create_task(models.run())
+    health, client = Health(models), Client()
+    assert await health.troubles() == ["loading late", "loading m"]
+    with pytest.raises(UnavailableError, match="late, m"):
+        await ask(models)
+    endpoint = await Endpoint(folder, "m").open()
+    await until(lambda: models.find("m"))
+    assert "loading late" in await health.troubles()
+    assert await ask(models) is models.find("m")
+    # It may be of the one that is not there yet.
+    for name in ("", "late", "served by late"):
+        with pytest.raises(UnavailableError, match="late"):
+            await ask(models, name, client)
+    late = await Endpoint(folder, "late").open()
+    await until(lambda: models.find("late"))
+    assert not models.loading
+    with pytest.raises(UnknownModelError):
+        await ask(models, "none")
+    await dead(models, late)
+    assert models.loading == ["late"]
+    endpoint.unload()
+    await until(lambda: not models.all())
+    assert models.loading == ["late"]
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
 
 
 async def test_what_waited_is_counted(folder: Path) -> None:

@@ -1,0 +1,75 @@
+"""The models that a server loads as it starts: until each is there, the server is not ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import LmiError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Mapping
+
+    from lmi_backend.frontend.model_control import RepositoryModel
+
+_log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 0.5
+_ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
+"""States after which a model's endpoint is found, or found again."""
+
+
+class Starting:
+    """The models that are awaited.
+
+    Args:
+        names: what `serve` loads at each start; empty where nobody says.
+        index: asks Triton what became of them; Triton answers when it has tried to load them all.
+    """
+
+    def __init__(
+        self,
+        names: Collection[str] = (),
+        index: Callable[[], Awaitable[Mapping[str, RepositoryModel]]] | None = None,
+    ) -> None:
+        self._names, self._index = set(names), index
+        self._is_known = bool(names)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the models that are not there yet."""
+        return sorted(self._names)
+
+    def found(self, name: str) -> None:
+        """Note that a model is there."""
+        self._names.discard(name)
+
+    def lost(self, name: str) -> None:
+        """Note that a model has died: the next start of its server loads it again."""
+        if self._is_known:
+            self._names.add(name)
+
+    async def run(self) -> None:
+        """Ask what became of the models that are awaited, until cancelled."""
+        while True:
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001  without this loop a model that failed is awaited for ever
+                _log.exception("looking at the models that are loaded failed")
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Await no more what was unloaded, or has failed."""
+        if not self._names or self._index is None:
+            return
+        try:
+            index = await self._index()
+        except UnavailableError:
+            # Its port opens when it has loaded what it can.
+            return
+        except LmiError as error:
+            _log.warning("which models are still loaded is not known: %s", error)
+            self._names.clear()
+            return
+        self._names &= {name for name, model in index.items() if model.state in _ON_THE_WAY}

@@ -1,0 +1,90 @@
+"""A server is ready when all models of its start are there, and no sooner."""
+
+import http.client
+import json
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from tests.support.serving import free_ports, serve, write_properties
+from tests.support.waiting import wait_for
+
+ECHO = {"option.rolling_batch": "echo", "option.migration_timeout": 1}
+WAITING = """
+import os
+import time
+
+from djl_python import Output
+
+
+def handle(inputs):
+    # As the model is loaded.
+    while inputs.is_empty() and not os.path.exists({flag!r}):
+        time.sleep(0.05)
+    return None if inputs.is_empty() else Output().add_as_json({{}})
+"""
+BODY = json.dumps({"inputs": "a", "parameters": {"max_new_tokens": 1}})
+
+
+class Probe:
+    """Looks at a port on which somebody may listen."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    def ask(self, path: str, body: str | None = None) -> tuple[int, dict[str, str], Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        with closing(connection):
+            connection.request("GET" if body is None else "POST", path, body)
+            response = connection.getresponse()
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, headers, response.read()
+
+    def has_echo(self) -> bool:
+        try:
+            return b'"echo"' in self.ask("/v1/models")[2]
+        except OSError:
+            return False
+
+    def is_loading(self) -> bool:
+        """Tell whether `echo` is there, and `late` is loaded."""
+        return self.has_echo() and b"loading late" in self.ask("/ping")[2]
+
+    def look(self) -> list[Any]:
+        """Return what is said of a model that is being loaded."""
+        paths = ("/predictions/late", "/predictions/none", "/invocations", "/predictions/echo")
+        asked = [self.ask(path, BODY) for path in paths]
+        return [self.ask("/ping")[0], *((status, "retry-after" in h) for status, h, _ in asked)]
+
+
+EXPECTED = [503, (503, True), (503, True), (503, True), (200, False)]
+
+
+def test_while_a_model_loads_nothing_is_said_for_good(tmp_path: Path) -> None:
+    ports, flag = free_ports(4), tmp_path / "flag"
+    probe, seen = Probe(ports[3]), list[Any]()
+    echo = write_properties(tmp_path / "echo", ECHO)
+    late = write_properties(tmp_path / "late", ECHO)
+    (late / "model.py").write_text(WAITING.format(flag=str(flag)), encoding="utf-8")
+
+    def observe() -> None:
+        wait_for(probe.is_loading)
+        seen.append(probe.look())
+        flag.touch()
+
+    observing = threading.Thread(target=observe)
+    observing.start()
+    with serve([echo, late], tmp_path, ports=ports) as server:
+        observing.join()
+        assert seen == [EXPECTED]
+        wait_for(lambda: probe.ask("/ping")[0] == 200)
+        assert probe.ask("/predictions/late", BODY)[0] == 200
+        assert probe.ask("/predictions/none", BODY)[0] == 404
+        # A server that is started again loads the same models.
+        flag.unlink()
+        server.named("tritonserver")[0].kill()
+        wait_for(probe.is_loading)
+        assert probe.look() == EXPECTED
+        flag.touch()
+        wait_for(lambda: probe.ask("/ping")[0] == 200)

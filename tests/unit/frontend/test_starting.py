@@ -1,0 +1,69 @@
+"""Which models of a start are awaited, and until when."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from lmi_backend.errors import HttpError, LmiError, UnavailableError
+from lmi_backend.frontend.model_control import RepositoryModel
+from lmi_backend.frontend.starting import Starting
+
+NAMES = ("a", "b")
+
+
+class Index:
+    """What Triton says of its repository."""
+
+    def __init__(self, **states: str) -> None:
+        self.states: Mapping[str, str] = states
+        self.error: LmiError | None = None
+        self.num_asked = 0
+
+    async def __call__(self) -> dict[str, RepositoryModel]:
+        self.num_asked += 1
+        if self.error is not None:
+            raise self.error
+        return {name: RepositoryModel(state, "") for name, state in self.states.items()}
+
+
+async def awaited(index: Index, *then: Callable[[Starting], None]) -> list[str]:
+    starting = Starting(NAMES, index)
+    for change in then:
+        change(starting)
+    await starting.look()
+    return starting.names
+
+
+async def test_a_model_is_awaited_until_it_is_there() -> None:
+    index = Index(a="READY", b="LOADING")
+    assert await awaited(index) == ["a", "b"]
+    assert await awaited(index, lambda each: each.found("a")) == ["b"]
+    index.error = UnavailableError("Triton's port is opened when all are loaded")
+    assert await awaited(index) == ["a", "b"]
+
+
+@pytest.mark.parametrize("index", [Index(a="LOADING", b="UNAVAILABLE"), Index(a="READY", b=""),
+                                   Index(a="UNLOADING")])  # fmt: skip
+async def test_one_that_failed_or_was_unloaded_is_not(index: Index) -> None:
+    assert await awaited(index) == ["a"]
+
+
+async def test_nobody_is_asked_once_all_are_there() -> None:
+    index = Index()
+    assert not await awaited(index, *(lambda each, name=name: each.found(name) for name in NAMES))
+    assert index.num_asked == 0
+
+
+async def test_where_triton_does_not_tell_none_is_awaited() -> None:
+    index = Index()
+    index.error = HttpError(501, "a key is needed")
+    assert not await awaited(index)
+
+
+async def test_one_that_died_is_awaited_again_where_a_supervisor_says_what_it_loads() -> None:
+    index = Index(a="READY", b="READY")
+    found = [lambda each, name=name: each.found(name) for name in NAMES]
+    assert await awaited(index, *found, lambda each: each.lost("b")) == ["b"]
+    alone = Starting()
+    alone.lost("b")
+    assert not alone.names
