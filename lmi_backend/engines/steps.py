@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from lmi_backend.errors import EngineError
@@ -81,7 +82,7 @@ class Answer:
                 break
         if step.is_over and not delta.is_last:
             delta.finish_reason = "length"
-        if delta.is_last and delta.stop_reason is None:
+        if delta.is_last:
             # Nothing more can make the held-back text a stop string.
             delta.text += self._stops.rest()
         delta.tokens = delta.tokens[: delta.num_tokens]
@@ -102,21 +103,25 @@ class Answer:
             raise EngineError("the answer cannot go on: it comes out otherwise on this worker")
         self._count += 1
         delta.num_tokens += 1
-        is_early = self._count < self._sampling.min_tokens
-        is_stop = token_id in self._sampling.stop_token_ids and not is_early
-        if is_stop or token_id in self._ends:
+        least = self._sampling.min_tokens
+        is_end = token_id in self._ends
+        is_stop = token_id in self._sampling.stop_token_ids and self._count >= least
+        if is_end or is_stop:
             delta.finish_reason = "stop"
-            if is_stop:
-                delta.stop_reason = token_id
-                delta.text += self._stops.rest()
-        if is_stop and not self._sampling.include_stop:
-            return
-        text, stop = self._stops.feed(self._text.add(token_id))
-        delta.text += text
-        if stop and not is_early:
-            delta.finish_reason, delta.stop_reason = "stop", stop
-        elif self._count >= self._sampling.max_tokens and not delta.is_last:
+            delta.stop_reason = None if is_end else token_id
+            if not self._sampling.include_stop:
+                return
+        elif self._count >= self._sampling.max_tokens:
             delta.finish_reason = "length"
+        text = self._text.add(token_id)
+        if self._count <= least:
+            # A stop string that ends here ends nothing; one that only begins here may.
+            delta.text += self._stops.pass_over(text)
+            return
+        shown, stop = self._stops.feed(text)
+        delta.text += shown
+        if stop:
+            delta.finish_reason, delta.stop_reason = "stop", stop
 
 
 class Detokenizer:
@@ -157,21 +162,38 @@ class StopStrings:
         self._held = ""
 
     def feed(self, text: str) -> tuple[str, str]:
-        """Return the text that can be shown, and the stop string that was found, or empty."""
+        """Return the text that can be shown, and the stop string that was found, or empty.
+
+        Of several the one that ends first is found. Text that was held back is shown before it.
+        """
+        old = len(self._held)
         text = self._held + text
-        found = [(start, stop) for stop in self._stops if (start := text.find(stop)) >= 0]
-        if found:
-            start, stop = min(found)
-            self._held = ""
-            return text[: start + len(stop) * self._include], stop
-        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - keep :]
-        return text[: len(text) - keep], ""
+        # What ends in the held text was passed over.
+        found = [
+            (start + len(stop), start, stop)
+            for stop in self._stops
+            if (start := text.find(stop, max(0, old - len(stop) + 1))) >= 0
+        ]
+        if not found:
+            return self._hold(text), ""
+        end, start, stop = min(found, key=itemgetter(0))
+        self._held = ""
+        return text[: end if self._include else start], stop
+
+    def pass_over(self, text: str) -> str:
+        """Return the text that can be shown, whatever stop strings it has."""
+        return self._hold(self._held + text)
 
     def rest(self) -> str:
         """Return what was held back, once no more text comes."""
         rest, self._held = self._held, ""
         return rest
+
+    def _hold(self, text: str) -> str:
+        """Hold back what may be the beginning of a stop string; return the text before it."""
+        keep = max((_overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
 
 
 def _overlap(text: str, stop: str) -> int:

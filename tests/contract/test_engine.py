@@ -70,6 +70,16 @@ def test_a_stop_string_ends_the_answer_and_is_named(engine: Any) -> None:
     assert word not in sink.text
 
 
+@pytest.mark.parametrize("engine", ["vllm", "transformers"], indirect=True)
+def test_a_stop_string_before_min_tokens_stays_in_the_answer(engine: Any) -> None:
+    whole = engine.ask("Tell a story:", max_tokens=40, min_tokens=30)
+    sink = engine.ask("Tell a story:", max_tokens=40, min_tokens=30, stop=("a",))
+    assert whole.text.startswith(sink.text)
+    assert sink.text.count("a") > 2
+    assert sink.deltas[-1].stop_reason == "a"
+    assert sum(delta.num_tokens for delta in sink.deltas) > 30
+
+
 def test_a_token_that_the_model_has_not_stops_nothing(engine: Any) -> None:
     """What benchmarks of TensorRT-LLM send as end_id, so that answers have one length."""
     wanted: dict[str, Any] = {"stop_token_ids": (1 << 20,), "min_tokens": 32}

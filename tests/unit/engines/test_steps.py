@@ -38,6 +38,7 @@ def test_text_comes_out_whole_whatever_its_characters(text: str) -> None:
 
 
 def test_a_character_that_is_never_finished_is_not_shown() -> None:
+    """As in vLLM: `tests/contract/test_vllm_stop_strings.py`."""
     words = Detokenizer(Bytes())
     assert [words.add(number) for number in "é".encode()[:1]] == [""]
 
@@ -67,6 +68,34 @@ def test_text_that_may_become_a_stop_string_waits() -> None:
     assert stops.feed("d") == ("ENd", "")
     assert stops.feed("EN") == ("", "")
     assert stops.rest() == "EN"
+
+
+@pytest.mark.parametrize(
+    ("text", "sampling", "said", "why"),
+    [
+        ("a stop, a stop", {"stop": ("stop",), "min_tokens": 6}, "a stop, a ", "stop"),
+        ("a stop", {"stop": ("stop",), "min_tokens": 5}, "a ", "stop"),
+        ("a stop", {"stop": ("stop",), "min_tokens": 6, "max_tokens": 6}, "a stop", None),
+        ("a stop", {"stop": ("stop",), "min_tokens": 5, "include_stop": True}, "a stop", "stop"),
+        ("abc", {"stop": ("ab", "abc"), "min_tokens": 2}, "", "abc"),
+        ("abx", {"stop": ("ab", "abc"), "min_tokens": 2, "max_tokens": 3}, "abx", None),
+        ("aaa", {"stop": ("aa",), "min_tokens": 2}, "a", "aa"),
+        ("xaby", {"stop": ("aby", "b")}, "xa", "b"),
+        ("né", {"stop": ("é",), "min_tokens": 2}, "n", "é"),
+        ("né", {"stop": ("é",), "min_tokens": 3, "max_tokens": 3}, "né", None),
+        ("né", {"max_tokens": 2}, "n", None),
+    ],
+)
+def test_what_looks_like_a_stop_string_is_kept_before_min_tokens(
+    text: str, sampling: dict[str, Any], said: str, why: str | None
+) -> None:
+    shown, deltas = _answer(text, **sampling)
+    assert (shown, deltas[-1].stop_reason) == (said, why)
+
+
+def test_a_stop_token_that_is_shown_ends_no_text_before_it() -> None:
+    shown, deltas = _answer("ab", stop=("bc",), stop_token_ids=(ord("b"),), include_stop=True)
+    assert (shown, deltas[-1].stop_reason) == ("ab", ord("b"))
 
 
 def test_the_limit_is_a_length_and_gives_what_was_held_back() -> None:
