@@ -43,3 +43,6 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     """LoRA adapters for which it generates."""
     waiting_adapters: tuple[str, ...] = ()
     """LoRA adapters of the requests that it holds back."""
+    copies: tuple[tuple[int, int], ...] = ()
+    """Of each copy of a data-parallel engine: its steps, and the requests it has. Empty from an
+    engine that runs one copy."""

@@ -35,7 +35,10 @@ FAMILIES: Final = {
         GAUGE,
         "Requests held back: by the engine, and its share of those that wait for any worker",
     ),
-    "lmi_engine_kv_cache_usage_ratio": (GAUGE, "Share of KV-cache blocks in use, 0 to 1"),
+    "lmi_engine_kv_cache_usage_ratio": (
+        GAUGE,
+        "Share of KV-cache blocks in use, 0 to 1; of the fullest copy with data parallelism",
+    ),
     "lmi_engine_prompt_tokens_looked_up_total": (
         COUNTER,
         "Prompt tokens looked for in the prefix cache",

@@ -23,26 +23,37 @@ class HangDetector:
     def __init__(self, seconds: float, first_seconds: float = 0.0) -> None:
         self._seconds = seconds
         self._first_seconds = max(seconds, first_seconds)
-        self._steps: int | None = None
-        self._checked_at = self._stalled = 0.0
+        self._steps: dict[int, int | None] = {}
+        """At the last look, of each copy."""
+        self._stalled: dict[int, float] = {}
+        """Seconds without a step, of each copy."""
+        self._checked_at = 0.0
 
     def check(self, stats: EngineStats, now: float) -> None:
         """Look at the stats of `now`, in seconds of a monotonic clock.
 
         Raises:
-            EngineDeadError: the engine hangs.
+            EngineDeadError: the engine hangs, or one of its copies.
         """
-        is_idle = stats.running + stats.waiting == 0
-        if not self._seconds or stats.steps is None or is_idle or stats.steps != self._steps:
-            self._steps, self._stalled = stats.steps, 0.0
+        # This is called each second. After a longer gap this process itself stood still, and the
+        # engine may have, too.
+        gap, self._checked_at = min(now - self._checked_at, _LONGEST_GAP), now
+        if len(stats.copies) > 1:
+            for number, (steps, requests) in enumerate(stats.copies):
+                self._check(f"copy {number} of the engine", number, (steps, requests), gap)
         else:
-            # This is called each second. After a longer gap this process itself stood still, and
-            # the engine may have, too.
-            self._stalled += min(now - self._checked_at, _LONGEST_GAP)
-        self._checked_at = now
-        is_new = (stats.steps or 0) <= _FIRST_STEPS and self._first_seconds > self._seconds
-        if self._stalled > (self._first_seconds if is_new else self._seconds):
+            self._check("the engine", 0, (stats.steps, stats.running + stats.waiting), gap)
+
+    def _check(self, name: str, number: int, seen: tuple[int | None, int], gap: float) -> None:
+        steps, requests = seen
+        if not self._seconds or steps is None or not requests or steps != self._steps.get(number):
+            self._steps[number], self._stalled[number] = steps, 0.0
+        else:
+            self._stalled[number] += gap
+        stalled = self._stalled[number]
+        is_new = (steps or 0) <= _FIRST_STEPS and self._first_seconds > self._seconds
+        if stalled > (self._first_seconds if is_new else self._seconds):
             option = "model_loading_timeout" if is_new else "hang_timeout"
-            waited = f"{self._stalled:.0f} s (option.{option})"
-            message = f"the engine has {stats.running} requests and made no step for {waited}"
+            waited = f"{stalled:.0f} s (option.{option})"
+            message = f"{name} has {requests} requests and made no step for {waited}"
             raise EngineDeadError(message)

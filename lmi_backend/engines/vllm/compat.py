@@ -103,6 +103,7 @@ __all__ = [
     "import_reasoning_parser",
     "rank_executor",
     "request_state",
+    "requests_of_copies",
     "run_headless",
     "running_state",
     "take_interval",
@@ -190,6 +191,19 @@ def take_interval(state: Any) -> tuple[int, list[int]]:
         return 1, []
     state.stream_interval = 1
     return interval, state.detokenizer.output_token_ids[state.sent_tokens_offset :]
+
+
+def requests_of_copies(engine: Any) -> dict[int, int]:
+    """Return how many requests each copy of a data-parallel engine has; none where one copy runs.
+
+    None before 0.32 either, which counts them for its own choice of a copy.
+    """
+    core = engine.engine_core
+    counts = getattr(core, "engine_inflight", None)
+    if counts is None:
+        return {}
+    copies = zip(core.engine_ranks_managed, core.core_engines, strict=False)
+    return {number: counts[identity] for number, identity in copies}
 
 
 async def abort(engine: Any, queue: Any, request_id: str) -> None:

@@ -165,6 +165,7 @@ class VllmEngine(Engine):
             running=unfinished - waiting,
             waiting=waiting,
             kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
+            copies=self._last_stats.copies(compat.requests_of_copies(self._engine)),
             **self._capacity,
             **adapters,
         )

@@ -2,25 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 import msgspec
 
 from lmi_backend.engines.vllm import compat
 from lmi_backend.ipc.engine import EngineStats
 
+_SUMS: Final = (
+    "running", "waiting", "steps", "prompt_tokens_looked_up", "prompt_tokens_cached",
+    "tokens_drafted", "tokens_accepted",
+)  # fmt: skip
+
 
 class LastStats:
-    """Holds what was reported; `logger` is the factory vLLM wants."""
+    """Holds what was reported; `logger` is the factory vLLM wants.
+
+    With data parallelism each copy of the model reports by itself: requests are added up, of shares
+    of KV-cache blocks the largest counts.
+    """
 
     def __init__(self) -> None:
-        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
-        self.value = EngineStats()
+        self._copies: dict[int, EngineStats] = {}
+        """Of each copy, by vLLM's number."""
+
+    @property
+    def value(self) -> EngineStats:
+        """Of all copies together."""
+        copies = list(self._copies.values())
+        if len(copies) < 2:
+            return copies[0] if copies else EngineStats()
+        return EngineStats(
+            kv_cache_usage=max(each.kv_cache_usage for each in copies),
+            **{name: sum(getattr(each, name) or 0 for each in copies) for name in _SUMS},
+        )
+
+    def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        """Return the steps and the requests of each copy.
+
+        Args:
+            requests: that each copy has, by its number; one that has reported nothing is left out.
+        """
+        return tuple(
+            (self._copies[number].steps or 0, count)
+            for number, count in requests.items()
+            if number in self._copies
+        )
 
     def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
         """Return a stat logger that reports here."""
-        return _Logger(self, vllm_config, engine_index)
+        return _Logger(self._copies, engine_index)
 
 
 def capacity(vllm_config: Any) -> dict[str, int]:
@@ -55,14 +87,15 @@ def adapters_in_use(states: Iterable[Any], *, holds_back: bool) -> dict[str, tup
 
 
 class _Logger(compat.StatLoggerBase):  # type: ignore[misc]  # vLLM is not installed where types are checked
-    def __init__(self, target: LastStats, vllm_config: Any, engine_index: int) -> None:
-        self._target = target
+    def __init__(self, copies: dict[int, EngineStats], engine_index: int) -> None:
+        self._copies, self._index = copies, engine_index
 
     def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
         """Take vLLM's report of one step. Its further arguments have grown twice."""
         if scheduler_stats is None:
             return
-        before = self._target.value
+        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
+        before = self._copies.get(self._index, EngineStats())
         sums: dict[str, int] = {"steps": (before.steps or 0) + 1}
         if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
             sums["prompt_tokens_looked_up"] = before.prompt_tokens_looked_up + cache.queries
@@ -70,7 +103,7 @@ class _Logger(compat.StatLoggerBase):  # type: ignore[misc]  # vLLM is not insta
         if (drafts := scheduler_stats.spec_decoding_stats) is not None:
             sums["tokens_drafted"] = before.tokens_drafted + drafts.num_draft_tokens
             sums["tokens_accepted"] = before.tokens_accepted + drafts.num_accepted_tokens
-        self._target.value = msgspec.structs.replace(
+        self._copies[self._index] = msgspec.structs.replace(
             before,
             running=scheduler_stats.num_running_reqs,
             waiting=scheduler_stats.num_waiting_reqs,

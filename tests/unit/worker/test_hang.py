@@ -59,3 +59,17 @@ def test_later_steps_may_not() -> None:
     watch = HangDetector(10, first_seconds=100)
     with pytest.raises(EngineDeadError, match=r"made no step for 11 s .option.hang_timeout"):
         _look(watch, EngineStats(running=1, steps=9), range(12))
+
+
+def test_a_copy_that_makes_no_step_hangs_whatever_the_others_do() -> None:
+    watch = HangDetector(10)
+
+    def look(seconds: range, *requests: int) -> None:
+        for second in seconds:
+            copies = ((7, requests[0]), (second, requests[1]))
+            watch.check(EngineStats(running=sum(requests), steps=7 + second, copies=copies), second)
+
+    look(range(100), 0, 3)
+    look(range(100, 110), 2, 3)
+    with pytest.raises(EngineDeadError, match="copy 0 of the engine has 2 requests and made no"):
+        look(range(110, 113), 2, 3)
