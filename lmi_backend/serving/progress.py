@@ -13,6 +13,7 @@ from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of
 from lmi_backend.serving.answers import answers_wanted
+from lmi_backend.serving.remote_prefill import pulls_nothing
 
 if TYPE_CHECKING:
     from lmi_backend.generation import Chunk, GenerateRequest
@@ -111,9 +112,11 @@ class Progress:
         """Return how the next worker is asked."""
         asked, where = self._message, self._continuation()
         if isinstance(asked, msg.SubmitHttp):
-            request = replace(asked.request, continuation=where)
+            request = replace(pulls_nothing(asked.request), continuation=where)
             return replace(asked, id=request_id, request=request)
-        requests = tuple(replace(each, continuation=where) for each in asked.requests)
+        requests = tuple(
+            replace(pulls_nothing(each), continuation=where) for each in asked.requests
+        )
         return replace(asked, id=request_id, requests=requests)
 
     def _num_answers(self) -> int:

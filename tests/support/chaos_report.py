@@ -60,6 +60,9 @@ not been seen, so what asks for them ends.
 
 `tests/contract/test_continuation.py` has these kinds, beside answers that nothing disturbed.
 
+With disaggregated prefill (`kv_transfer_params`) the next worker computes the prompt itself: the
+blocks that the first one pulled may be another request's by then.
+
 *Ends* is with an error that names the worker, at once. A request goes on at most
 `option.migration_limit` times. One that each of two deaths can be put down to ends alone, and is told
 so. While no worker is ready, requests wait for `option.migration_timeout`, new ones too, if a start

@@ -1,11 +1,21 @@
 """Requests that outlive their workers: which go on, where, and how often."""
 
+import json
 import math
 import sys
 import time
 from typing import Any
 
-from lmi_backend.generation import Continuation, Delta, GenerateRequest, HttpChunk, HttpRequest
+import pytest
+
+from lmi_backend.generation import (
+    Continuation,
+    Delta,
+    GenerateRequest,
+    HttpChunk,
+    HttpRequest,
+    Sampling,
+)
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.migration import Migration
 from lmi_backend.serving.progress import Progress
@@ -199,3 +209,38 @@ def test_a_request_that_another_stub_began_goes_on_from_all_its_ids() -> None:
     assert again.request.continuation == Continuation(
         pack([5]) + pack([6]), num_lines=4, head=b"data: 5", cumulative_logprob=-1.0
     )
+
+
+PULLS = {"kv_transfer_params": {"do_remote_prefill": True, "remote_block_ids": [1, 2]}}
+KEEPS = {"kv_transfer_params": {"do_remote_prefill": False, "remote_block_ids": [1, 2]}}
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_the_next_worker_computes_the_prompt_that_the_first_one_pulled(begins: bool) -> None:
+    """The blocks may be another request's by then, also where nothing was answered yet."""
+    sampling = Sampling(extra={"extra_args": PULLS})
+    message = msg.Submit(1, (GenerateRequest("a", sampling),))
+    progress = Progress(message, 1)
+    if begins:
+        progress.add(Delta("a", num_tokens=1, ids=pack([7])))
+    (request,) = progress.message(2).requests  # type: ignore[union-attr]
+    assert request.sampling.extra == {"extra_args": KEEPS}
+    assert message.requests[0].sampling.extra == {"extra_args": PULLS}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (json.dumps(PULLS), json.dumps(KEEPS)),
+        ('{"do_remote_prefill"\n:\t1,"a":[]}', '{"do_remote_prefill"\n:\tfalse,"a":[]}'),
+        ('{"do_remote_prefill":"y,\\"es"}', '{"do_remote_prefill":false}'),
+        (json.dumps({"prompt": json.dumps(PULLS)}), json.dumps({"prompt": json.dumps(PULLS)})),
+        ('{"prompt": "é \\ud800", "n": 1e400}', '{"prompt": "é \\ud800", "n": 1e400}'),
+        ('{"do_remote_prefill":', '{"do_remote_prefill":'),
+    ],
+)
+def test_a_body_pulls_no_blocks_at_its_next_worker(body: str, expected: str) -> None:
+    call = HttpRequest("/v1/completions", body.encode())
+    message = Progress(msg.SubmitHttp(1, call), 1).message(2)
+    assert isinstance(message, msg.SubmitHttp)
+    assert message.request.body.decode() == expected
