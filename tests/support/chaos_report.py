@@ -133,6 +133,10 @@ unload by the model-control API lets running requests end, each within its `opti
 Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
 over gRPC.
 
+The images of a request have at most `VLLM_MAX_IMAGE_PIXELS` pixels together (178,956,970, which `option.env`
+changes), and are at most `option.limit_mm_per_prompt`. Of those that come as tensors two requests'
+are decoded at a time.
+
 A worker holds at most 256 MiB that its stub has not read. Answers of users' code are paused from
 8 MiB on. Above 256 MiB each request that has more output fails as UNAVAILABLE.
 

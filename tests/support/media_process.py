@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import media_compat
 from lmi_backend.engines.vllm.arguments import engine_args
 
-CONNECTOR = compat.MediaConnector
+CONNECTOR = media_compat.MediaConnector
 PATCHED = ("__init__", "load_from_url", "load_from_url_async")
 ORIGINALS = {name: getattr(CONNECTOR, name) for name in PATCHED}
 RESOLVE = socket.getaddrinfo

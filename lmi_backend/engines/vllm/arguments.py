@@ -8,7 +8,7 @@ import os
 from typing import Any, Final, NoReturn
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import compat, plugins
+from lmi_backend.engines.vllm import compat, media_compat, plugins
 from lmi_backend.engines.vllm.media import guard_media
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options.hints import closest
@@ -35,7 +35,7 @@ def engine_args(config: EngineConfig) -> Any:
     typed = _read_texts(config.passthrough, names) | config.arguments | _rank_arguments()
     guard_media(typed.get("allowed_media_domains", ()))
     # The guard has the user's list; vLLM by itself shall fetch nothing.
-    typed["allowed_media_domains"] = list(compat.NO_HOSTS)
+    typed["allowed_media_domains"] = list(media_compat.NO_HOSTS)
     if plugin := typed.get("reasoning_parser_plugin"):
         compat.import_reasoning_parser(plugin)
     try:

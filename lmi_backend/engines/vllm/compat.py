@@ -1,7 +1,7 @@
-"""Every vLLM name this project uses, but for five modules' own.
+"""Every vLLM name this project uses, but for six modules' own.
 
-Those are shared_memory.py, server_compat.py, single_process.py, and forced_tokens.py and waits.py,
-which run in vLLM's processes.
+Those are shared_memory.py, server_compat.py, media_compat.py, single_process.py, and
+forced_tokens.py and waits.py, which run in vLLM's processes.
 
 vLLM moves its modules between releases. These paths hold for 0.32 and, unless said, back to
 0.11; when one moves, this file changes and no other.
@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from typing import Any, get_args
 
 from vllm import __version__ as vllm_version
-from vllm.connections import HTTPConnection
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -63,21 +61,14 @@ try:  # the same
 except ImportError:
     VLLMValidationError = ValueError
 
-try:  # moved between 0.13 and 0.20
-    from vllm.multimodal.media import MediaConnector
-except ImportError:
-    from vllm.multimodal.utils import MediaConnector
-
 __all__ = [
     "EXTERNAL_LAUNCHER",
-    "NO_HOSTS",
     "AsyncEngineArgs",
     "AsyncLLM",
     "EngineCoreOutput",
     "EngineCoreRequest",
     "EngineGenerateError",
     "FlexibleArgumentParser",
-    "HTTPConnection",
     "InprocClient",
     "LoRARequest",
     "Logprob",
@@ -99,7 +90,6 @@ __all__ = [
     "default_sampling",
     "engine_arguments",
     "failed_outputs",
-    "guard_media",
     "import_reasoning_parser",
     "rank_executor",
     "request_state",
@@ -111,10 +101,6 @@ __all__ = [
     "tokens_input",
     "vllm_version",
 ]
-
-NO_HOSTS = ("nowhere.invalid",)
-"""For `allowed_media_domains`, which opens all hosts when it is empty; no name ends in .invalid."""
-
 
 EXTERNAL_LAUNCHER = "external_launcher"
 """vLLM's name of an executor whose ranks somebody else starts."""
@@ -273,36 +259,6 @@ def failed_outputs(request_id: str) -> Any:
     reason = getattr(FinishReason, "ERROR", FinishReason.ABORT)
     output = EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
     return EngineCoreOutputs(outputs=[output])
-
-
-def guard_media(check: Callable[[str, Any], None], connection: Any) -> None:
-    """Look at the URLs that vLLM is to load media from, and fetch them through a connection.
-
-    Args:
-        check: gets a URL and the folder that files may come from; raises if it is refused.
-        connection: an HTTPConnection that refuses by itself too.
-    """
-    made = MediaConnector.__init__
-    load, load_async = MediaConnector.load_from_url, MediaConnector.load_from_url_async
-
-    @wraps(made)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        if hasattr(self, "connection"):  # else NO_HOSTS stays
-            self.connection, self.allowed_media_domains = connection, []
-
-    @wraps(load)
-    def guarded(self: Any, url: str, *args: Any, **kwargs: Any) -> Any:
-        check(url, self.allowed_local_media_path)
-        return load(self, url, *args, **kwargs)
-
-    @wraps(load_async)
-    async def guarded_async(self: Any, url: str, *args: Any, **kwargs: Any) -> Any:
-        check(url, self.allowed_local_media_path)
-        return await load_async(self, url, *args, **kwargs)
-
-    MediaConnector.__init__ = make
-    MediaConnector.load_from_url, MediaConnector.load_from_url_async = guarded, guarded_async
 
 
 def default_sampling(engine: Any) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import itertools
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
-from lmi_backend.engines.vllm import compat, output_hook, server_compat
+from lmi_backend.engines.vllm import compat, images, output_hook, server_compat
 from lmi_backend.engines.vllm.arguments import engine_args, is_rank
 from lmi_backend.engines.vllm.continuation import Continuations, Continued, current, way_of
 from lmi_backend.engines.vllm.http_app import HttpApp
@@ -52,6 +52,7 @@ class VllmEngine(Engine):
         self._last_stats = LastStats()
         self._capacity: dict[str, int] = {}
         self._ids = itertools.count()
+        self._image_turns = asyncio.Semaphore(images.AT_ONCE)
         self._adapters = LoraAdapters(config.adapters)
 
     async def start(self) -> Capabilities:
@@ -109,11 +110,17 @@ class VllmEngine(Engine):
         if request.continuation is not None:
             current.set(Continued(request.continuation))
         try:
-            arguments = await self._request_arguments(request)
-            reader.sends_ids = self._config.sends_ids and bool(
-                way_of(self._engine, arguments["params"])
-            )
-            await output_hook.generate(self._engine, arguments, reader, sink)
+            # Until vLLM has processed its images, which take much memory decoded.
+            async with AsyncExitStack() as turn:
+                if request.images:
+                    await turn.enter_async_context(self._image_turns)
+                arguments = await self._request_arguments(request)
+                reader.sends_ids = self._config.sends_ids and bool(
+                    way_of(self._engine, arguments["params"])
+                )
+                await output_hook.generate(
+                    self._engine, arguments, reader, sink, on_added=turn.aclose
+                )
         except Exception as error:
             raise _translate(error) from error
 
@@ -132,7 +139,10 @@ class VllmEngine(Engine):
 
     async def _prompt(self, request: GenerateRequest) -> Any:
         if request.images:
-            return _image_prompt(request, self._engine.model_config)
+            if not isinstance(request.prompt, str):
+                raise RequestError("cannot go with token ids", field="image")
+            decoded = await images.decode(request.images, self._engine.model_config)
+            return {"prompt": request.prompt, "multi_modal_data": {"image": decoded}}
         ids = await prompt_ids(
             request,
             self._tokenizer.encode,
@@ -180,30 +190,6 @@ class VllmEngine(Engine):
         engine, self._engine = self._engine, None
         if engine is not None:
             await asyncio.to_thread(engine.shutdown)
-
-
-def _image_prompt(request: GenerateRequest, model_config: Any) -> dict[str, Any]:
-    """Return vLLM's prompt of text and images.
-
-    Raises:
-        RequestError: the model takes no images, or a file is not an image.
-    """
-    if not model_config.is_multimodal_model:
-        raise RequestError("is given, but the model takes text only", field="image")
-    if not isinstance(request.prompt, str):
-        raise RequestError("cannot go with token ids", field="image")
-    images = [_image(index, file) for index, file in enumerate(request.images)]
-    return {"prompt": request.prompt, "multi_modal_data": {"image": images}}
-
-
-def _image(index: int, file: bytes) -> Any:
-    # Only multimodal models need it; vLLM brings it.
-    from PIL import Image  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
-
-    try:
-        return Image.open(io.BytesIO(file)).convert("RGB")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise RequestError(f"number {index} is no image that can be read", field="image") from error
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:

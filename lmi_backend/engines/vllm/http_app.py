@@ -11,7 +11,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.engines.vllm import compat, server_compat
+from lmi_backend.engines.vllm import compat, images, server_compat
 from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.bodies import check_body
@@ -110,6 +110,7 @@ class HttpApp:
             sends_ids=self._sends_ids and request.path in _CONTINUED,
         )
         answers.set(answer)
+        images.budget.set(images.PixelBudget())
         if request.continuation is not None:
             current.set(Continued(request.continuation))
         try:

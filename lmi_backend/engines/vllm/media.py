@@ -22,7 +22,7 @@ import aiohttp
 import psutil
 from yarl import URL
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm import compat, images, media_compat
 from lmi_backend.engines.vllm.media_rules import OPTION, MediaRules
 
 _log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ _SHOWN: Final = 100
 def guard_media(hosts: Collection[str]) -> None:
     """Let vLLM fetch media from listed hosts only, and from none where that cannot be had.
 
-    What vLLM is given for a list (`compat.NO_HOSTS`) refuses every host; only behind our own
+    What vLLM is given for a list (`media_compat.NO_HOSTS`) refuses every host; only behind our own
     connection is it taken away.
     """
     if hosts and "socket_factory" not in inspect.signature(aiohttp.TCPConnector).parameters:
@@ -45,10 +45,12 @@ def guard_media(hosts: Collection[str]) -> None:
     if os.environ.get("VLLM_MEDIA_CONNECTOR", "http") != "http":
         _log.warning("VLLM_MEDIA_CONNECTOR names other code, which keeps to %s as it likes", OPTION)
     rules = MediaRules(hosts, _own_addresses())
-    compat.guard_media(lambda url, folder: _check(rules, url, folder), MediaConnection(rules))
+    media_compat.guard_media(
+        lambda url, folder: _check(rules, url, folder), MediaConnection(rules), images.bounded
+    )
 
 
-class MediaConnection(compat.HTTPConnection):  # type: ignore[misc]
+class MediaConnection(media_compat.HTTPConnection):  # type: ignore[misc]
     """Replaces vLLM's connection; the number of tries and the size limit stay vLLM's.
 
     Each fetch has a session of its own: no cookie of one client's host is there for another.

@@ -15,21 +15,31 @@ from lmi_backend.engines.vllm import compat
 from lmi_backend.engines.vllm.new_tokens import read_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from lmi_backend.engines.protocol import Sink
     from lmi_backend.engines.vllm.outputs import OutputReader
 
 
+async def _nothing() -> None:
+    """Do nothing when a request was added."""
+
+
 async def generate(
-    engine: Any, arguments: dict[str, Any], reader: OutputReader, sink: Sink
+    engine: Any,
+    arguments: dict[str, Any],
+    reader: OutputReader,
+    sink: Sink,
+    *,
+    on_added: Callable[[], Awaitable[None]] = _nothing,
 ) -> None:
     """Generate like `AsyncLLM.generate`. Cancelling aborts the request.
 
     Args:
-        arguments: of `AsyncLLM.add_request`.
+        arguments: of `AsyncLLM.add_request`. The prompt is taken out: it may hold images.
         reader: makes deltas of each RequestOutput.
         sink: takes the deltas.
+        on_added: called when vLLM has read the prompt.
 
     Raises:
         Exception: what vLLM raises, or what the sink raises.
@@ -37,12 +47,14 @@ async def generate(
     hook, queue = _OutputHook(reader, sink), None
     try:
         queue = await engine.add_request(**arguments)
+        arguments.pop("prompt", None)
         queue.put = hook.put
         if (state := compat.request_state(engine, queue, arguments["request_id"])) is not None:
             hook.attach(state)
         # What came while the request was still being added.
         if (output := queue.get_nowait()) is not None:
             hook.put(output)
+        await on_added()
         await hook.ended
     except BaseException:
         if not engine.errored:

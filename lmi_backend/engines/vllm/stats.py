@@ -33,10 +33,10 @@ class LastStats:
         copies = list(self._copies.values())
         if len(copies) < 2:
             return copies[0] if copies else EngineStats()
-        return EngineStats(
-            kv_cache_usage=max(each.kv_cache_usage for each in copies),
-            **{name: sum(getattr(each, name) or 0 for each in copies) for name in _SUMS},
-        )
+        sums: dict[str, Any] = {
+            name: sum(getattr(each, name) or 0 for each in copies) for name in _SUMS
+        }
+        return EngineStats(kv_cache_usage=max(each.kv_cache_usage for each in copies), **sums)
 
     def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
         """Return the steps and the requests of each copy.
