@@ -50,6 +50,7 @@ FOLDERS = {
     "serving/answers": ("front end", "stub"),
     "serving/migration": ("front end", "stub"),
     "serving/progress": ("front end", "stub"),
+    "serving/remote_prefill": ("front end", "stub"),
     # `lmi-backend join` has the workers of a further machine.
     "pool": ("command line", "stub"),
     "worker": WORKERS,
