@@ -145,7 +145,7 @@ class Exchange:
     @property
     def has_begun(self) -> bool:
         """Whether the client has a part of the response, so that its status cannot change."""
-        return bool(self.status) and not (self._holds and not self._is_over)
+        return bool(self.status) and self._client.has_begun
 
     @property
     def has_left(self) -> bool:

@@ -156,6 +156,7 @@ class _Forward:
             data = self._form.write([chunk])
         except LmiError as error:
             self._answer.fail(error)
+            self._answer.abort()
             return True
         _count(self._exchange, (chunk,))
         if data:

@@ -134,8 +134,9 @@ class TritonProxy:
             ) as response:
                 await _pass_back(exchange, sent, response)
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-            if not exchange.status:
+            if not exchange.has_begun:
                 raise UnavailableError(_SILENT) from error
+            exchange.error = type(error).__name__
             if exchange.is_event_stream:
                 said = {"error": "tritonserver ended before the answer did"}
                 data = b"data: " + msgspec.json.encode(said) + b"\n\n"

@@ -1,14 +1,15 @@
 """Answers that fail in the middle, one for each path and format, and how each then ends."""
 
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from tests.support.event_stream import events_of
-from tests.support.scripted_model import NAME, OWN, Order, Script
+from tests.support.scripted_model import NAME, OWN, Order, Script, Scripted
 
 EVENTS = "text/event-stream; charset=utf-8"
 LINES = "application/jsonlines"
@@ -248,3 +249,17 @@ def answers_an_error(order: Order) -> list[msg.ToClient | None]:
     """End with what the code of a user, or an engine's server, answers an error with."""
     body = json.dumps({"error": WHY, "code": 424}).encode()
     return [msg.HttpOutput(order.id, HttpChunk(body, is_last=True, status=424))]
+
+
+def paths_of(server: Scripted) -> Iterator[tuple[str, str, set[str]]]:
+    """Yield each path with a request's path, and its methods; probes and the page need no key."""
+    for row, service in server.front_end._make_routes():
+        if service.needs_key:
+            shown = re.sub(r"\{rest:path\}", "models/echo/generate", row.path)
+            shown = re.sub(r"\{\w+(:path)?\}", NAME, shown)
+            yield row.path, shown, set(row.methods or ()) - {"HEAD"}
+
+
+def form_of(path: str) -> str:
+    """Return the format of the errors of a request's path."""
+    return FORMS.get(path) or FORMS[path.replace(NAME, "{endpoint}")]

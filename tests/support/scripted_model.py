@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
+import http.client
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import uvicorn
 
@@ -31,6 +32,16 @@ Script = Callable[[Order], Sequence[msg.ToClient | None]]
 def nothing(_: Order) -> Sequence[msg.ToClient | None]:
     """Die at once."""
     return [None]
+
+
+class Answered(NamedTuple):
+    """A response."""
+
+    status: int
+    headers: dict[str, str]
+    data: bytes
+    has_end: bool
+    """Whether it came to its end."""
 
 
 class ScriptedModel:
@@ -118,3 +129,26 @@ class Scripted:
             await self._server.serve(sockets=[self._socket])
         # The connections to the model end in a turn of the loop after those to it.
         await asyncio.sleep(_PAUSE_SECONDS)
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answered:
+        """Return what a client of HTTP/1.1 gets."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            named = {name.lower(): value for name, value in response.getheaders()}
+            try:
+                return Answered(response.status, named, response.read(), has_end=True)
+            except http.client.IncompleteRead as error:
+                return Answered(response.status, named, error.partial, has_end=False)
+        finally:
+            connection.close()
+
+    def ask_as_of_old(self, path: str, body: bytes, **headers: str) -> Answered:
+        """Return what a client of HTTP/1.0 gets, who knows no chunks."""
+        lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+        lines += [f"host: localhost\r\ncontent-length: {len(body)}\r\n\r\n"]
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
+            connection.sendall(f"POST {path} HTTP/1.0\r\n{''.join(lines)}".encode() + body)
+            head, _, answer = connection.makefile("rb").read().partition(b"\r\n\r\n")
+        return Answered(int(head.split()[1]), {}, answer, has_end=True)

@@ -23,6 +23,7 @@ OF_SEVERAL = {
     "test_migration_guide.py": "docs/migrating-from-lmi.md: options and plan",
     "test_readme_figures.py": "README.md and benchmarks/results",
     "test_bounds.py": "docs/reliability.md: the table of bounds",
+    "test_refusals.py": "what is refused before an answer: every path of the front end",
     "test_security.py": "docs/security.md: rules for each module and command",
     "test_security_policy.py": "SECURITY.md, the lock and the table of releases",
     "test_wire.py": "tests/wire: every client's requests and answers, through schema",

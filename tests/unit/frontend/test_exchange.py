@@ -20,8 +20,9 @@ class Connection:
         self.sent: list[Any] = []
         self.flow = SimpleNamespace(write_paused=False)
         cycle = SimpleNamespace(
-            chunked_encoding=True, response_complete=False, disconnected=False, flow=self.flow,
-            transport=SimpleNamespace(write=self.written.append), scope={},
+            chunked_encoding=True, response_started=False, response_complete=False,
+            disconnected=False, flow=self.flow, scope={},
+            transport=SimpleNamespace(write=self.written.append),
         )  # fmt: skip
         scope = {"method": "POST", "path": "/", "headers": [], "http_version": version}
         scope[CLIENT] = Client(cast("Any", cycle))  # type: ignore[assignment]
