@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,9 +114,11 @@ def text_of(event: dict[str, Any]) -> str:
 class FrontStreams:
     """Requests of all dialects, each on a connection of its own."""
 
-    def __init__(self, served: Served, model: str, count: int, tokens: int) -> None:
+    def __init__(
+        self, served: Served, model: str, count: int, tokens: int, kinds: Sequence[str] = KINDS
+    ) -> None:
         self._served, self._model, self._tokens = served, model, tokens
-        self.all = [FrontStream(KINDS[number % len(KINDS)]) for number in range(count)]
+        self.all = [FrontStream(kinds[number % len(kinds)]) for number in range(count)]
         self._threads = [threading.Thread(target=self._ask, args=(each,)) for each in self.all]
         for thread in self._threads:
             thread.start()
