@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from lmi_backend.bounded_files import LARGEST
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.private_folders import check_owner, secure_cache
-from lmi_backend.units import GIB
+from lmi_backend.units import GIB, human_bytes
 
 _CONNECT_SECONDS = 5
 _PROGRESS_SECONDS = 5.0
@@ -81,9 +82,16 @@ def fetch_s3_file(url: str, name: str, environment: Mapping[str, str]) -> bytes 
     with _errors(url):
         for key, _ in _objects(client, bucket, prefix):
             if key == prefix + name:
-                data: bytes = client.get_object(Bucket=bucket, Key=key)["Body"].read()
-                return data
+                body = client.get_object(Bucket=bucket, Key=key)["Body"]
+                return _bounded(body.read(LARGEST + 1), f"{url}/{name}")
     return None
+
+
+def _bounded(data: bytes, name: str) -> bytes:
+    if len(data) > LARGEST:
+        problem = f"is too large; accepted: at most {human_bytes(LARGEST)}"
+        raise ConfigurationError(f"{name}: {problem}")
+    return data
 
 
 def _download(

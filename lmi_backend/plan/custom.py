@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
 from lmi_backend.options.model_store import has_model
 from lmi_backend.options.option import PREFIX
 from lmi_backend.options.table import common as opt
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 CODE_FILE: Final = "model.py"
 """Users' code, of a model or of an adapter."""
+_MOST_BYTES: Final = 4 * MIB
 _SAGEMAKER: Final = "model_fn"
 _FORMATTERS: Final = frozenset({"input_formatter", "output_formatter"})
 _INIT: Final = "init_handler"
@@ -52,7 +55,7 @@ def find_custom(options: LmiOptions) -> CustomFile | None:
         return None
     handler: str = options[opt.HANDLER]
     try:
-        tree = ast.parse(file.read_text(encoding="utf-8"), str(file))
+        tree = ast.parse(read_bounded(file, _MOST_BYTES), str(file))
     except OSError as error:
         raise PlanError(f"{file}: cannot be read: {error.strerror}") from error
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -11,11 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import vllm
 from lmi_backend.plan.engine_plan import Explanation, Parallel
 from lmi_backend.printable import printable
+from lmi_backend.units import MIB
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -214,7 +216,7 @@ def find_mpirun(environment: Mapping[str, str]) -> str:
 def _read_hostfile(options: LmiOptions) -> tuple[str, ...]:
     path = options.folder / options[opt.MPI_HOSTFILE]
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_bounded(path, MIB).decode().splitlines()
     except (OSError, ValueError) as error:
         raise options.error(opt.MPI_HOSTFILE, f"cannot be read: {error}") from error
     fields = (line.partition("#")[0].split() for line in lines)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import FILE_NAME
 from lmi_backend.options.properties import parse_properties
@@ -67,8 +68,15 @@ def write_files(
 
 
 def read(path: Path) -> str:
-    """Return the text of a user's file; it may be UTF-8 or Latin-1, its bytes are kept."""
-    return path.read_bytes().decode("utf-8", "surrogateescape")
+    """Return the text of a user's file; it may be UTF-8 or Latin-1, its bytes are kept.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        return read_bounded(path).decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def replace(path: Path, text: str, *, is_private: bool = False) -> None:

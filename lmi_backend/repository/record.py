@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.redaction import masked
 
@@ -71,7 +72,7 @@ class Record:
         """
         path = folder / RECORD
         try:
-            record = cls(**json.loads(path.read_bytes()))
+            record = cls(**json.loads(read_bounded(path)))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -179,7 +180,7 @@ def base_folder(folder: Path, parameters: Mapping[str, str], record: Record | No
 
 def _config_text(folder: Path) -> str:
     try:
-        return (folder / "config.pbtxt").read_text(encoding="utf-8")
+        return read_bounded(folder / "config.pbtxt").decode()
     except (OSError, ValueError):
         return ""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
 
 # A multimodal config keeps the language model's in one of these, sometimes two deep.
@@ -147,7 +148,7 @@ def read_config(folder: Path) -> ConfigFields | None:
     """
     file = folder / "config.json"
     try:
-        whole = json.loads(file.read_text(encoding="utf-8"))
+        whole = json.loads(read_bounded(file).decode())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final, TypeGuard
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.sizing.parameters import count_parameters
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def _first(scheme: Mapping[str, object], names: tuple[str, ...]) -> float:
 def _total_size(index: Path) -> int:
     """Return the bytes an index says its shards hold; 0 if it does not."""
     try:
-        total = json.loads(index.read_text(encoding="utf-8"))["metadata"]["total_size"]
+        total = json.loads(read_bounded(index))["metadata"]["total_size"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # Engines load without it, so it is no reason to refuse; the files tell as well.
         return 0

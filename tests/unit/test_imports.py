@@ -80,6 +80,7 @@ FOLDERS = {
     "token_ids": ("command line", "front end", *SERVER),
     "tokenization": ("front end", *SERVER),
     "units": ALL,
+    "bounded_files": ALL,
 }
 
 PROBE = """

@@ -17,6 +17,7 @@ from transformers import (
     BitsAndBytesConfig,
 )
 
+from lmi_backend.bounded_files import read_bounded
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.transformers.loaded import Loaded
 from lmi_backend.errors import ConfigurationError, OptionError
@@ -68,7 +69,7 @@ def _base(model: str) -> str:
         return model
     if importlib.util.find_spec("peft") is None:
         raise ConfigurationError(f"{model} is a PEFT adapter, and this interpreter has no peft")
-    base: str = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
+    base: str = json.loads(read_bounded(adapter))["base_model_name_or_path"]
     beside = Path(model, base)
     return str(beside.resolve()) if beside.is_dir() else base
 
