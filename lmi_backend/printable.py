@@ -6,10 +6,14 @@ of somebody else's log, or characters that turn the reading direction around.
 
 from __future__ import annotations
 
+import contextlib
+import select
 import sys
 from collections.abc import Iterable
 
 _NAMED = 20
+# A terminal that is paused, or a log reader that hangs, must not stop who writes.
+_READER_SECONDS = 1.0
 
 
 def printable(text: str, limit: int = 120) -> str:
@@ -34,9 +38,28 @@ def listed(names: Iterable[str], none: str = "none") -> str:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error, under the name of the command."""
-    sys.stderr.write(f"lmi-backend: {text}\n")
-    sys.stderr.flush()
+    """Write a line to standard error, under the name of the command.
+
+    The line is lost if nobody reads it or the disk is full: a server outlives its log.
+    """
+    log(f"lmi-backend: {text}\n")
+
+
+def log(text: str) -> None:
+    """Write a text to standard error; it is lost if it cannot be written within a second."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if _has_reader():
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+def _has_reader() -> bool:
+    """Tell whether standard error takes a line now; what is no file always does."""
+    try:
+        descriptor = sys.stderr.fileno()
+        return bool(select.select([], [descriptor], [], _READER_SECONDS)[1])
+    except (OSError, ValueError):
+        return True
 
 
 def _escaped(char: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from lmi_backend.cli.arguments import DEFAULT_URL, add_timeout
@@ -29,7 +30,9 @@ def _generate(arguments: argparse.Namespace) -> int:
         parameters["temperature"] = arguments.temperature
     server = TritonHttp(arguments.url, timeout=arguments.timeout)
     if arguments.stream:
-        print_stream(server, arguments.model, arguments.prompt, parameters)
+        for text in stream(server, arguments.model, arguments.prompt, parameters):
+            sys.stdout.write(text)
+            sys.stdout.flush()
     else:
         body = {"inputs": arguments.prompt, "parameters": parameters}
         answer = server.generate(arguments.model, body)
@@ -37,10 +40,11 @@ def _generate(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def print_stream(server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]) -> None:
-    """Write the chunks of an answer to standard output as they come."""
+def stream(
+    server: TritonHttp, model: str, prompt: str, parameters: dict[str, Any]
+) -> Iterator[str]:
+    """Yield the chunks of an answer as they come, and a line feed."""
     body = {"inputs": prompt, "parameters": parameters, "stream": True}
     for event in server.generate_stream(model, body):
-        sys.stdout.write(event["text_output"])
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+        yield event["text_output"]
+    yield "\n"

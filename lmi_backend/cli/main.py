@@ -24,30 +24,33 @@ from lmi_backend.cli import (
     plan,
     serve,
 )
+from lmi_backend.cli.standard_streams import abandon_output, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
-from lmi_backend.printable import say
+from lmi_backend.printable import log, say
 from lmi_backend.redaction import Redactor
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lmi-backend`; return the exit status."""
+    open_missing()
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return run(arguments)
+        status = run(arguments)
+        sys.stdout.flush()
     except LmiError as error:
         say(Redactor(os.environ)(str(error)))
         # As argparse does for what was typed wrong.
         return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:
-        # The reader of our output has left; keep Python from flushing into the closed pipe.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_output()
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception:  # noqa: BLE001  a fault of ours, whose text may quote what the user wrote
-        sys.stderr.write(Redactor(os.environ)(traceback.format_exc()))
+        log(Redactor(os.environ)(traceback.format_exc()))
         return 1
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,8 +1,14 @@
 """Texts of clients as people read them."""
 
+import contextlib
+import os
+import sys
+from typing import TextIO
+
 import pytest
 
-from lmi_backend.printable import cut, listed, printable
+from lmi_backend import printable as printable_module
+from lmi_backend.printable import cut, listed, printable, say
 
 
 @pytest.mark.parametrize(
@@ -34,3 +40,39 @@ def test_of_many_names_the_first_are_listed() -> None:
     assert listed([], "nothing") == "nothing"
     assert listed(["a", "b\n"]) == "a, b\\n"
     assert listed(map(str, range(25))).endswith(", 18, 19 and 5 more")
+
+
+def _stderr(descriptor: int) -> TextIO:
+    return os.fdopen(descriptor, "w", closefd=False)
+
+
+def test_a_line_that_nobody_can_read_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    with open("/dev/full", "w") as full:
+        for stream in (_stderr(ours), full, None):
+            monkeypatch.setattr(sys, "stderr", stream)
+            for _ in range(3):
+                say("x" * 10_000)
+    closed = _stderr(ours)
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    say("x")
+    os.close(ours)
+
+
+def test_a_reader_that_hangs_does_not_stop_who_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printable_module, "_READER_SECONDS", 0.01)
+    theirs, ours = os.pipe()
+    os.set_blocking(ours, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(ours, b"x" * 4096):
+            pass
+    os.set_blocking(ours, True)
+    monkeypatch.setattr(sys, "stderr", _stderr(ours))
+    say("lost")
+    os.read(theirs, 1 << 20)
+    say("read")
+    assert os.read(theirs, 1 << 20) == b"lmi-backend: read\n"
+    for each in (theirs, ours):
+        os.close(each)
