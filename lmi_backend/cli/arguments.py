@@ -39,7 +39,10 @@ def add_timeout(parser: argparse.ArgumentParser, seconds: float, what: str) -> N
 def add_ports(parser: argparse.ArgumentParser, host_help: str) -> None:
     """Add --triton-host and the ports of a server; `ports_of` reads them."""
     parser.add_argument(
-        "--triton-host", default="127.0.0.1", metavar="HOST", help=f"{host_help} (%(default)s)"
+        "--triton-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help=f"{host_help}, IPv4 or IPv6 (%(default)s)",
     )
     parser.add_argument("--http-port", type=int, default=_HTTP_PORT, help="default %(default)s")
     parser.add_argument("--grpc-port", type=int, default=_GRPC_PORT, help="default %(default)s")

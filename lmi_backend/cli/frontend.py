@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +17,7 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import HEADER, KEY_VARIABLES, headers_for
 from lmi_backend.supervisor.control_key import read_key
+from lmi_backend.supervisor.stop import Stop
 
 if TYPE_CHECKING:
     from lmi_backend.frontend.certificate import Certificate
@@ -256,11 +255,11 @@ def _serve_many(count: int) -> int:
     """Run some processes of this command until a signal."""
     from lmi_backend.supervisor.front_end import FrontEnds  # noqa: PLC0415  not in each of them
 
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    words = sys.argv[sys.argv.index("frontend") + 1 :]
-    FrontEnds([*words, "--frontend-processes=1"], count, {}).keep(stop, _DRAIN_SECONDS)
+    stop = Stop()
+    with stop.listening():
+        words = sys.argv[sys.argv.index("frontend") + 1 :]
+        kept = FrontEnds([*words, "--frontend-processes=1"], count, {})
+        kept.keep(stop.wait, _DRAIN_SECONDS, lambda: stop.is_urgent)
     return 0
 
 

@@ -5,12 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
-import json
 import os
-import signal
-import sys
-import tempfile
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,9 +18,9 @@ from lmi_backend.cli.frontend import (
     exposure,
     front_end_words,
 )
-from lmi_backend.cli.generate import print_stream
+from lmi_backend.cli.greeting import Greeting
 from lmi_backend.cli.planning import served_plans
-from lmi_backend.errors import ConfigurationError, LmiError
+from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
 from lmi_backend.printable import say
 from lmi_backend.repository.restricted_apis import (
@@ -38,22 +33,22 @@ from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.guard import guarded
+from lmi_backend.supervisor.init_process import leave_init_behind
 from lmi_backend.supervisor.installation import find_server
-from lmi_backend.supervisor.ports import Ports, check_free, wait_until_well
+from lmi_backend.supervisor.ports import check_free
+from lmi_backend.supervisor.run_folder import RunFolder, shell_problem
 from lmi_backend.supervisor.server import ServerSetup
+from lmi_backend.supervisor.shared_names import SharedNames, remove_abandoned
+from lmi_backend.supervisor.stop import Stop
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
-from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.supervisor.triton_release import describe, installed_version, numpy_problem
+from lmi_backend.supervisor.triton_release import installed_version, numpy_problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.repository.variants import Alias
-
-
-_FRONT_END_SECONDS = 20.0
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -63,7 +58,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="serve LMI folders on Triton until Ctrl-C",
         description="Serve LMI folders on Triton. Ctrl-C or SIGTERM lets running requests finish "
         "and then stops everything; a second one stops at once. If the server or a model's stub "
-        "dies or hangs, the server is started again, with growing pauses if that happens often. "
+        "dies or hangs, the server is restarted, with growing pauses if it does not last. "
         "Triton's APIs that are not for clients, such as loading models, need a key.",
     )
     parser.add_argument(
@@ -125,67 +120,96 @@ def _add_protection(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
-    ports = ports_of(arguments)
-    ports.check()
-    if not arguments.no_frontend:
-        check_free("--port", arguments.host, arguments.port)
-        certificate_of(arguments)
-        if warning := exposure(arguments):
-            say(warning)
-    restriction = _restriction(arguments.open_api, arguments.control_key)
-    with _run_folder() as traces, _stop_signals() as stop:
-        run = traces.run
-        repository = arguments.model_repository or run / "models"
-        models = find_models(arguments.paths, os.environ, repository)
-        names = model_names([model.name for model in models], arguments.clients)
-        # All are planned before anything is written or loaded.
-        plans = list(served_plans(models))
-        for model, options, _, _ in plans:
-            _write(model, options, repository, arguments.clients)
-        server = find_server(run)
-        numpy = importlib.metadata.version("numpy")
-        if problem := numpy_problem(installed_version(server.binary), numpy):
-            raise ConfigurationError(problem)
-        setup = ServerSetup(
-            server,
-            repository,
-            names,
-            ports,
-            traces,
-            restriction,
-            arguments.log_file,
-            tuple(holding for *_, holding in plans),
-        )
+    leave_init_behind()
+    _check(arguments)
+    stop = Stop()
+    with _run_folder() as (folder, traces), stop.listening():
+        try:
+            # Nothing but a signal ends a plan that waits for the Hub.
+            with stop.interrupting():
+                setup = _prepare(arguments, folder, traces)
+        except KeyboardInterrupt:
+            return 0
         supervisor = Supervisor(
             setup,
             stop,
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        awaited = [model.name for model in models]
-        with _front_ends(arguments, ports, run, restriction, awaited) as front:
-            return supervisor.run(
-                lambda: _greet(names, ports, arguments), front.drain if front else lambda: None
-            )
+        greeting = Greeting(setup.names, setup.ports, arguments, lambda: stop.is_asked)
+        with _front_ends(arguments, setup, stop) as front:
+            return supervisor.run(greeting.start, front.drain if front else lambda: None)
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """Refuse what cannot work before anything is planned."""
+    ports_of(arguments).check()
+    if not arguments.no_frontend:
+        check_free("--port", "--host", arguments.host, arguments.port)
+        certificate_of(arguments)
+        if warning := exposure(arguments):
+            say(warning)
+    repository = arguments.model_repository
+    if repository and (problem := shell_problem(repository)):
+        raise ConfigurationError(f"--model-repository {repository}: {problem}")
+    if arguments.log_file:
+        try:
+            arguments.log_file.open("ab").close()
+        except OSError as error:
+            message = f"--log-file {arguments.log_file}: {error.strerror}"
+            raise ConfigurationError(message) from error
+
+
+def _prepare(arguments: argparse.Namespace, folder: RunFolder, traces: Traces) -> ServerSetup:
+    """Plan the models and write what the server reads."""
+    restriction = _restriction(arguments.open_api, arguments.control_key)
+    repository = arguments.model_repository or folder.path / "models"
+    models = find_models(arguments.paths, os.environ, repository)
+    names = model_names([model.name for model in models], arguments.clients)
+    # All are planned before anything is written or loaded.
+    plans = list(served_plans(models))
+    for model, options, _, _ in plans:
+        _write(model, options, repository, arguments.clients)
+    server = find_server(folder.path)
+    if problem := shell_problem(server.backends):
+        raise ConfigurationError(f"{server.backends}: {problem}")
+    numpy = importlib.metadata.version("numpy")
+    if problem := numpy_problem(installed_version(server.binary), numpy):
+        raise ConfigurationError(problem)
+    folder.keep()
+    return ServerSetup(
+        server,
+        repository,
+        names,
+        ports_of(arguments),
+        folder,
+        traces,
+        restriction,
+        arguments.log_file,
+        tuple(holding for *_, holding in plans),
+    )
 
 
 def _front_ends(
-    arguments: argparse.Namespace,
-    ports: Ports,
-    run: Path,
-    restriction: Restriction,
-    awaited: Sequence[str],
+    arguments: argparse.Namespace, setup: ServerSetup, stop: Stop
 ) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
     if missing := missing_libraries():
         say(f"no front end: {', '.join(missing)} missing; {pip_command('frontend')} brings them")
         return contextlib.nullcontext()
-    words = ["--run-folder", str(run), "--triton-url", ports.url]
-    words += ["--metrics-url", ports.metrics_url]
-    words += [f"--awaited={','.join(awaited)}", *front_end_words(arguments)]
-    secrets = dict(zip(KEY_VARIABLES[:1], restriction.arguments(), strict=False))
-    return front_ends(words, arguments.frontend_processes, secrets, arguments.log_file)
+    words = ["--run-folder", str(setup.traces.run), "--triton-url", setup.ports.url]
+    words += ["--metrics-url", setup.ports.metrics_url]
+    awaited = ",".join(holding.model for holding in setup.holdings)
+    words += [f"--awaited={awaited}", *front_end_words(arguments)]
+    secrets = dict(zip(KEY_VARIABLES[:1], setup.restriction.arguments(), strict=False))
+    return front_ends(
+        words,
+        arguments.frontend_processes,
+        secrets,
+        setup.log_file,
+        is_urgent=lambda: stop.is_urgent,
+    )
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
@@ -206,45 +230,10 @@ def _write(model: Model, options: LmiOptions, repository: Path, aliases: Sequenc
 
 
 @contextlib.contextmanager
-def _run_folder() -> Iterator[Traces]:
+def _run_folder() -> Iterator[tuple[RunFolder, Traces]]:
     """Give a private folder for sockets and links; it and what uses it are gone at the end."""
-    traces = Traces(Path(tempfile.mkdtemp(prefix="lmi-serve-")), f"lmi_{os.getpid()}_")
+    remove_abandoned()
+    folder = RunFolder()
+    traces = Traces(folder.path, SharedNames.claim())
     with guarded(traces):
-        yield traces
-
-
-@contextlib.contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Turn the signals that ask for an end into an event."""
-    stop = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _greet(names: list[str], ports: Ports, arguments: argparse.Namespace) -> None:
-    """Say what serves and how to ask it; a server that dies meanwhile is not for this to notice."""
-    server, example = TritonHttp(ports.url), arguments.example
-    prompt = example or "The capital of France is"
-    try:
-        say(describe(str(server.json("/v2").get("version", ""))))
-        if example is not None:
-            sys.stdout.write(f"\n{prompt}")
-            print_stream(server, names[0], prompt, {"max_new_tokens": 20})
-    except LmiError as error:
-        say(str(error))
-    body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
-    url = f"{ports.url}/v2/models/{names[0]}/generate"
-    if not arguments.no_frontend and not missing_libraries():
-        certificate = arguments.tls_certificate
-        # A small model may be ready before it.
-        host, port, has_tls = arguments.host, arguments.port, certificate is not None
-        wait_until_well(host, port, _FRONT_END_SECONDS, has_tls=has_tls)
-        scheme = f"--cacert {certificate} https" if certificate else "http"
-        url = f"{scheme}://{arguments.host}:{arguments.port}/invocations"
-    sys.stdout.write(f"\nTry next:\n  curl -s {url} -d '{body}'\n")
-    sys.stdout.flush()
+        yield folder, traces

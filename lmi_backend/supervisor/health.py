@@ -51,6 +51,8 @@ class HealthMonitor(threading.Thread):
         self._stubs: dict[str, psutil.Process] = {}
         self._given_up: dict[str, str] = {}
         self._looks = 0
+        # Alias models have no endpoint.
+        self._seen: set[str] = set()
         self.trouble = ""
 
     def stop(self) -> None:
@@ -88,7 +90,14 @@ class HealthMonitor(threading.Thread):
                 return f"the stub of {name} died"
         if self._has_left_a_stub():
             return "a model's stub died while it was started"
-        for endpoint in find_endpoints(self._server, self._base):
+        return self._endpoint_trouble(ready)
+
+    def _endpoint_trouble(self, ready: set[str]) -> str:
+        """Return what is wrong with the endpoints of models that are ready."""
+        endpoints = find_endpoints(self._server, self._base)
+        if lost := self._lost_endpoint(ready, endpoints):
+            return f"the socket of {lost} was removed"
+        for endpoint in endpoints:
             owner = next((name for name in ready if is_endpoint_of(endpoint, name)), "")
             if not owner:
                 continue
@@ -101,6 +110,18 @@ class HealthMonitor(threading.Thread):
                     self._stubs[owner].kill()
                 return f"the stub of {owner} does not answer"
         return ""
+
+    def _lost_endpoint(self, ready: set[str], endpoints: Iterable[Path]) -> str:
+        """Return a model whose endpoint was removed under it; nobody reaches its stub any more."""
+        there = {each for each in ready for path in endpoints if is_endpoint_of(path, each)}
+        lost = (
+            name
+            for name in ready
+            if self._count(f"socket {name}", is_well=name not in self._seen - there, most=_LOOKS)
+        )
+        name = next(lost, "")
+        self._seen = (self._seen & ready) | there
+        return name
 
     def _has_left_a_stub(self) -> bool:
         """Tell whether the stub of a model that was being loaded again has died unnoticed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 import time
@@ -9,10 +10,18 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError
 
-_POLL_SECONDS = 0.02
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Each look at a front end that is not well yet is a line of its log.
+_POLL_SECONDS: Final = 0.02
+_LONGEST_POLL: Final = 1.0
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
+"""Addresses that stand for all of this machine, and what a client here connects to."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class Ports:
     """Where the server listens."""
 
     host: str
-    """Where Triton's own ports listen."""
+    """Where Triton's own ports listen: an address, or a name of this machine."""
     http: int
     grpc: int
     metrics: int
@@ -28,16 +37,25 @@ class Ports:
     @property
     def url(self) -> str:
         """Address for a client on this machine."""
-        return f"http://{self._own_host}:{self.http}"
+        return url_of(self.host, self.http)
 
     @property
     def metrics_url(self) -> str:
         """Where Triton's metrics are, for a client on this machine."""
-        return f"http://{self._own_host}:{self.metrics}/metrics"
+        return f"{url_of(self.host, self.metrics)}/metrics"
 
-    @property
-    def _own_host(self) -> str:
-        return "127.0.0.1" if self.host in ("0.0.0.0", "::") else self.host  # noqa: S104
+    def arguments(self) -> list[str]:
+        """Return the arguments of tritonserver; it knows no names, and marks IPv6 in two ways."""
+        address = _resolved(self.host, 0)[1][0]
+        http, grpc = (f"ipv6:{address}", f"[{address}]") if ":" in address else (address, address)
+        return [
+            f"--http-address={http}",
+            f"--http-port={self.http}",
+            f"--grpc-address={grpc}",
+            f"--grpc-port={self.grpc}",
+            f"--metrics-address={http}",
+            f"--metrics-port={self.metrics}",
+        ]
 
     def check(self) -> None:
         """Raise ConfigurationError if one of them is taken, or given twice."""
@@ -47,33 +65,57 @@ class Ports:
                 f"ports {self.http}, {self.grpc}, {self.metrics}: accepted: three different ones"
             )
         for name, port in (("http", self.http), ("grpc", self.grpc), ("metrics", self.metrics)):
-            check_free(f"--{name}-port", self.host, port)
+            check_free(f"--{name}-port", "--triton-host", self.host, port)
 
 
-def check_free(option: str, host: str, port: int) -> None:
+def url_of(host: str, port: int, scheme: str = "http") -> str:
+    """Return the URL of a port for a client on this machine."""
+    own = _ANY.get(host, host)
+    return f"{scheme}://[{own}]:{port}" if ":" in own else f"{scheme}://{own}:{port}"
+
+
+def check_free(port_option: str, host_option: str, host: str, port: int) -> None:
     """Raise ConfigurationError, naming the option, if nobody could listen there now."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or error
-            message = f"{option} {port} on {host}: {reason}; choose another port"
-            raise ConfigurationError(message) from error
+    try:
+        family, address = _resolved(host, port)
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except (OSError, OverflowError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        advice = f"choose another port ({port_option})"
+        if not _is_about_port(error):
+            advice = f"choose another address ({host_option}), for example 127.0.0.1 or ::1"
+        message = f"{port_option} {port} on {host}: {reason}; {advice}"
+        raise ConfigurationError(message) from error
 
 
-def wait_until_well(host: str, port: int, seconds: float, *, has_tls: bool) -> None:
+def _is_about_port(error: Exception) -> bool:
+    if isinstance(error, OverflowError):
+        return True
+    return isinstance(error, OSError) and error.errno in (errno.EADDRINUSE, errno.EACCES)
+
+
+def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ...]]:
+    """Return family and address of a host; of a name the first that it has."""
+    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    return family, (address[0], port, *address[2:])
+
+
+def wait_until_well(
+    host: str, port: int, seconds: float, *, has_tls: bool, is_over: Callable[[], bool]
+) -> None:
     """Wait until the front end there says that it takes requests, or for some seconds.
 
     One that speaks with clients of its own certificates alone is taken for well.
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        kind = partial(HTTPSConnection, context=context) if has_tls else HTTPConnection
-        connection = kind(host, port, timeout=1)
+    kind = partial(HTTPSConnection, context=context) if has_tls else HTTPConnection
+    end, pause = time.monotonic() + seconds, _POLL_SECONDS
+    while time.monotonic() < end and not is_over():
+        connection = kind(_ANY.get(host, host), port, timeout=1)
         try:
             connection.request("GET", "/ping")
             if connection.getresponse().status == HTTPStatus.OK:
@@ -84,4 +126,5 @@ def wait_until_well(host: str, port: int, seconds: float, *, has_tls: bool) -> N
             pass  # It does not listen yet.
         finally:
             connection.close()
-        time.sleep(_POLL_SECONDS)
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LONGEST_POLL)

@@ -14,26 +14,35 @@ if TYPE_CHECKING:
     from lmi_backend.supervisor.triton_http import TritonHttp
 
 _LONGEST: Final = 60.0
-# What has gone well for so long starts afresh.
+# Failures so long ago are not counted.
 _FORGIVEN: Final = 600.0
+# A pause after a crash that a request causes keeps everybody else out. So what served for so long
+# is started at once, and what served at all soon.
+_WELL_SECONDS: Final = 10.0
+_SOON: Final = 5.0
 _POLL_SECONDS: Final = 0.2
 
 
 class Backoff:
-    """Pauses that grow with each failure: 0, 1, 2, 4 … 60 s."""
+    """Pauses that grow with each failure: 0, 1, 2, 4 … 60 s; 5 s for what has served."""
 
     def __init__(self) -> None:
         self._failures = 0
         self._last = 0.0
 
-    def pause(self) -> float:
-        """Count a failure, and return how many seconds to wait."""
+    def pause(self, well_seconds: float = 0.0) -> float:
+        """Count a failure, and return how many seconds to wait.
+
+        Args:
+            well_seconds: how long it had served before it failed.
+        """
         now = time.monotonic()
-        if now - self._last > _FORGIVEN:
+        if now - self._last > _FORGIVEN or well_seconds >= _WELL_SECONDS:
             self._failures = 0
         self._last = now
         self._failures += 1
-        return min(_LONGEST, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
+        longest = _SOON if well_seconds else _LONGEST
+        return min(longest, 2.0 ** (self._failures - 2)) if self._failures > 1 else 0.0
 
 
 class ModelReloads:

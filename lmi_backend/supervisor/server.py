@@ -9,19 +9,21 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import psutil
 
 from lmi_backend.endpoint.control import Draining, find_endpoints
-from lmi_backend.errors import UnavailableError
+from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
+from lmi_backend.repository.files import CONFIG
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthMonitor
+from lmi_backend.supervisor.log_file import log_options
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
 from lmi_backend.supervisor.processes import has_dead_stub
 from lmi_backend.supervisor.reloading import ModelReloads
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from lmi_backend.repository.restricted_apis import Restriction
     from lmi_backend.supervisor.installation import TritonServer
     from lmi_backend.supervisor.ports import Ports
+    from lmi_backend.supervisor.run_folder import RunFolder
     from lmi_backend.supervisor.traces import Traces
 
 _POLL_SECONDS: Final = 0.2
@@ -48,6 +51,7 @@ _NOTICE_SECONDS: Final = 5.0
 _REGION_BYTES: Final = 1 << 24
 # After draining the server has nothing to wait for but idle connections.
 _EXIT_SECONDS: Final = 5
+_URGENT_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -68,15 +72,27 @@ class ServerSetup:
     names: list[str]
     """Models to load. By name (explicit mode), so that they can be unloaded and loaded again."""
     ports: Ports
+    folder: RunFolder
     traces: Traces
     restriction: Restriction
     log_file: Path | None = None
     holdings: tuple[Holding, ...] = ()
     """What each model is to get of the devices, in whatever order they load."""
 
+    def prepare(self) -> None:
+        """Make sure that what a server is started with is there.
+
+        Raises:
+            ConfigurationError: a model is missing that we may not write again.
+            OSError: the run folder cannot be written.
+        """
+        self.folder.restore()
+        for name in self.names:
+            if not (config := self.repository / name / CONFIG).is_file():
+                raise ConfigurationError(f"{config}: was removed; --model-repository is needed")
+
     def argv(self, restriction: Restriction) -> list[str]:
         """Return the server's command line."""
-        ports = self.ports
         return [
             str(self.installation.binary),
             f"--backend-directory={self.installation.backends}",
@@ -85,12 +101,7 @@ class ServerSetup:
             # What is loaded has been written whole; completing it takes a second.
             "--disable-auto-complete-config",
             *(f"--load-model={name}" for name in self.names),
-            f"--http-address={ports.host}",
-            f"--http-port={ports.http}",
-            f"--grpc-address={ports.host}",
-            f"--grpc-port={ports.grpc}",
-            f"--metrics-address={ports.host}",
-            f"--metrics-port={ports.metrics}",
+            *self.ports.arguments(),
             # Ports of their own, and before 26.03 a way around the restrictions. With AIP_MODE set,
             # Triton would open Vertex AI's and none of the others.
             "--allow-sagemaker=false",
@@ -99,7 +110,7 @@ class ServerSetup:
             "--allow-grpc=true",
             *restriction.arguments(),
             f"--exit-timeout-secs={_EXIT_SECONDS}",
-            f"--backend-config=python,shm-region-prefix-name={self.traces.shm_prefix}",
+            f"--backend-config=python,shm-region-prefix-name={self.traces.names.prefix}",
             f"--backend-config=python,shm-default-byte-size={_REGION_BYTES}",
         ]
 
@@ -108,6 +119,7 @@ class RunningServer:
     """Starts a server, and ends it without leaving anything."""
 
     def __init__(self, setup: ServerSetup) -> None:
+        setup.prepare()
         self._setup = setup
         self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
         reservations = Reservations(str(setup.traces.run))
@@ -166,6 +178,9 @@ class RunningServer:
             while not is_over():
                 if trouble := self._trouble(health):
                     return trouble
+                # What cannot be written now is a trouble of the next start.
+                with contextlib.suppress(OSError, ConfigurationError):
+                    setup.folder.restore()
                 given_up = health.take_given_up()
                 if reloads is not None:
                     reloads.reload(given_up, ended)
@@ -208,11 +223,12 @@ class RunningServer:
                 break
             time.sleep(_POLL_SECONDS / 2)
 
-    def stop(self, *, gently: bool = True) -> int:
+    def stop(self, is_urgent: Callable[[], bool], *, gently: bool = True) -> int:
         """End the server, its stubs and workers, and remove their shared memory.
 
         Requests that still run get an error: their workers are told to stop first. A server in
-        trouble is not waited for. Returns the exit status a shell should see.
+        trouble is not waited for, and none when it `is_urgent`. Returns the exit status a shell
+        should see.
         """
         traces = self._setup.traces
         family = traces.processes()
@@ -221,10 +237,9 @@ class RunningServer:
                 worker.terminate()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(2 * _EXIT_SECONDS)
+        is_cut = not self._wait_for_end(is_urgent)
         # A stub takes seconds to notice that its server is dead, and its clients wait meanwhile.
-        kill(traces.stubs() if not gently else [])
+        kill(traces.stubs() if is_cut or not gently else [])
         _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
         kill(alive)
         traces.remove_shared_memory()
@@ -232,7 +247,22 @@ class RunningServer:
             reservation.close()
         status = self._process.poll()
         # A server that was told to end may say 1 because a client kept a connection open.
-        return 0 if status in (0, 1, -signal.SIGTERM) else 1
+        return 0 if is_cut or status in (0, 1, -signal.SIGTERM) else 1
+
+    def _wait_for_end(self, is_urgent: Callable[[], bool]) -> bool:
+        """Wait until the server has ended, or kill it; return whether it ended by itself."""
+        end = time.monotonic() + 2 * _EXIT_SECONDS
+        while self._process.poll() is None:
+            if is_urgent():
+                # Long enough for the errors that running requests get.
+                end = min(end, time.monotonic() + _URGENT_SECONDS)
+            if time.monotonic() > end:
+                self._process.kill()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(_EXIT_SECONDS)
+                return False
+            time.sleep(_POLL_SECONDS / 4)
+        return True
 
 
 def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
@@ -243,14 +273,9 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
         RUN_DIR_VARIABLE: str(setup.traces.run),
         **dict(zip(KEY_VARIABLES, setup.restriction.arguments(), strict=False)),
     }
-    with open(setup.log_file, "ab") if setup.log_file else contextlib.nullcontext() as log:
-        options: dict[str, Any] = {
-            "stdin": subprocess.DEVNULL,
-            "stdout": log,
-            "stderr": subprocess.STDOUT if log else None,
-            # Its own session: Ctrl-C is ours to handle, the server must not hear it.
-            "start_new_session": True,
-        }
+    with log_options(setup.log_file) as options:
+        # As long as the server or a stub lives, nobody else may remove their memory.
+        options["pass_fds"] = (setup.traces.names.lock,)
         keys = (argument for argument in shown if argument not in real)
         # None, where every API is open.
         private = dict(zip(KEY_VARIABLES, keys, strict=False))

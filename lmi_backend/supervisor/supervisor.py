@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final
 
-from lmi_backend.errors import UnavailableError
-from lmi_backend.printable import say
+from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
 from lmi_backend.supervisor.server import RunningServer, ServerSetup, Trouble
+from lmi_backend.supervisor.stop import Stop
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.2
@@ -26,7 +27,7 @@ class Supervisor:
 
     Args:
         setup: what it is started with.
-        stop: set when the user wants the end; set again, at once.
+        stop: the user's signals.
         drain_seconds: time that running requests have to end.
         exits_when_given_up: whether the server ends when all workers of a model are given up;
             otherwise the model is loaded again.
@@ -35,13 +36,14 @@ class Supervisor:
     def __init__(
         self,
         setup: ServerSetup,
-        stop: threading.Event,
+        stop: Stop,
         *,
         drain_seconds: float,
         exits_when_given_up: bool,
     ) -> None:
         self._setup, self._stop, self._drain_seconds = setup, stop, drain_seconds
         self._has_served = False
+        self._well_seconds = 0.0
         self._starts = 0
         # A model may take long to load.
         client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
@@ -59,15 +61,34 @@ class Supervisor:
         """
         backoff = Backoff()
         while True:
-            trouble, status = self._serve(on_ready, on_stop)
-            if trouble is None or self._stop.is_set():
+            self._well_seconds = 0.0
+            trouble, status = self._serve_guarded(on_ready, on_stop)
+            if trouble is None or self._stop.is_asked:
                 return status
             if trouble.is_final:
                 raise UnavailableError(trouble.text)
-            pause = backoff.pause()
+            pause = backoff.pause(self._well_seconds)
             say(f"{trouble.text}: the server is started again in {pause:.0f} s")
             if self._stop.wait(pause):
                 return 0
+
+    def _serve_guarded(
+        self, on_ready: Callable[[], None], on_stop: Callable[[], None]
+    ) -> tuple[Trouble | None, int]:
+        """Do as `_serve`; a fault of our own costs a server that has served no more than a restart.
+
+        Raises:
+            UnavailableError: as `run`.
+        """
+        try:
+            return self._serve(on_ready, on_stop)
+        except LmiError:
+            raise
+        except Exception as error:
+            if not self._has_served:
+                raise
+            log(traceback.format_exc())
+            return Trouble(f"lmi-backend failed: {error!r}"), 1
 
     def _serve(
         self, on_ready: Callable[[], None], on_stop: Callable[[], None]
@@ -83,26 +104,41 @@ class Supervisor:
         trouble: Trouble | None = None
         try:
             trouble = self._wait_until_ready(server)
-            if trouble is None and not self._stop.is_set():
-                server.widen_buffers()
-                if not self._has_served:
-                    self._has_served = True
-                    on_ready()
-                trouble = server.wait_for_trouble(self._stop.is_set, reloads=self._reloads)
+            if trouble is None and not self._stop.is_asked:
+                trouble = self._watch(server, on_ready)
                 if trouble is None:
                     on_stop()
                 self._drain(server, trouble)
         finally:
-            status = server.stop(gently=trouble is None)
+            status = server.stop(self._is_urgent, gently=trouble is None)
         return trouble, status
 
+    def _watch(self, server: RunningServer, on_ready: Callable[[], None]) -> Trouble | None:
+        """Let a server serve until something is wrong, or until the user stops it."""
+        began = time.monotonic()
+        server.widen_buffers()
+        if not self._has_served:
+            self._has_served = True
+            on_ready()
+        try:
+            return server.wait_for_trouble(self._is_asked, reloads=self._reloads)
+        finally:
+            self._well_seconds = time.monotonic() - began
+
     def _drain(self, server: RunningServer, trouble: Trouble | None) -> None:
-        why = trouble.text if trouble else "stopping"
-        say(f"{why}: waiting for running requests; Ctrl-C again to stop at once")
         if trouble is None:
-            self._stop.clear()
-        if cut := server.drain(self._drain_seconds, self._stop.is_set):
+            say("stopping: waiting for running requests; Ctrl-C again to stop at once")
+        else:
+            say(f"{trouble.text}: waiting for running requests")
+        is_over = self._is_urgent if trouble is None else self._is_asked
+        if cut := server.drain(self._drain_seconds, is_over):
             say(f"{cut} requests took longer than --drain-timeout and got an error")
+
+    def _is_asked(self) -> bool:
+        return self._stop.is_asked
+
+    def _is_urgent(self) -> bool:
+        return self._stop.is_urgent
 
     def _wait_until_ready(self, server: RunningServer) -> Trouble | None:
         """Wait for every model, or until the user stops it; return what goes wrong meanwhile.

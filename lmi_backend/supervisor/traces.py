@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Final
 
 import psutil
 
-from lmi_backend.ipc.shared_memory import SHARED_MEMORY
 from lmi_backend.supervisor.front_end import PROGRAM
 from lmi_backend.supervisor.installation import STUB
 from lmi_backend.supervisor.processes import running, with_children
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from lmi_backend.supervisor.shared_names import SharedNames
 
 _WORKER_MODULE: Final = "lmi_backend.worker.main"
 _PROGRAMS: Final = ("/tritonserver", f"/{STUB}")
@@ -29,19 +30,19 @@ class Traces:
 
     Args:
         run: its private folder, which its workers have in their command lines.
-        shm_prefix: of the names of its shared memory, which server and stubs have in theirs.
+        names: of its shared memory; server and stubs have their prefix in their command lines.
     """
 
     run: Path
-    shm_prefix: str
+    names: SharedNames
 
     def processes(self) -> list[psutil.Process]:
         """Return the server and all below it, also what a dead server or stub left behind."""
-        return with_children(running(_PROGRAMS, self.shm_prefix) + self.workers())
+        return with_children(running(_PROGRAMS, self.names.prefix) + self.workers())
 
     def stubs(self) -> list[psutil.Process]:
         """Return the stubs of all models."""
-        return running((f"/{STUB}",), self.shm_prefix)
+        return running((f"/{STUB}",), self.names.prefix)
 
     def workers(self) -> list[psutil.Process]:
         """Return the workers of all models."""
@@ -49,13 +50,12 @@ class Traces:
 
     def remove_shared_memory(self) -> None:
         """Remove what a killed stub or server left in /dev/shm."""
-        for region in SHARED_MEMORY.glob(f"{self.shm_prefix}*"):
-            region.unlink(missing_ok=True)
+        self.names.remove()
 
     def end(self) -> None:
         """Kill every process and remove every file."""
         kill(self.processes() + with_children(running((PROGRAM,), str(self.run))))
-        self.remove_shared_memory()
+        self.names.give_back()
         shutil.rmtree(self.run, ignore_errors=True)
 
 

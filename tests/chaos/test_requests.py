@@ -21,6 +21,7 @@ import tritonclient.grpc.aio
 
 from tests.support.chaos_report import Report
 from tests.support.places import TESTS
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -284,20 +285,21 @@ def test_a_server_that_is_started_and_stopped_leaves_nothing(
                 # At different moments of the request.
                 time.sleep(number * 0.05)
                 family = served.family()
+                memory = memory_of_server(family)
                 assert os.listdir(own)
                 assert served.stop() == 0
                 stream.join(10)
                 assert not [each for each in family if each.is_running()]
-            assert not _left(own, served.process.pid)
+            assert not _left(own, memory)
     report.note(
         f"a server started and stopped {rounds} times, under a request",
         "no process, socket, file or shared memory is left",
     )
 
 
-def _left(folder: str, pid: int) -> list[str]:
+def _left(folder: str, memory: list[Path]) -> list[str]:
     """Return what a server left behind whose temporary folder this was, and nobody else's."""
-    shared = [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
+    shared = [str(path) for path in memory if path.exists()]
     workers = [str(each) for each in psutil.process_iter() if _temporary(each) == folder]
     files = [name for name in os.listdir(folder) if name.startswith("lmi-")]
     return files + shared + workers

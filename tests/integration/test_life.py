@@ -1,7 +1,6 @@
 """Loading, unloading, stopping, dying: every request gets an ending and nothing is left behind."""
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, free_ports, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -51,6 +51,7 @@ def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path) as served:
         family = served.family()
+        memory = memory_of_server(family)
         thread, events = _stream(served, "echo", 60)
         assert served.stop() == 0
         thread.join(10)
@@ -58,18 +59,19 @@ def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
         assert len(events) > 30
         # None is started again in place of one that was stopped.
         assert served.log_file.read_text("utf-8").count("worker echo/0 starts") == 1
-    _assert_nothing_left(family, served.process.pid)
+    _assert_nothing_left(family, memory)
 
 
 def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path, "--drain-timeout", "0.5") as served:
         family = served.family()
+        memory = memory_of_server(family)
         thread, events = _stream(served, "echo", 4000)
         assert served.stop() == 0
         thread.join(10)
         assert "stopping" in events[-1]["error"]
-    _assert_nothing_left(family, served.process.pid)
+    _assert_nothing_left(family, memory)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -87,10 +89,11 @@ def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -
         # The guard, the server, the stub, the worker and the front end.
         wait_for(lambda: len(serve_process.children(recursive=True)) == 5)
         family = serve_process.children(recursive=True)
+        memory = memory_of_server(family)
         process.send_signal(number)
         process.stderr.read()
         assert process.wait(30) == 0
-    _assert_nothing_left(family, process.pid)
+    _assert_nothing_left(family, memory)
 
 
 def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: Path) -> None:
@@ -109,10 +112,10 @@ def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: 
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
-def _assert_nothing_left(family: list[psutil.Process], pid: int) -> None:
+def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:
     assert len(family) >= 3
     assert not [process for process in family if process.is_running()]
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{pid}_")]
+    assert not [path for path in memory if path.exists()]
 
 
 def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Who reads and writes the memory in which requests lie."""
 
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
 from tests.support.attackers import ECHO, PYTHON
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
 
 # Opens each new region of ours as soon as it is there, until it is ended; says which it could.
@@ -32,11 +32,9 @@ while True:
 
 
 def _regions(served: Served) -> list[str]:
-    names = [
-        name for name in os.listdir("/dev/shm") if name.startswith(f"lmi_{served.process.pid}_")
-    ]
-    assert names
-    return names
+    names = [path.name for path in memory_of_server(served.family())]
+    # Of no size: who holds its lock owns the names.
+    return [name for name in names if not name.endswith("_owner")]
 
 
 def test_a_client_that_knows_its_name_cannot_register_it(attacked: Served) -> None:

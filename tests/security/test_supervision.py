@@ -2,8 +2,8 @@
 
 import contextlib
 import http.client
-import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.support.attackers import ECHO
+from tests.support.processes import memory_of_server
 from tests.support.serving import Served, serve, write_properties
 from tests.support.triton_bodies import inference
 from tests.support.waiting import wait_for
@@ -84,6 +85,21 @@ def test_a_death_while_it_is_started_again_does_not_end_serve(echo: Served, name
     assert echo.process.poll() is None
 
 
+def test_with_its_log_and_its_folder_gone_it_starts_again(echo: Served) -> None:
+    """Whoever read the log has ended, and a cleaner was in the folder for temporary files."""
+    run, before = echo.run_folder(), _server(echo)
+    assert echo.process.stdout is not None
+    echo.process.stdout.close()
+    shutil.rmtree(run)
+    assert before is not None
+    before.kill()
+    wait_for(lambda: _server(echo) not in (None, before))
+    wait_for(lambda: _serves(echo))
+    assert echo.run_folder() == run
+    assert echo.stop() == 0
+    assert not run.exists()
+
+
 def test_a_server_that_does_not_come_up_at_first_is_the_users_to_mend(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO | {"option.fail_start": "true"})
     with pytest.raises(AssertionError, match="serve ended"), serve([folder], tmp_path):
@@ -96,35 +112,34 @@ def test_it_is_said_once_what_the_server_is_open_to(echo: Served) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGINT])
 def test_each_signal_that_asks_for_an_end_leaves_nothing(echo: Served, number: int) -> None:
-    family, run = echo.family(), _run_folder(echo)
+    traces = _Traces(echo)
     echo.process.send_signal(number)
     assert echo.process.wait(30) == 0
-    _assert_nothing_left(echo, family, run)
+    traces.assert_gone()
 
 
 def test_killed_it_takes_everything_along(echo: Served) -> None:
-    family, run = echo.family(), _run_folder(echo)
+    traces = _Traces(echo)
     echo.process.kill()
     echo.process.wait()
-    wait_for(lambda: not any(each.is_running() for each in family))
-    wait_for(lambda: not run.exists())
-    _assert_nothing_left(echo, family, run)
+    wait_for(lambda: not any(each.is_running() for each in traces.family))
+    wait_for(lambda: not traces.run.exists())
+    traces.assert_gone()
 
 
-def _run_folder(served: Served) -> Path:
-    server = _server(served)
-    assert server is not None
-    run = Path(server.environ()["LMI_BACKEND_RUN_DIR"])
-    assert run.is_dir()
-    return run
+class _Traces:
+    """What a running server has of processes, files and memory."""
 
+    def __init__(self, served: Served) -> None:
+        self.family, self.run = served.family(), served.run_folder()
+        self._memory = memory_of_server(self.family)
+        assert len(self.family) >= 3
+        assert self.run.is_dir()
 
-def _assert_nothing_left(served: Served, family: list[psutil.Process], run: Path) -> None:
-    assert len(family) >= 3
-    assert not [each for each in family if each.is_running()]
-    assert not run.exists()
-    prefix = f"lmi_{served.process.pid}_"
-    assert not [name for name in os.listdir("/dev/shm") if name.startswith(prefix)]
+    def assert_gone(self) -> None:
+        assert not [each for each in self.family if each.is_running()]
+        assert not self.run.exists()
+        assert not [path for path in self._memory if path.exists()]
 
 
 def _health(served: Served, *options: str) -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,19 @@
 """What processes hold, told by looking at them alone: other tests run beside them."""
 
+from pathlib import Path
+
 import psutil
+
+PREFIX = "--backend-config=python,shm-region-prefix-name="
+
+
+def memory_of_server(family: list[psutil.Process]) -> list[Path]:
+    """Return what the tritonserver of a family, and its `serve`, have in /dev/shm."""
+    words = [word for each in family if each.name() == "tritonserver" for word in each.cmdline()]
+    (prefix,) = (word.removeprefix(PREFIX) for word in words if word.startswith(PREFIX))
+    found = list(Path("/dev/shm").glob(f"{prefix}*"))
+    assert found
+    return found
 
 
 def shared_memory(processes: list[psutil.Process], prefix: str) -> set[str]:

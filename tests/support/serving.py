@@ -181,6 +181,11 @@ class Served:
         family = [each for each in below if _name_of(each) not in ("", GUARD)]
         return family if with_front_end else [each for each in family if not _is_front_end(each)]
 
+    def run_folder(self) -> Path:
+        """Return the folder for sockets and models."""
+        (server,) = self.named("tritonserver")
+        return Path(server.environ()["LMI_BACKEND_RUN_DIR"])
+
     def named(self, name: str) -> list[psutil.Process]:
         """Return the processes of the family in whose name this is."""
         return [each for each in self.family() if name in _name_of(each)]

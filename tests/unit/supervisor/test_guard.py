@@ -15,9 +15,10 @@ from tests.support.waiting import wait_for
 TEXT = """
 import os, pathlib, subprocess, sys, threading, time
 from lmi_backend.supervisor.guard import guarded
+from lmi_backend.supervisor.shared_names import SharedNames
 from lmi_backend.supervisor.traces import Traces
 run, prefix = pathlib.Path(sys.argv[1]), sys.argv[2]
-with guarded(Traces(run, prefix)):
+with guarded(Traces(run, SharedNames(prefix, -1))):
     argv = ["lmi_backend.worker.main", "-c", "sleep 600; :", str(run)]
     worker = subprocess.Popen(argv, executable="/bin/sh", stdout=subprocess.DEVNULL)
     # As the supervisor does; for a zombie the guard would wait.

@@ -1,13 +1,18 @@
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
+import lmi_backend
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.supervisor.ports import Ports, check_free, wait_until_well
+from lmi_backend.supervisor.triton_http import TritonHttp
 
+NO_BRACKETS = str.maketrans("", "", "[]")
 # 0 lets the system choose a free one.
 FREE = {"http": 0, "grpc": 0, "metrics": 0}
 
@@ -27,14 +32,25 @@ def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
         Ports("127.0.0.1", **FREE | {name: taken}).check()
     text = str(refusal.value)
     assert text.startswith(f"--{name}-port {taken} on 127.0.0.1: Address already in use")
-    assert text.endswith("; choose another port")
+    assert text.endswith(f"; choose another port (--{name}-port)")
 
 
 @pytest.mark.parametrize(
-    ("host", "port"), [("127.0.0.1", 65536), ("127.0.0.1", -1), ("192.0.2.1", 0), ("::z", 0)]
+    ("host", "port", "option"),
+    [
+        ("127.0.0.1", 65536, "--http-port"),
+        ("::1", -1, "--http-port"),
+        # No port helps where the address is not this machine's, as 127.0.0.1 with IPv6 only.
+        ("192.0.2.1", 0, "--triton-host"),
+        ("2001:db8::1", 0, "--triton-host"),
+        ("::z", 0, "--triton-host"),
+        ("nobody.invalid", 0, "--triton-host"),
+        ("a" * 70, 0, "--triton-host"),
+    ],
 )
-def test_what_cannot_be_listened_on_is_refused(host: str, port: int) -> None:
-    with pytest.raises(ConfigurationError, match=f"--http-port {port} on {host}: "):
+def test_what_cannot_be_listened_on_is_refused(host: str, port: int, option: str) -> None:
+    said = rf"--http-port {port} on {host}: .+; choose another \w+ \({option}\)"
+    with pytest.raises(ConfigurationError, match=said):
         Ports(host, **FREE | {"http": port}).check()
 
 
@@ -46,7 +62,7 @@ def test_a_port_that_others_share_is_taken() -> None:
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(ConfigurationError, match=f"^--port {port} on 127.0.0.1: Address"):
-            check_free("--port", "127.0.0.1", port)
+            check_free("--port", "--host", "127.0.0.1", port)
 
 
 def test_free_ports_are_fine() -> None:
@@ -58,12 +74,56 @@ def test_free_ports_are_fine() -> None:
     [
         ("127.0.0.1", "http://127.0.0.1:8000"),
         ("0.0.0.0", "http://127.0.0.1:8000"),
-        ("::", "http://127.0.0.1:8000"),
+        ("::", "http://[::1]:8000"),
+        ("::1", "http://[::1]:8000"),
+        ("localhost", "http://localhost:8000"),
         ("10.1.2.3", "http://10.1.2.3:8000"),
     ],
 )
 def test_the_url_is_one_a_client_here_can_use(host: str, url: str) -> None:
-    assert Ports(host, 8000, 8001, 8002).url == url
+    ports = Ports(host, 8000, 8001, 8002)
+    assert ports.url == url
+    assert ports.metrics_url == url.replace("8000", "8002/metrics")
+    client = TritonHttp(ports.url)
+    assert f"{client.host}:{client.port}" == url.removeprefix("http://").translate(NO_BRACKETS)
+
+
+@pytest.mark.parametrize(
+    ("host", "http", "grpc"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        # Triton's HTTP server takes an address without this for 255.255.255.255.
+        ("::1", "ipv6:::1", "[::1]"),
+        ("::", "ipv6:::", "[::]"),
+    ],
+)
+def test_triton_is_given_addresses_as_it_reads_them(host: str, http: str, grpc: str) -> None:
+    assert Ports(host, 8000, 8001, 8002).arguments() == [
+        f"--http-address={http}",
+        "--http-port=8000",
+        f"--grpc-address={grpc}",
+        "--grpc-port=8001",
+        f"--metrics-address={http}",
+        "--metrics-port=8002",
+    ]
+
+
+def test_triton_is_given_no_names() -> None:
+    assert Ports("localhost", 8000, 8001, 8002).arguments()[2] in (
+        "--grpc-address=127.0.0.1",
+        "--grpc-address=[::1]",
+    )
+
+
+def test_no_module_puts_a_host_into_a_url_by_itself() -> None:
+    """An IPv6 address needs brackets: `url_of` sets them."""
+    package = Path(lmi_backend.__file__).parent
+    found = [
+        str(path.relative_to(package))
+        for path in package.rglob("*.py")
+        if re.search(r"://\{[^}]*\}:", path.read_text())
+    ]
+    assert found == ["supervisor/ports.py"]
 
 
 def test_a_front_end_is_waited_for_until_it_is_well_and_not_for_ever() -> None:
@@ -77,9 +137,13 @@ def test_a_front_end_is_waited_for_until_it_is_well_and_not_for_ever() -> None:
 
     with HTTPServer(("127.0.0.1", 0), FrontEnd) as server:
         threading.Thread(target=server.serve_forever).start()
-        wait_until_well("127.0.0.1", server.server_port, 60, has_tls=False)
+        wait_until_well("127.0.0.1", server.server_port, 60, has_tls=False, is_over=bool)
         assert not said
+        said = [503]
+        wait_until_well(
+            "127.0.0.1", server.server_port, 60, has_tls=False, is_over=lambda: not said
+        )
         server.shutdown()
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
-        wait_until_well("127.0.0.1", silent.getsockname()[1], 0.05, has_tls=False)
+        wait_until_well("127.0.0.1", silent.getsockname()[1], 0.05, has_tls=False, is_over=bool)

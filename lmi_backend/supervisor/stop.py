@@ -1,0 +1,94 @@
+"""The signals by which a user stops a server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_NUMBERS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+_MOST: Final = 4096
+
+
+class Stop:
+    """Counts signals: the first asks to stop, the second to stop at once.
+
+    Python writes the number of each signal into a pipe as it arrives (`signal.set_wakeup_fd`), so
+    none is lost, whatever this process does at that moment.
+    """
+
+    def __init__(self) -> None:
+        self._signals, self._pipe = os.pipe()
+        os.set_blocking(self._signals, False)
+        os.set_blocking(self._pipe, False)
+        self._lock = threading.Lock()
+        self._count = 0
+        self._interrupts = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the server is to stop."""
+        return self._counted() > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it is to stop at once."""
+        return self._counted() > 1
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal for some seconds; return whether the server is to stop."""
+        if not self.is_asked:
+            select.select([self._signals], [], [], seconds)
+        return self.is_asked
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Let a signal raise KeyboardInterrupt in the block, which nothing else could end."""
+        self._interrupts = True
+        try:
+            yield
+        finally:
+            self._interrupts = False
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take the signals in the block, which is in the main thread.
+
+        Those that were ignored before stay so.
+        """
+        before = {number: signal.signal(number, self._handle) for number in taken_signals()}
+        pipe_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(pipe_before)
+
+    def _handle(self, *_: Any) -> None:
+        if self._interrupts:
+            raise KeyboardInterrupt
+
+    def _counted(self) -> int:
+        with self._lock, contextlib.suppress(BlockingIOError):
+            self._count += sum(each in _NUMBERS for each in os.read(self._signals, _MOST))
+        return self._count
+
+
+def taken_signals() -> list[signal.Signals]:
+    """Return the signals that ask this process to stop: those that it was not told to ignore.
+
+    `nohup` has SIGHUP ignored, and a shell SIGINT and SIGQUIT of what it starts in the background.
+    SIGTERM always counts.
+    """
+    return [
+        number
+        for number in _NUMBERS
+        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN
+    ]

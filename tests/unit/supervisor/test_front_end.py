@@ -1,0 +1,84 @@
+"""Who keeps front ends up stays, whatever happens to it."""
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from lmi_backend.supervisor import front_end as module
+from lmi_backend.supervisor.front_end import FrontEnds
+
+
+class Process:
+    """In the place of a front end, which does what the test says."""
+
+    made: ClassVar[list["Process"]] = []
+    fault: Exception | None = None
+
+    def __init__(self, *_: Any) -> None:
+        self.age = 0.0
+        self.is_running = True
+        self.made.append(self)
+
+    def trouble(self) -> str:
+        if self.fault:
+            raise self.fault
+        return "" if self.is_running else "was killed"
+
+    def send_signal(self, _: int) -> None:
+        pass
+
+    def stop(self) -> None:
+        self.is_running = False
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
+    monkeypatch.setattr(module, "_BeatingProcess", Process)
+    monkeypatch.setattr(Process, "made", [])
+    return Process.made
+
+
+def _keep(*looks: Any) -> None:
+    """Do something before each look, of which the last is the end."""
+    left = list(looks)
+
+    def wait_for_end(_: float) -> bool:
+        if left:
+            left.pop(0)()
+        return not left
+
+    FrontEnds([], 1, {}, Path("/dev/null")).keep(wait_for_end, 60, lambda: True)
+
+
+def test_an_unexpected_exception_costs_a_front_end_and_not_its_keeper(
+    made: list[Process], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fault() -> None:
+        monkeypatch.setattr(Process, "fault", ValueError("34 is not a valid Signals"))
+
+    def mend() -> None:
+        monkeypatch.setattr(Process, "fault", None)
+
+    _keep(fault, mend, int, int)
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 1
+    assert "the front end cannot be watched: it is started again in 0 s" in said
+    assert len(made) == 2
+    assert not any(each.is_running for each in made)
+
+
+def test_one_that_served_is_started_at_once_however_often(
+    made: list[Process], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def die() -> None:
+        made[-1].age, made[-1].is_running = 60.0, False
+
+    _keep(die, int, die, int, die, int, int)
+    assert capsys.readouterr().err.count("was killed: it is started again in 0 s") == 3
+    assert len(made) == 4
+
+
+def test_when_it_is_urgent_nobody_is_waited_for(made: list[Process]) -> None:
+    _keep(int)
+    assert not made[0].is_running

@@ -1,0 +1,86 @@
+"""Signals as a user sends them: never lost, and counted one by one."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from lmi_backend.supervisor.stop import Stop
+
+ALL = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+@pytest.fixture(autouse=True)
+def _handlers() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in ALL}
+    # As in a terminal, however the tests were started.
+    for number in ALL:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("first", ALL)
+@pytest.mark.parametrize("second", ALL)
+def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: int) -> None:
+    stop = Stop()
+    with stop.listening():
+        assert not stop.wait(0)
+        _send(first)
+        assert stop.wait(60)
+        assert not stop.is_urgent
+        _send(second)
+        assert stop.is_urgent
+        # Whatever was asked before.
+        assert stop.is_asked
+
+
+def test_two_that_nobody_has_looked_at_are_two() -> None:
+    stop = Stop()
+    with stop.listening():
+        _send(signal.SIGTERM)
+        _send(signal.SIGTERM)
+        assert stop.is_urgent
+
+
+def test_it_counts_before_it_is_looked_at_and_gives_the_handlers_back() -> None:
+    stop = Stop()
+    with stop.listening():
+        _send(signal.SIGTERM)
+    assert stop.is_asked
+    assert [signal.getsignal(number) for number in ALL] == [signal.SIG_DFL] * 4
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_what_nohup_or_a_shell_has_ignored_stays_ignored(ignored: int) -> None:
+    signal.signal(ignored, signal.SIG_IGN)
+    stop = Stop()
+    with stop.listening():
+        _send(ignored)
+        assert not stop.is_asked
+        _send(signal.SIGTERM)
+        assert stop.is_asked
+
+
+def test_sigterm_stops_even_where_it_was_ignored() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    stop = Stop()
+    with stop.listening():
+        _send(signal.SIGTERM)
+        assert stop.is_asked
+
+
+def test_a_plan_is_interrupted_and_what_serves_is_not() -> None:
+    stop = Stop()
+    with stop.listening():
+        with pytest.raises(KeyboardInterrupt), stop.interrupting():
+            _send(signal.SIGTERM)
+        assert stop.is_asked
+        _send(signal.SIGTERM)
+        assert stop.is_urgent

@@ -1,0 +1,140 @@
+"""What ends a server, and what does not."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.supervisor import supervisor as module
+from lmi_backend.supervisor.server import Trouble
+from lmi_backend.supervisor.supervisor import Supervisor
+
+
+@dataclass
+class Signals:
+    """Those of a user, without any."""
+
+    count: int = 0
+    waits: list[float] = field(default_factory=list)
+
+    @property
+    def is_asked(self) -> bool:
+        return self.count > 0
+
+    @property
+    def is_urgent(self) -> bool:
+        return self.count > 1
+
+    def wait(self, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return self.is_asked
+
+
+SETUP: Any = SimpleNamespace(
+    names=("model",),
+    ports=SimpleNamespace(url="http://127.0.0.1:1"),
+    restriction=SimpleNamespace(headers={}),
+)
+
+
+class Bench:
+    """Runs a supervisor over servers each of which does what is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.signals = Signals()
+        self.lives: Iterator[Callable[[], Any]] = iter(())
+        self.drained: list[bool] = []
+        self.stopped_gently: list[bool] = []
+        self.when_draining: Callable[[], None] = lambda: None
+        bench = self
+
+        class Server:
+            has_crashed = False
+
+            def __init__(self, _: Any) -> None:
+                self._live = next(bench.lives)
+
+            def widen_buffers(self) -> None:
+                pass
+
+            def wait_for_trouble(self, _: Any, *, reloads: Any) -> Any:
+                return self._live()
+
+            def drain(self, _: float, is_over: Callable[[], bool]) -> int:
+                bench.when_draining()
+                bench.drained.append(is_over())
+                return 0
+
+            def stop(self, _: Any, *, gently: bool) -> int:
+                bench.stopped_gently.append(gently)
+                return 0
+
+        monkeypatch.setattr(module, "RunningServer", Server)
+        monkeypatch.setattr(module.TritonHttp, "is_ready", lambda *_: True)
+
+    def run(self, *lives: Callable[[], Any]) -> int:
+        self.lives = iter(lives)
+        signals: Any = self.signals
+        supervisor = Supervisor(SETUP, signals, drain_seconds=1, exits_when_given_up=False)
+        return supervisor.run(lambda: None, lambda: None)
+
+    def stop(self) -> None:
+        self.signals.count += 1
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch)
+
+
+def raising(error: Exception) -> Callable[[], Any]:
+    def live() -> None:
+        raise error
+
+    return live
+
+
+def test_a_fault_of_our_own_is_logged_and_costs_a_restart(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run(raising(RuntimeError("a bug")), raising(OSError("another")), bench.stop) == 0
+    said = capsys.readouterr().err
+    assert said.count("Traceback") == 2
+    assert "lmi-backend failed: RuntimeError('a bug'): the server is started again in 0 s" in said
+    assert "lmi-backend failed: OSError('another'): the server is started again in 1 s" in said
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("no model"), UnavailableError("gone")])
+def test_what_the_user_has_to_mend_ends_it_with_the_reason(bench: Bench, error: Exception) -> None:
+    with pytest.raises(type(error), match=str(error)):
+        bench.run(raising(error))
+
+
+def test_nobody_is_told_of_ctrl_c_who_did_not_press_it(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench.run(lambda: Trouble("it crashed"), bench.stop) == 0
+    said = capsys.readouterr().err
+    assert "it crashed: waiting for running requests\n" in said
+    assert said.count("Ctrl-C again") == said.count("stopping: waiting") == 1
+    assert bench.stopped_gently == [False, True]
+
+
+def test_a_second_signal_during_the_drain_stops_at_once(bench: Bench) -> None:
+    bench.run(bench.stop)
+    assert bench.drained == [False]
+    bench.signals.count = 0
+    bench.when_draining = bench.stop
+    bench.run(bench.stop)
+    assert bench.drained == [False, True]
+
+
+def test_a_second_signal_before_the_drain_is_not_lost(bench: Bench) -> None:
+    def two() -> None:
+        bench.signals.count += 2
+
+    bench.run(two)
+    assert bench.drained == [True]
