@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import HttpError
+from lmi_backend.errors import EngineError, HttpError
 from lmi_backend.frontend.event_stream import CONTENT_TYPE, payload_parts, stream_error
 from lmi_backend.frontend.failures import Failure, lmi_failure
 from lmi_backend.frontend.http_form import Ending
@@ -64,12 +64,18 @@ class InvokeForm:
     def __init__(self, inner: Form) -> None:
         self._inner = inner
         self._refusal: list[bytes] = []
-        self.status, self.is_over = 200, False
+        self.status, self.is_over, self.is_failed = 200, False, False
         self.headers: Mapping[str, str] = {}
 
     def write(self, chunks: list[Chunk]) -> bytes:
-        """See `Form`; an error's status is the service's."""
+        """See `Form`; an error's status is the service's.
+
+        Raises:
+            EngineError: the container's events report an error, which AWS's libraries do not read.
+        """
         data = self._inner.write(chunks)
+        if self._inner.is_failed:
+            raise EngineError(data.decode("utf-8", "replace").strip())
         self.is_over = self._inner.is_over
         if self._inner.status < _ERROR:
             self.headers = self._success()
@@ -80,10 +86,6 @@ class InvokeForm:
         text = b"".join(self._refusal).decode("utf-8", "replace")
         self.status, data, self.headers = _model_error(self._inner.status, text)
         return data
-
-    @property
-    def is_failed(self) -> bool:
-        return self._inner.is_failed
 
     def failure(self, error: LmiError) -> Ending:
         """Return the container's bytes without an end: AWS's libraries look at nothing else."""
