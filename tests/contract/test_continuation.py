@@ -122,6 +122,33 @@ def begin_drawn(vllm: Harness) -> dict[str, RecordingSink]:
     }
 
 
+class Near(float):
+    """Equals what differs by rounding: a prompt's tokens are computed otherwise than new ones."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, float) and abs(self - other) < 0.05
+
+    __hash__ = float.__hash__
+
+
+def logprobs_of(choice: dict[str, Any]) -> list[Any]:
+    """Return what an event tells of each token: its text, place, value and the likeliest ones."""
+    told = choice.get("logprobs") or {}
+    if "content" in told:
+        return [
+            (
+                each["token"],
+                each["bytes"],
+                Near(each["logprob"]),
+                [t["token"] for t in each["top_logprobs"]],
+            )
+            for each in told["content"]
+        ]
+    names = ("tokens", "text_offset", "token_logprobs", "top_logprobs")
+    rows = zip(*(told.get(name) or () for name in names), strict=True)
+    return [(token, offset, Near(value), [*top]) for token, offset, value, top in rows]
+
+
 def told(sink: RecordingSink) -> list[Any]:
     """Return what an answer told, without names, times and how it was cut into pieces."""
     assert sink.wait().error is None
@@ -133,15 +160,16 @@ def told(sink: RecordingSink) -> list[Any]:
         return [sink.text, last.finish_reason, count, last.num_prompt_tokens, ids, whole]
     data = b"".join(chunk.data for chunk in sink.deltas).decode()
     lines = [line.removeprefix("data: ") for line in data.splitlines() if line[:5] == "data:"]
-    names, seen = set(), []
+    names, seen, logprobs = set(), [], []
     for event in (json.loads(line) for line in lines if line != "[DONE]"):
         names.add((event.get("id"), event.get("created")))
         for choice in event.get("choices", ()):
             seen.append((choice.get("text"), choice.get("delta"), choice.get("finish_reason")))
+            logprobs += logprobs_of(choice)
         seen += [event.get("usage"), event.get("delta")]
     assert "error" not in data
     assert len(names) == 1
-    return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas)]
+    return [_joined(seen), sum(chunk.num_tokens for chunk in sink.deltas), logprobs]
 
 
 def _joined(seen: list[Any]) -> list[Any]:
@@ -186,6 +214,10 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     several = engine.submit([GenerateRequest("Tell a story:", Sampling(150, ignore_eos=True), n=2)])
     for sink in (*sinks.values(), *sampled, *drawn.values(), several):
         sink.wait_first()
+    # A worker that resumes from a chat's role alone would have to know its first token.
+    first = sinks["body: chat's log probabilities"].deltas[0].data
+    assert b'"role"' in first
+    assert b'"token"' in first
     family = [below for each in engine.workers for below in each.children(recursive=True)]
     (core,) = [each for each in family if "EngineCore" in " ".join(each.cmdline())]
     core.kill()
@@ -195,7 +227,7 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     for sink in sampled:
         _, reason, count, *_ = told(sink)
         assert (reason, count) == ("length", 150)
-    (structure, _), (tool, _) = (told(drawn.pop(name)) for name in DRAWN_BODIES)
+    (structure, *_), (tool, *_) = (told(drawn.pop(name)) for name in DRAWN_BODIES)
     for text in (structure[0][".1.content"], tool[0][".1.tool_calls.0.function.arguments"]):
         assert re.fullmatch(LETTERS, json.loads(text)["word"])
     assert re.fullmatch(LETTERS, told(drawn.pop("tensors: structure"))[0])

@@ -34,6 +34,12 @@ class Answer:
         self.is_over = False
         """Whether its last token has come: what is left of it leaves as one chunk."""
         self._held = HttpChunk()
+        self.holds_role = False
+        """Whether the next event tells a chat's role, and leaves with the first that tells a token.
+
+        The ids of that token come with the role, so a worker that resumes from there would not send
+        the token itself.
+        """
         self.prompt_tokens = self.generated_tokens = 0
         self.num_generations = 0
         """That the server has asked the engine for."""
@@ -55,6 +61,9 @@ class Answer:
         chunk.num_prompt_tokens = self.prompt_tokens
         chunk.ids, self.ids = self.ids, b""
         self.last_data = chunk.data
+        if self.holds_role and not chunk.is_last:
+            self.holds_role, self._held = False, chunk
+            return
         if self.is_over and not chunk.is_last:
             # A worker that goes on from an answer's last token would generate more.
             self._held.merge(chunk)
@@ -62,7 +71,7 @@ class Answer:
         if self._held.data:
             self._held.merge(chunk)
             self._held.status, self._held.headers = chunk.status, chunk.headers
-            chunk = self._held
+            chunk, self._held = self._held, HttpChunk()
         self._sink.take(chunk)
 
     def take_event(self, event: bytes, ids: Sequence[int]) -> None:

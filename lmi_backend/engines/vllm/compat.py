@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
@@ -27,6 +27,7 @@ from vllm.v1.engine.exceptions import EngineDeadError as VllmEngineDeadError
 from vllm.v1.engine.exceptions import EngineGenerateError
 from vllm.v1.executor.abstract import Executor
 from vllm.v1.metrics.loggers import StatLoggerBase
+from vllm.v1.outputs import LogprobsLists
 from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 
 from lmi_backend.engines.vllm import single_process
@@ -45,11 +46,6 @@ try:  # 0.13: moved
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 except ImportError:
     from vllm.utils import FlexibleArgumentParser
-
-try:  # 0.11: moved
-    from vllm.logprobs import Logprob
-except ImportError:
-    from vllm.sequence import Logprob
 
 try:  # appeared between 0.20 and 0.32; ValueError before
     from vllm.exceptions import VLLMClientError
@@ -71,7 +67,6 @@ __all__ = [
     "FlexibleArgumentParser",
     "InprocClient",
     "LoRARequest",
-    "Logprob",
     "MsgpackDecoder",
     "MsgpackEncoder",
     "RequestOutputKind",
@@ -83,6 +78,7 @@ __all__ = [
     "VllmEngineDeadError",
     "abort",
     "argument_parser",
+    "certain_logprobs",
     "core_client",
     "core_config",
     "count_less",
@@ -177,6 +173,15 @@ def take_interval(state: Any) -> tuple[int, list[int]]:
         return 1, []
     state.stream_interval = 1
     return interval, state.detokenizer.output_token_ids[state.sent_tokens_offset :]
+
+
+def certain_logprobs(ids: Sequence[int]) -> Any:
+    """Return what a core says of tokens that it was certain of, and names no other for."""
+    import numpy as np  # noqa: PLC0415  vLLM's processes have it
+
+    count = len(ids)
+    tokens = np.array(ids, np.int32).reshape(count, 1)
+    return LogprobsLists(tokens, np.zeros((count, 1), np.float32), np.ones(count, np.int32))
 
 
 def requests_of_copies(engine: Any) -> dict[int, int]:

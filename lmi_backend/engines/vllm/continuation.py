@@ -92,17 +92,15 @@ class Continued:
 
     def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
         output = compat.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
+        if getattr(state.logprobs_processor, "num_logprobs", None) is not None:
+            # The client has the true ones. vLLM goes on from the texts of these tokens.
+            output.new_logprobs = compat.certain_logprobs(group)
         engine.output_processor.process_outputs([output])
         made = state.queue.get_nowait()
         if request_id not in engine.output_processor.request_states:
             raise EngineError("the answer cannot go on: it has ended on this worker")
-        if made is None:
-            return
-        for answer in made.outputs:
-            if answer.logprobs is not None:
-                # Their readers want one for each token; the client has the true ones.
-                answer.logprobs = [{i: compat.Logprob(0.0, 1, "")} for i in answer.token_ids]
-        self.outputs.append(made)
+        if made is not None:
+            self.outputs.append(made)
 
 
 current: contextvars.ContextVar[Continued | None] = contextvars.ContextVar("current", default=None)

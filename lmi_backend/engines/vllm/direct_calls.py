@@ -63,7 +63,9 @@ class DirectCalls:
             if (handler := self._handler(error)) is None:
                 raise
             response = await handler(asked, error)
-        is_plain_chat = answer.may_be_plain and request.path == server_compat.CHATS
+        is_chat = request.path == server_compat.CHATS
+        is_plain_chat = answer.may_be_plain and is_chat
+        answer.holds_role = is_chat and not is_plain_chat
         await _send(response, answer, has_role=is_plain_chat)
         return True
 

@@ -115,6 +115,7 @@ class HttpApp:
             current.set(Continued(request.continuation))
         try:
             if not await self._calls.respond(request, answer):
+                answer.holds_role = request.path == server_compat.CHATS
                 await respond(self._app, request, answer.take)
         except EngineDeadError:
             raise
