@@ -142,6 +142,9 @@ class TemplateEngine(Engine):
     its client has carry no ids: whoever writes the answer to a body needs them.
     """
 
+    longest_token: int = 0
+    """Characters of the tokenizer's longest token; 0 if they are not known."""
+
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
     ) -> list[int]:

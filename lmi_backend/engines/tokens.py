@@ -10,6 +10,7 @@ import msgspec
 from lmi_backend.engines.prompts import check_characters
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
+from lmi_backend.structures import DEFAULT_BOUNDS
 from lmi_backend.tokenization import ENCODE_PATH, Encoded, Texts, TokenIds
 
 _JSON: Final = {"content-type": "application/json"}
@@ -28,6 +29,7 @@ async def answer_tokens(
         if request.path == ENCODE_PATH:
             texts = msgspec.json.decode(request.body, type=Texts)
             check_characters(len(texts.text), max_model_len, longest, field="QUERY")
+            _check_words(texts, max_model_len, longest)
             said: Any = await asyncio.to_thread(_encode, texts, tokenizer)
         else:
             ids = msgspec.json.decode(request.body, type=TokenIds).ids
@@ -36,6 +38,14 @@ async def answer_tokens(
     except RequestError as error:
         return HttpChunk(str(error).encode(), is_last=True, status=400)
     return HttpChunk(msgspec.json.encode(said), is_last=True, headers=_JSON)
+
+
+def _check_words(texts: Texts, max_model_len: int, longest: int) -> None:
+    for name, words in (("BAD_WORDS_DICT", texts.bad), ("STOP_WORDS_DICT", texts.stop)):
+        if len(words) > DEFAULT_BOUNDS.choices:
+            accepted = f"at most {DEFAULT_BOUNDS.choices}"
+            raise RequestError(f"has {len(words)} words", field=name, accepted=accepted)
+        check_characters(sum(map(len, words)), max_model_len, longest, field=name)
 
 
 def _encode(texts: Texts, tokenizer: Any) -> Encoded:

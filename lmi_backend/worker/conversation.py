@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 18
 _STATS_SECONDS = 0.05
-_PAUSE_BYTES: Final = 8 << 20
+PAUSE_BYTES: Final = 8 << 20
 """Bytes that the stub has not read, above which answers that can wait are paused."""
 
 _Work = msg.Submit | msg.SubmitHttp | msg.SetAdapter
@@ -58,7 +58,7 @@ class Conversation:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._has_work = asyncio.Event()
         self._heartbeats: asyncio.Task[None] | None = None
-        writer.transport.set_write_buffer_limits(high=_PAUSE_BYTES)
+        writer.transport.set_write_buffer_limits(high=PAUSE_BYTES)
         self._outgoing = Outgoing(
             writer.write, writer.transport.get_write_buffer_size, on_refused=self._abort
         )

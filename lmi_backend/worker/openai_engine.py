@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink, TemplateEngine
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import HttpError, RequestError
@@ -58,6 +59,7 @@ class OpenAiEngine(Engine):
         return capabilities
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        check_sampling(request.sampling, self._config.structure_bounds)
         if request.continuation is not None:
             sink = ContinuedDeltas(sink, request.continuation)
         await self._inner.generate(request, sink)
@@ -105,6 +107,10 @@ class OpenAiEngine(Engine):
                 f"{request.path} is served by vLLM only; here: {_CHAT}, {_COMPLETIONS}, {_MODELS}"
             )
             raise HttpError(404, message)
+        bounds = BodyBounds(
+            self._config.structure_bounds, self._max_model_len, self._inner.longest_token
+        )
+        check_body(request.body, bounds)
         text = read_json("the body", request.body.decode("utf-8", "replace"))
         is_chat = request.path == _CHAT
         body = read_chat(text) if is_chat else read_completion(text)

@@ -52,6 +52,24 @@ def test_all_prompts_are_counted_for_the_call(engine: Any) -> None:
     assert chunks[-1].num_prompt_tokens == said["usage"]["prompt_tokens"]
 
 
+STORY = [{"role": "user", "content": "ab " * 400_000}]
+TOO_LONG: dict[str, dict[str, Any]] = {
+    "/v1/completions": {"prompt": ["a", "ab " * 400_000], "truncate_prompt_tokens": 5},
+    "/v1/chat/completions": {"messages": STORY},
+    "/tokenize": {"prompt": "ab " * 400_000},
+    "/v1/messages/count_tokens": {"model": "lmi", "messages": STORY},
+    "/v1/responses": {"input": STORY},
+}
+SERVED = {"vllm": TOO_LONG.keys(), "transformers": {"/v1/completions", "/v1/chat/completions"}}
+
+
+def test_a_prompt_that_cannot_fit_is_tokenised_on_no_path(engine: Any) -> None:
+    for path in SERVED[engine.plan.engine]:
+        status, said = ask(engine, path, TOO_LONG[path])
+        assert status == 400, path
+        assert "characters; accepted: at most" in said["error"]["message"]
+
+
 @pytest.mark.parametrize(
     ("wrong", "status"), [({"model": "none"}, 404), ({"temperature": -1}, 400)]
 )
@@ -87,7 +105,9 @@ def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> N
 def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
     if vllm_release() < (0, 32):
         pytest.skip("an older vLLM may know no tools that a message adds")
-    schema = {"type": "object", "properties": {"x": {"enum": CHOICES}}, "required": ["x"]}
+    # More than an enum may have, and no more than a prompt may.
+    choices = [str(number) for number in range(2001)]
+    schema = {"type": "object", "properties": {"x": {"enum": choices}}, "required": ["x"]}
     # vLLM keeps a model to the schema of a tool that is strict.
     definition = {"name": "f", "strict": True, "input_schema": schema}
     added = {

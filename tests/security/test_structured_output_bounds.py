@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.bodies import check_body
+from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import LmiError, RequestError
 from lmi_backend.schema.context import Context
 from lmi_backend.schema.request import read_request
@@ -166,7 +166,7 @@ def test_a_large_schema_of_real_life_is_taken(schema: dict[str, Any]) -> None:
     assert isinstance(work, tuple)
     Limits(running=1, waiting=1, seconds=1).check_structures(work)
     check_body(
-        json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), DEFAULT_BOUNDS
+        json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), BodyBounds()
     )
 
 
@@ -193,7 +193,7 @@ def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_an_openai_body_has_the_same_bounds(field: str, schema: dict[str, Any], bound: str) -> None:
     body = {"messages": [{"role": "user", "content": "a"}]} | _openai(schema)[field]
     with pytest.raises(RequestError) as refusal:
-        check_body(json.dumps(body).encode(), DEFAULT_BOUNDS)
+        check_body(json.dumps(body).encode(), BodyBounds())
     bounds = {bound, "max_structure_size"} if "text" in field else {bound}
     assert any(each in str(refusal.value) for each in bounds)
     assert refusal.value.field in body
@@ -216,17 +216,17 @@ def test_an_openai_body_has_the_same_bounds(field: str, schema: dict[str, Any], 
 def test_a_body_in_another_spelling_is_read_as_vllm_reads_it(encode: Any) -> None:
     body = json.dumps({"n": 1, "structured_outputs": {"choice": list(range(5000))}})
     with pytest.raises(RequestError, match="max_structure_choices"):
-        check_body(encode(body), DEFAULT_BOUNDS)
+        check_body(encode(body), BodyBounds())
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[1]", b"{", b'"a"', b"\xff", b"null", b"{}"])
 def test_a_body_that_is_none_is_left_to_the_server(body: bytes) -> None:
-    check_body(body, DEFAULT_BOUNDS)
+    check_body(body, BodyBounds())
 
 
 def test_a_body_nested_beyond_the_stack_is_refused() -> None:
     with pytest.raises(RequestError, match="nested too deeply"):
-        check_body(b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", DEFAULT_BOUNDS)
+        check_body(b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", BodyBounds())
 
 
 @pytest.mark.parametrize(
@@ -235,6 +235,6 @@ def test_a_body_nested_beyond_the_stack_is_refused() -> None:
 @pytest.mark.parametrize("value", ["y" * 1_000_000, "x\nERROR y"], ids=["long", "forged"])
 def test_a_name_in_an_openai_body_is_refused(name: str, value: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        check_body(json.dumps({"prompt": "a", name: value}).encode(), DEFAULT_BOUNDS)
+        check_body(json.dumps({"prompt": "a", name: value}).encode(), BodyBounds())
     assert refusal.value.field == name
     assert len(str(refusal.value)) < 500

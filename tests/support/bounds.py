@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
+from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.bodies import ALL_BODIES, FREE_BYTES, LITTLE, MOST_VALUES
 from lmi_backend.frontend.connection import UNSENT_BYTES
@@ -13,6 +14,8 @@ from lmi_backend.frontend.protocol import (
     UNREAD_BYTES,
     WAITING_BYTES,
 )
+from lmi_backend.worker.conversation import PAUSE_BYTES
+from lmi_backend.worker.outgoing import MOST_UNSENT
 
 HEADINGS = ("what is held", "where", "of one request", "over all", "what comes beyond")
 ROWS = (
@@ -71,6 +74,20 @@ ROWS = (
         "an answer that comes whole",
         f"{UNREAD_BYTES >> 20} MiB, looked at each second",
         "the connections that read least are closed",
+    ),
+    (
+        "values of an OpenAI body; messages, prompts, documents or tools in it",
+        "worker",
+        f"{FEWEST_VALUES:,}, or twice `max_model_len`; {MOST_ITEMS:,}",
+        "with the bodies",
+        "400",
+    ),
+    (
+        "output that a stub does not read",
+        "worker",
+        f"of users' code: pauses from {PAUSE_BYTES >> 20} MiB on",
+        f"{MOST_UNSENT >> 20} MiB",
+        "each request with more output ends with an error",
     ),
 )
 

@@ -60,6 +60,7 @@ not been seen, so what asks for them ends.
 
 `tests/contract/test_continuation.py` has these kinds, beside answers that nothing disturbed.
 
+`cached_tokens` of a resumed answer's usage is 0: it tells what the first worker found in its cache.
 With disaggregated prefill (`kv_transfer_params`) the next worker computes the prompt itself: the
 blocks that the first one pulled may be another request's by then.
 
@@ -125,7 +126,9 @@ buffers what a slow client does not read: no model of 24.10 can tell, so that is
 answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
 larger than `option.max_output_size` is refused; an answer that is larger, whole or one response of
 a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
-have (the context's length times the longest token's) is refused before it is tokenised. An OpenAI
+have (the context's length times the longest token's) is refused before it is tokenised. That holds
+for each prompt of each path, for the messages and tools of a chat together, and from a million characters
+on for one that is to be truncated. An OpenAI
 body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
 worker of a model is ready and none will be soon, its requests are refused as UNAVAILABLE at once, with
 the reason; Triton asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An

@@ -60,7 +60,7 @@ class GenerateEngine(TemplateEngine):
 
     def _start(self) -> None:
         loaded = self._loaded = self.load()
-        self._longest_token = longest_token(loaded.tokenizer)
+        self.longest_token = longest_token(loaded.tokenizer)
         base = self._base = loaded.model.generation_config
         self._is_drawn: bool = self._config.arguments.get("do_sample", bool(base.do_sample))
         text = loaded.model.config.get_text_config(decoder=True)
@@ -79,7 +79,7 @@ class GenerateEngine(TemplateEngine):
             self._loaded.tokenizer.encode,
             max_model_len=self._loaded.max_model_len,
             vocabulary=self._defaults.vocabulary,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
         steps: _Steps = asyncio.Queue()
         cancels: list[Callable[[], None]] = []
@@ -189,7 +189,7 @@ class GenerateEngine(TemplateEngine):
             messages,
             options,
             max_model_len=self._loaded.max_model_len,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
 
     async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
@@ -197,7 +197,7 @@ class GenerateEngine(TemplateEngine):
             request,
             self._loaded.tokenizer,
             max_model_len=self._loaded.max_model_len,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:

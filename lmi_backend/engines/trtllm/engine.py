@@ -64,7 +64,7 @@ class TrtllmEngine(TemplateEngine):
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
         # The library wraps Hugging Face's tokenizer.
         self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
-        self._longest_token = longest_token(self._tokenizer)
+        self.longest_token = longest_token(self._tokenizer)
         self._takes_trace_headers = compat.takes_trace_headers(self._llm)
         return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
 
@@ -79,7 +79,7 @@ class TrtllmEngine(TemplateEngine):
             request,
             self._llm.tokenizer.encode,
             max_model_len=self._max_model_len,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
         sends_ids = self._config.sends_ids and request.stream and can_go_on(request)
         reader = OutputReader(self._llm.tokenizer, request, len(ids), sends_ids=sends_ids)
@@ -137,7 +137,7 @@ class TrtllmEngine(TemplateEngine):
             messages,
             options,
             max_model_len=self._max_model_len,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
 
     async def answer_tokens(self, request: HttpRequest) -> HttpChunk:
@@ -145,7 +145,7 @@ class TrtllmEngine(TemplateEngine):
             request,
             self._tokenizer,
             max_model_len=self._max_model_len,
-            longest=self._longest_token,
+            longest=self.longest_token,
         )
 
     def _trace(self, headers: dict[str, str]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import psutil
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
+from lmi_backend.engines.bodies import check_sampling
 from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm import compat, images, output_hook, server_compat
@@ -71,7 +72,13 @@ class VllmEngine(Engine):
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
         self._capacity = capacity(self._engine.vllm_config)
-        self._http = await HttpApp.create(self._engine, arguments, self._adapters, self._config)
+        self._http = await HttpApp.create(
+            self._engine,
+            arguments,
+            self._adapters,
+            self._config,
+            longest_token=self._longest_token,
+        )
         self._vocabulary = self._engine.model_config.get_vocab_size()
         self._model_defaults = compat.default_sampling(self._engine)
         return Capabilities("vllm", compat.vllm_version, self._max_model_len)
@@ -127,6 +134,7 @@ class VllmEngine(Engine):
     async def _request_arguments(self, request: GenerateRequest) -> dict[str, Any]:
         """Return the arguments of `AsyncLLM.add_request`."""
         bounds = self._config.structure_bounds
+        check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
         return {
             "params": sampling_params(request, self._model_defaults, self._vocabulary),

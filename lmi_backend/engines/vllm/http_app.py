@@ -11,10 +11,10 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.engines.vllm import compat, images, server_compat
 from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
-from lmi_backend.engines.vllm.bodies import check_body
 from lmi_backend.engines.vllm.continuation import Continued, current
 from lmi_backend.engines.vllm.direct_calls import DirectCalls
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
@@ -48,16 +48,26 @@ is not named, is run when the server is built, and LMI's users keep a handler of
 class HttpApp:
     """vLLM's application, called without a socket. `create` makes one."""
 
-    def __init__(self, app: Any, engine: Any, config: EngineConfig) -> None:
-        self._app, self._engine = app, engine
-        self._bounds, self._sends_ids = config.structure_bounds, config.sends_ids
+    def __init__(self, app: Any, engine: Any, config: EngineConfig, longest_token: int) -> None:
+        self._app, self._engine, self._sends_ids = app, engine, config.sends_ids
+        max_model_len = engine.model_config.max_model_len
+        self._bounds = BodyBounds(config.structure_bounds, max_model_len, longest_token)
         self._calls = DirectCalls(app)
 
     @classmethod
     async def create(
-        cls, engine: Any, engine_args: Any, adapters: LoraAdapters, config: EngineConfig
+        cls,
+        engine: Any,
+        engine_args: Any,
+        adapters: LoraAdapters,
+        config: EngineConfig,
+        *,
+        longest_token: int = 0,
     ) -> HttpApp:
         """Build the application.
+
+        Args:
+            longest_token: its characters; 0 if they are not known.
 
         Raises:
             OptionError: an option is not one of vLLM's server.
@@ -90,7 +100,7 @@ class HttpApp:
         app.state.server = _NoServer()
         # The one table of adapters: what we load or forget is known there at once.
         app.state.openai_serving_models.lora_requests = adapters.known
-        return cls(app, engine, config)
+        return cls(app, engine, config, longest_token)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body.

@@ -310,7 +310,8 @@ MAX_STRUCTURE_CHOICES: Final = Option(
     kind=whole(1),
     default=DEFAULT_BOUNDS.choices,
     plan_field="structure_bounds",
-    help="Members of the longest list in a structured output: of choices, or of an enum.",
+    help="Members of the longest list in a structured output: of choices, or of an enum; and of a "
+    "request's lists of tokens or words: stop, bad_words, logit_bias, allowed_token_ids.",
 )
 MAX_STRUCTURE_DEPTH: Final = Option(
     name="option.max_structure_depth",

@@ -1,0 +1,148 @@
+"""A client whose body is small to send and long to work on, on the loop that serves all streams."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.bodies import MOST_ITEMS, BodyBounds, check_body, check_sampling
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import Sampling
+from lmi_backend.structures import DEFAULT_BOUNDS
+
+BOUNDS = BodyBounds(max_model_len=100, longest=10)
+"""A prompt has at most 1,000 characters."""
+LONG = "a" * 1001
+HALF = "b" * 600
+PIXELS = "data:image/png;base64," + "A" * 5000
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def text(content: str) -> dict[str, str]:
+    return {"type": "text", "text": content}
+
+
+CALL = {"role": "assistant", "tool_calls": [{"arguments": LONG}]}
+RESULT = user([{"type": "tool_result", "content": [text(LONG)]}])
+# Of each road to the tokenizer: tokenize, completions, embeddings, scores, ranking, chats …
+LONG_TEXTS: dict[str, tuple[dict[str, Any], str]] = {
+    "a prompt": ({"prompt": LONG}, "prompt"),
+    "one of the prompts": ({"prompt": ["a", LONG]}, "prompt"),
+    "a suffix": ({"prompt": "a", "suffix": LONG}, "suffix"),
+    "an input": ({"input": LONG}, "input"),
+    "one of the inputs": ({"input": ["a", LONG]}, "input"),
+    "a pair": ({"text_1": "a", "text_2": [LONG]}, "text_2"),
+    "a query": ({"query": LONG, "documents": ["a"]}, "query"),
+    "a document": ({"query": "a", "documents": ["a", LONG]}, "documents"),
+    "a document of parts": ({"documents": [{"content": [text(LONG)]}]}, "documents"),
+    "a message": ({"messages": [user(LONG)]}, "messages"),
+    "messages": ({"messages": [user(HALF), user(HALF)]}, "messages"),
+    "parts": ({"messages": [user([text(HALF), text(HALF)])]}, "messages"),
+    "a call": ({"messages": [CALL]}, "messages"),
+    "a result": ({"messages": [RESULT]}, "messages"),
+    "a system's words": ({"system": HALF, "messages": [user(HALF)]}, "messages"),
+    "tools": ({"messages": [], "tools": [{"function": {"description": LONG}}]}, "messages"),
+    "a variable": ({"messages": [], "chat_template_kwargs": {"a": LONG}}, "messages"),
+    "one of the chats": ({"messages": [[user("a")], [user(LONG)]]}, "messages"),
+    "a response's input": ({"input": [user(HALF)], "instructions": HALF}, "input"),
+    "text beside an image": (
+        {"messages": [user([{"type": "image_url", "image_url": {"url": PIXELS}, "text": LONG}])]},
+        "messages",
+    ),
+    "to be cut": ({"prompt": "a" * 1_000_001, "truncate_prompt_tokens": 5}, "prompt"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", LONG_TEXTS)
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(kind: str) -> None:
+    body, field = LONG_TEXTS[kind]
+    with pytest.raises(
+        RequestError, match="characters; accepted: at most 1000: 100 tokens"
+    ) as error:
+        check_body(json.dumps(body).encode(), BOUNDS)
+    assert error.value.field == field
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": [LONG[:1000]] * 5},
+        {"prompt": LONG, "truncate_prompt_tokens": 5},
+        {"prompt": list(range(5000))},
+        {"input": [[1] * 50] * 20},
+        {"messages": [user([text("a"), {"type": "image_url", "image_url": {"url": PIXELS}}])]},
+        {"messages": [[user(HALF)], [user(HALF)]]},
+        {"messages": [user([{"type": "image", "source": {"data": PIXELS}}])]},
+        {"query": HALF, "documents": [HALF, HALF]},
+        {"prompt": "a", "prompt_embeds": "A" * 5000},
+        {"messages": [{}] * MOST_ITEMS},
+        {"prompt": "a,[{" * 250},
+    ],
+)
+def test_what_fits_is_taken(body: dict[str, Any]) -> None:
+    check_body(json.dumps(body).encode(), BOUNDS)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["stop", "stop_sequences", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids"],
+)
+def test_lists_of_tokens_and_words_are_bounded_and_not_quoted(name: str) -> None:
+    members: Any = [str(number) for number in range(2001)]
+    if name == "logit_bias":
+        members = dict.fromkeys(members, 1)
+    with pytest.raises(RequestError) as error:
+        check_body(json.dumps({"prompt": "a", name: members}).encode(), BOUNDS)
+    said = "has 2001 members; accepted: at most 2000 (option.max_structure_choices)"
+    assert str(error.value) == f"{name} {said}"
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(stop=("a",) * 2001),
+        Sampling(stop_token_ids=(1,) * 2001),
+        Sampling(bad_words=("a",) * 2001),
+        Sampling(extra={"logit_bias": dict.fromkeys(map(str, range(2001)), 1)}),
+        Sampling(extra={"allowed_token_ids": [1] * 2001}),
+    ],
+)
+def test_so_are_those_of_other_clients(sampling: Sampling) -> None:
+    with pytest.raises(RequestError, match="has 2001 members; accepted: at most 2000"):
+        check_sampling(sampling, DEFAULT_BOUNDS)
+
+
+@pytest.mark.parametrize("name", ["messages", "prompt", "input", "documents", "tools", "texts"])
+def test_messages_prompts_and_documents_are_counted(name: str) -> None:
+    body = {name: [{}] * (MOST_ITEMS + 1)}
+    with pytest.raises(RequestError, match="has 4097 members; accepted: at most 4096") as error:
+        check_body(json.dumps(body).encode(), BOUNDS)
+    assert error.value.field == name
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"prompt":"a","x":[%s[]]}' % (b"[]," * 300_001),
+        b'{"prompt":"a","x":[%s0]}' % (b'"",' * 300_001),
+        b'{"prompt":"a",%s"b":0}' % (b'"":{},' * 300_001),
+        b'{"prompt":"\\\\\\"","x":[%s0]}' % (b"0," * 300_001),
+    ],
+    ids=["lists", "texts", "members", "numbers"],
+)
+def test_values_are_counted_before_a_body_is_read(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(RequestError, match=r"the body has \d+ values; accepted: at most 300000"):
+        check_body(body, BOUNDS)
+
+
+def test_commas_in_texts_are_no_values() -> None:
+    long = BodyBounds(max_model_len=1_000_000, longest=10)
+    prompt = 'a, "b", \\, \\", [' * 100_000
+    check_body(json.dumps({"prompt": prompt}).encode(), long)
+    assert prompt.count(",") > 300_000
