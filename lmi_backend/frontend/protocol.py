@@ -8,6 +8,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lmi_backend.frontend.client import CLIENT, Client
@@ -46,6 +47,16 @@ def bounded_protocol(*, head_seconds: float, idle_seconds: float) -> type[Bounde
     return type("Protocol", (BoundedProtocol,), settings)
 
 
+class _Flow(FlowControl):
+    """Does not resume reading, as each request does, while enough waits that was read before."""
+
+    is_full = False
+
+    def resume_reading(self) -> None:
+        if not self.is_full:
+            super().resume_reading()
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """Closes connections whose headers never end, that do nothing, or are too many.
 
@@ -62,6 +73,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Give a new connection time to say what it wants."""
         super().connection_made(transport)
+        self.flow: _Flow = _Flow(transport)
         self._is_in_head = True
         self._is_replaying = False
         self._is_ending = False
@@ -103,8 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
             at += self._parse(piece)
             if self._overhead > HEAD_BYTES:
                 self._end_with(_TOO_LONG)
-        if self._is_answering:
-            self._hold(data[at:])
+        self._hold(data[at:] if self._is_answering else b"")
 
     def _parse(self, piece: bytes) -> int:
         """Parse bytes; return how many were."""
@@ -143,9 +154,10 @@ class BoundedProtocol(HttpToolsProtocol):
     def _hold(self, data: bytes) -> None:
         """Let what was pipelined wait. Reading goes on: it tells when the client leaves."""
         self._waiting = data
-        if len(data) > WAITING_BYTES:
+        was_full, self.flow.is_full = self.flow.is_full, len(data) > WAITING_BYTES
+        if self.flow.is_full:
             self.flow.pause_reading()
-        else:
+        elif data or was_full:
             self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:

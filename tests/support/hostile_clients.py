@@ -101,7 +101,8 @@ def pipelines(wire: Wire) -> None:
     chance = wire.chance
     wire.open()
     behind = [
-        _get(chance), _get(chance) * 200, _stream(chance), b"\0" * 9, b"POST / HTTP/1.1\r\nhost",
+        _get(chance), _get(chance) * 200, _get(chance) * 50_000, _stream(chance),
+        b"\0" * 9, b"POST / HTTP/1.1\r\nhost",
         request("/invocations", b"{" * 50_000), b"\r\n" * 99, request("/", b"x" * 300_000),
     ]  # fmt: skip
     data = _stream(chance)

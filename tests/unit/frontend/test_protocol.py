@@ -12,7 +12,12 @@ import pytest
 import uvicorn
 
 from lmi_backend.frontend.client import CLIENT
-from lmi_backend.frontend.protocol import HEAD_BYTES, bounded_protocol
+from lmi_backend.frontend.protocol import (
+    HEAD_BYTES,
+    WAITING_BYTES,
+    BoundedProtocol,
+    bounded_protocol,
+)
 
 GET = b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -128,6 +133,23 @@ async def test_what_is_pipelined_is_answered_in_order(
     connection[1].write(GET * number)
     for each in range(number):
         assert (await _answer(connection))[1] == str(each).encode()
+
+
+async def test_what_waits_is_bounded_however_much_is_sent(
+    connection: Connection, application: Application
+) -> None:
+    """Also while the client gets one response after the other."""
+    (protocol,) = [each for each in gc.get_objects() if isinstance(each, BoundedProtocol)]
+    number, seen = 30_000, 0
+    for count in range(number):
+        connection[1].write(GET)
+        if count % 1000 == 0:
+            await connection[1].drain()
+    for each in range(number):
+        assert (await _answer(connection))[1] == str(each).encode()
+        seen = max(seen, len(protocol._waiting))
+    # And what one read brings.
+    assert 0 < seen <= WAITING_BYTES + (256 << 10)
 
 
 async def test_few_requests_are_parsed_ahead(
