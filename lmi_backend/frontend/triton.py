@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from lmi_backend.errors import HttpError, UnavailableError
+from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.adapters import check_bodies
 from lmi_backend.frontend.bodies import check_values
 from lmi_backend.frontend.triton_body import read_generate_body, texts_of, write_generate_body
@@ -23,7 +23,7 @@ from lmi_backend.printable import printable
 from lmi_backend.schema.tracing import take_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.generate import Generate
@@ -38,6 +38,10 @@ _FAILED: Final = 400
 # A tritonserver that ends waits for connections that are open, for 5 s.
 _KEPT_SECONDS: Final = 1.0
 _SILENT: Final = "Triton's HTTP port does not answer"
+_ENDED: Final = "tritonserver ended before the answer did"
+_ERROR_EVENT: Final = b'data: {"error":'
+_LONG: Final = 1 << 16
+"""Characters of a text that may have many values."""
 _TOKEN_BYTES: Final = 4
 """Of a body or an answer that count as a token: what Triton says of them holds no count."""
 
@@ -73,31 +77,35 @@ class TritonProxy:
     async def __call__(self, exchange: Exchange) -> None:
         """Answer a request; only those for clients are passed on."""
         path = _path_of(exchange)
-        headers = _headers(exchange)
         if path.method == "GET":
-            sent = _Sent(path, headers)
+            sent: _Sent | None = _Sent(path, _headers(exchange))
+        elif path.word == "infer":
+            sent = await self._inference(exchange, path)
         else:
-            data = await exchange.body(self._limit, self._seconds)
-            if path.word == "infer":
-                sent = await self._inference(exchange, path, data)
-            else:
-                await check_values(data)
-                body = read_generate_body(data)
-                check_bodies(exchange, texts_of(body))
-                if await self._generate.answer(exchange, path, body):
-                    return
-                written = write_generate_body(body, exchange.tenant)
-                sent = _Sent(path, headers | _kind("json"), written)
-        await exchange.unless_gone(self._pass_on(exchange, sent))
+            sent = await self._generation(exchange, path)
+        if sent is not None:
+            await exchange.unless_gone(self._pass_on(exchange, sent))
 
-    async def _inference(self, exchange: Exchange, path: Path, data: bytes) -> _Sent:
+    async def _generation(self, exchange: Exchange, path: Path) -> _Sent | None:
+        """Return what Triton is sent; None where the model has answered."""
+        data = await exchange.body(self._limit, self._seconds)
+        await check_values(data)
+        body = read_generate_body(data)
+        await _check_texts(exchange, texts_of(body))
+        if await self._generate.answer(exchange, path, body):
+            return None
+        written = write_generate_body(body, exchange.tenant)
+        return _Sent(path, _headers(exchange) | _kind("json"), written)
+
+    async def _inference(self, exchange: Exchange, path: Path) -> _Sent:
+        data = await exchange.body(self._limit, self._seconds)
         length = _json_length(exchange, len(data))
         if length == 0:
             written = await self._raw(exchange, path, data)
         else:
             await check_values(data[:length], MOST_ELEMENTS)
             written = write_inference(data, length, exchange.tenant)
-        check_bodies(exchange, written.texts)
+        await _check_texts(exchange, written.texts)
         headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
         if written.json_length is not None:
             headers[_JSON_LENGTH] = str(written.json_length)
@@ -134,14 +142,11 @@ class TritonProxy:
             ) as response:
                 await _pass_back(exchange, sent, response)
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-            if not exchange.has_begun:
-                raise UnavailableError(_SILENT) from error
-            exchange.error = type(error).__name__
-            if exchange.is_event_stream:
-                said = {"error": "tritonserver ended before the answer did"}
-                data = b"data: " + msgspec.json.encode(said) + b"\n\n"
+            if exchange.has_begun and exchange.is_event_stream:
+                data = _ERROR_EVENT + msgspec.json.encode(_ENDED) + b"}\n\n"
                 await exchange.write(data, is_last=True)
             # Any other is left without its end, so that its client does not take it for whole.
+            raise UnavailableError(_ENDED if exchange.status else _SILENT) from error
 
     def _to(self, path: str) -> URL:
         return URL(self._url + path, encoded=True)
@@ -167,9 +172,19 @@ async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientRe
     num_bytes = 0
     async for data in response.content.iter_any():
         num_bytes += len(data)
+        if exchange.is_event_stream and _ERROR_EVENT in data:
+            exchange.error = EngineError.__name__
         exchange.num_tokens = _tokens(num_bytes) if counts else 0
         await exchange.write(data)
     await exchange.write(b"", is_last=True)
+
+
+async def _check_texts(exchange: Exchange, texts: Sequence[str]) -> None:
+    """Refuse JSON in JSON that takes long to read, or that manages adapters."""
+    for text in texts:
+        if len(text) > _LONG:
+            await check_values(text.encode("utf-8", "surrogatepass"))
+    check_bodies(exchange, texts)
 
 
 def _tokens(num_bytes: int) -> int:

@@ -6,6 +6,7 @@ so what it gets holds nothing but the members below. Of two members of one name 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -21,8 +22,8 @@ _SHOWN: Final = 300
 """Characters of what msgspec says: it may quote a name of the client's."""
 MEMBERS: Final = 4096
 """Of an object."""
-REQUEST: Final = "request"
-"""The input that holds a whole body, which may be one about adapters."""
+PROMPTS: Final = frozenset({"text_input", "inputs", "image"})
+"""Inputs whose texts are no JSON; that of any other may be read, and may manage adapters."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 _Scalar = bool | int | float | str | None
@@ -62,10 +63,10 @@ def write_generate_body(body: Body, tenant: str) -> bytes:
 
 
 def texts_of(body: Body) -> tuple[str, ...]:
-    """Return what a body of `generate` holds of whole bodies."""
-    nested = body.get("parameters")
-    holders = (body, nested) if isinstance(nested, dict) else (body,)
-    found = [each for holder in holders for each in _listed(holder.get(REQUEST))]
+    """Return the texts of a body of `generate` that may be JSON."""
+    nested = [each for each in body.values() if isinstance(each, dict)]
+    members = chain.from_iterable(each.items() for each in (body, *nested))
+    found = [one for name, value in members if name not in PROMPTS for one in _listed(value)]
     return tuple(each for each in found if isinstance(each, str))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from lmi_backend.frontend.triton_body import MEMBERS, REQUEST, Name, check_member, decode, refusal
+from lmi_backend.frontend.triton_body import MEMBERS, PROMPTS, Name, check_member, decode, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,7 +65,7 @@ class Written(NamedTuple):
     json_length: int | None = None
     """Bytes before the binary tensors, where there may be some."""
     texts: tuple[str, ...] = ()
-    """What the client gave as whole bodies."""
+    """What the client gave that may be JSON in JSON."""
 
 
 def _whole(bits: int) -> Any:
@@ -116,7 +116,7 @@ def write_inference(data: bytes, json_length: int | None, tenant: str) -> Writte
         begin += len(part)
         written, values = _written(each, part)
         inputs.append(written)
-        if each.name == REQUEST:
+        if each.name not in PROMPTS:
             texts += values
     body: dict[str, Any] = {"inputs": inputs}
     if read.id:
@@ -205,11 +205,11 @@ def _decoder(datatype: str, levels: int) -> msgspec.json.Decoder[Any]:
 
 def _texts(given: _Input, part: memoryview, count: int) -> Iterable[str]:
     """Return the elements of a binary tensor of texts, each of which has its length before it."""
-    begin, texts = 0, list[bytes]()
+    begin, texts = 0, list[memoryview]()
     while begin < len(part) and len(texts) < _MOST_TEXTS:
         begin, size = begin + 4, int.from_bytes(part[begin : begin + 4], "little")
-        texts.append(bytes(part[begin : begin + size]))
+        texts.append(part[begin : begin + size])
         begin += size
     if begin != len(part) or len(texts) != count:
         raise refusal(f"input {given.name!r} has other elements than its shape and size say")
-    return (text.decode("utf-8", "replace") for text in texts)
+    return (str(text, "utf-8", "replace") for text in texts)

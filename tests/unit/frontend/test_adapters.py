@@ -59,6 +59,9 @@ def test_clients_see_names_and_no_folders() -> None:
     [
         '{"requestType": "LIST_ADAPTERS"}', '{"request\\u0054ype": null}',
         '{"inputs": "a", "\\u0072equestType": {}}', ' {"requestType": 1, "requestType": 2} ',
+        '{"requestType": 1, "a": NaN}', '{"a": "\\ud800", "requestType": 1}',
+        '{"requestType": "\ud800"}',
+        '{"requestType": 1, "a": NaN, "b": "' + "y" * (1 << 18) + '"}',
     ],
 )  # fmt: skip
 def test_no_order_of_a_client_reaches_triton(text: str) -> None:

@@ -34,14 +34,23 @@ class Triton:
     def __init__(self) -> None:
         self.got: list[Got] = []
         self.inputs: list[dict[str, str]] = [{"name": "request", "datatype": "BYTES"}]
-        self.status = 200
+        self.status, self.text, self.breaks = 200, "", False
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         line = f"{request.method} {request.path_qs}"
         self.got.append(Got(line, headers, await request.read()))
         said = {"content-type": "application/json", "set-cookie": "a=b", LENGTH: "3"}
-        text = json.dumps({"inputs": self.inputs, "pad": "y" * 60})
+        if request.path.endswith("_stream"):
+            said["content-type"] = "text/event-stream"
+        if self.breaks:
+            response = web.StreamResponse(headers=said)
+            await response.prepare(request)
+            await response.write(b'{"error": 1}')
+            assert request.transport is not None
+            request.transport.close()
+            return response
+        text = self.text or json.dumps({"inputs": self.inputs, "pad": "y" * 60})
         return web.Response(text=text, headers=said, status=self.status)
 
 
@@ -77,6 +86,8 @@ async def sent(
     path: str,
     data: bytes = b"",
     tenant: str = "",
+    *,
+    written: list[bytes] | None = None,
     **headers: str,
 ) -> tuple[Exchange, dict[str, bytes]]:
     """Have a request answered; return its exchange, and the headers of its response."""
@@ -87,6 +98,8 @@ async def sent(
 
     async def send(message: Any) -> None:
         begun.update({name.decode(): value for name, value in message.get("headers", ())})
+        if written is not None:
+            written.append(message.get("body", b""))
 
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     pairs = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
@@ -218,6 +231,47 @@ async def test_an_order_about_adapters_is_for_operators(proxy: TritonProxy, trit
         assert refusal.value.status == 403
         await sent(proxy, path, data, **headers)
     assert [each.line.split()[0] for each in triton.got].count("POST") == len(roads)
+
+
+async def test_json_in_json_has_no_more_values_than_json(
+    proxy: TritonProxy, triton: Triton
+) -> None:
+    many = "[" + "[]," * 100_000 + "1]"
+    for name, is_read in (("request", True), ("sampling_parameters", True), ("text_input", False)):
+        roads = (
+            (INFER, plain(inference(tensor(name, many)))[1], {}),
+            ("/v2/models/m/generate", json.dumps({name: many}).encode(), {}),
+            ("/v2/models/m/generate", json.dumps({"parameters": {name: many}}).encode(), {}),
+            *([(INFER, many.encode(), {LENGTH: "0"})] if is_read else []),
+        )
+        for path, data, headers in roads:
+            if not is_read:
+                await sent(proxy, path, data, **headers)
+                continue
+            with pytest.raises(HttpError, match="more than 50000 values"):
+                await sent(proxy, path, data, **headers)
+    assert len(triton.got) == 3
+
+
+async def test_a_triton_that_ends_is_said(proxy: TritonProxy, triton: Triton) -> None:
+    triton.breaks = True
+    with pytest.raises(UnavailableError, match="ended before the answer did"):
+        await sent(proxy, INFER, BODY)
+    written: list[bytes] = []
+    with pytest.raises(UnavailableError, match="ended before the answer did"):
+        await sent(proxy, "/v2/models/m/generate_stream", b"{}", written=written)
+    assert (
+        b"".join(written)
+        == b'{"error": 1}data: {"error":"tritonserver ended before the answer did"}\n\n'
+    )
+
+
+async def test_an_error_event_of_triton_is_an_error_of_the_log(
+    proxy: TritonProxy, triton: Triton
+) -> None:
+    triton.text = 'data: {"error":"no"}\n\n'
+    exchange, _ = await sent(proxy, "/v2/models/m/generate_stream", b"{}")
+    assert exchange.error == "EngineError"
 
 
 async def test_a_triton_that_is_not_there_is_said() -> None:
