@@ -142,11 +142,13 @@ class TritonProxy:
             ) as response:
                 await _pass_back(exchange, sent, response)
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
-            if exchange.has_begun and exchange.is_event_stream:
+            if not exchange.has_begun:
+                raise UnavailableError(_SILENT) from error
+            exchange.error = type(error).__name__
+            if exchange.is_event_stream:
                 data = _ERROR_EVENT + msgspec.json.encode(_ENDED) + b"}\n\n"
                 await exchange.write(data, is_last=True)
             # Any other is left without its end, so that its client does not take it for whole.
-            raise UnavailableError(_ENDED if exchange.status else _SILENT) from error
 
     def _to(self, path: str) -> URL:
         return URL(self._url + path, encoded=True)
