@@ -7,9 +7,12 @@ positional on the wire and may only be appended. Both ends run the same copy of 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Final, Literal
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, ClassVar, Final, Literal, cast
 
 import msgspec
+from msgspec.structs import replace
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 _ERROR_EVENT: Final = re.compile(
@@ -220,3 +223,34 @@ def openai_error(status: int, message: str, field: str = "") -> HttpChunk:
 
 Chunk = Delta | HttpChunk
 """A chunk of any answer."""
+
+
+def joined(chunks: Sequence[Chunk]) -> Chunk:
+    """Return the chunks of one answer as one; what `merge` says of two, without copying each twice.
+
+    Args:
+        chunks: at least one, all of one kind, in their order.
+    """
+    first, last = chunks[0], chunks[-1]
+    if first is last:
+        return first
+    num_tokens, ids = sum(each.num_tokens for each in chunks), b"".join(each.ids for each in chunks)
+    if isinstance(first, HttpChunk):
+        data = b"".join(each.data for each in chunks)  # type: ignore[union-attr]
+        return replace(
+            last,
+            data=data,
+            status=first.status,
+            headers=first.headers,
+            num_tokens=num_tokens,
+            ids=ids,
+        )
+    deltas = cast("Sequence[Delta]", chunks)
+    return replace(
+        last,
+        text="".join(each.text for each in deltas),
+        num_tokens=num_tokens,
+        tokens=tuple(chain.from_iterable(each.tokens for each in deltas)),
+        prompt_tokens=tuple(chain.from_iterable(each.prompt_tokens for each in deltas)),
+        ids=ids,
+    )

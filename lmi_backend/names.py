@@ -24,15 +24,15 @@ PATH_BYTES: Final = 4096
 
 # A token of RFC 9110, or one of HTTP/2's own.
 _HEADER_NAME: Final = re.compile(r":?[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-# C0, C1, and what begins a line or a paragraph.
-_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# C0, C1, what begins a line or a paragraph, and surrogates, which no frame, path or log takes.
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
 def check_name(field: str, name: str, *, most: int = NAME_BYTES) -> None:
     """Refuse a name that is too long, or that could break a line.
 
     Raises:
-        RequestError: it has more than `most` bytes of UTF-8, or a control character.
+        RequestError: it has more than `most` bytes of UTF-8, a control character or a surrogate.
     """
     # No character has less than a byte: a long name need not be written to be counted.
     size = len(name) if len(name) > most else len(name.encode("utf-8", "surrogatepass"))

@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
@@ -15,15 +16,18 @@ from lmi_backend.endpoint.address import endpoint_address, waiting_mark
 from lmi_backend.errors import (
     ConnectionLostError,
     EngineDeadError,
+    NotSentError,
     UnavailableError,
     WorkerError,
 )
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
+from lmi_backend.ipc.outbox import Outbox
 from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.2
+_UNREAD_SECONDS: Final = 30.0
+"""After which a model that takes nothing of what it was sent is given up."""
 # The model that is shared has limits of its own; they count for its alias models too.
 _LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
 
@@ -48,8 +54,7 @@ class SharedWorkers:
         """How bodies are read; None while the model is not there."""
         self._address = str(endpoint_address(shares))
         self._mark = waiting_mark(shares)
-        self._socket: socket.socket | None = None
-        self._sending = threading.Lock()
+        self._outbox: Outbox | None = None
         self._closing = threading.Event()
         self._trouble = "it is not loaded"
         self._losses = 0
@@ -57,7 +62,7 @@ class SharedWorkers:
     def start(self, listener: Listener) -> Capabilities:
         """Start to look for the shared model, which may be loaded later."""
         self._mark.touch()
-        threading.Thread(target=self._run, args=(listener,), name="lmi-alias", daemon=True).start()
+        guarded_thread("lmi-alias", partial(self._run, listener)).start()
         return Capabilities("shared", "", 0)
 
     def claim(self, width: int, only: int | None = None) -> tuple[int, SharedWorkers]:
@@ -92,14 +97,14 @@ class SharedWorkers:
         return self.context
 
     def send_frame(self, frame: bytes) -> None:
-        connection = self._socket
-        if connection is None:
+        outbox = self._outbox
+        if outbox is None:
             raise ConnectionLostError(f"model {self.name}: {self._trouble}")
         try:
-            with self._sending:
-                connection.sendall(frame)
-        except OSError as error:
-            raise ConnectionLostError(f"model {self.name} cannot be reached: {error}") from error
+            outbox.send(frame)
+        except NotSentError as error:
+            # There is no other to send it to.
+            raise ConnectionLostError(str(error)) from error
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         with contextlib.suppress(ConnectionLostError):
@@ -121,24 +126,34 @@ class SharedWorkers:
     def close(self) -> None:
         self._closing.set()
         self._mark.unlink(missing_ok=True)
-        connection = self._socket
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
+        outbox = self._outbox
+        if outbox is not None:
+            outbox.close()
 
     kill = close
 
     def _run(self, listener: Listener) -> None:
         """Connect to the endpoint, again whenever the shared model was reloaded."""
         while not self._closing.is_set():
-            with socket.socket(socket.AF_UNIX) as connection:
-                try:
-                    connection.connect(self._address)
-                    self._socket = connection
-                    self._receive(connection, listener)
-                except (WorkerError, OSError) as error:
-                    self._on_loss(error, listener)
+            try:
+                with socket.socket(socket.AF_UNIX) as connection:
+                    self._use(connection, listener)
+            except Exception as error:
+                # Whatever it was: what had been sent has no answer now.
+                self._on_loss(error, listener)
+                if not isinstance(error, WorkerError | OSError):
+                    raise
             self._closing.wait(_RETRY_SECONDS)
+
+    def _use(self, connection: socket.socket, listener: Listener) -> None:
+        outbox = Outbox(connection, f"model {self.name}", _UNREAD_SECONDS)
+        try:
+            connection.connect(self._address)
+            self._outbox = outbox
+            self._receive(connection, listener)
+        finally:
+            self._outbox = None
+            outbox.close()
 
     def _receive(self, connection: socket.socket, listener: Listener) -> None:
         hello = msg.Hello(msg.PROTOCOL, os.getpid(), release=__version__)
@@ -171,7 +186,6 @@ class SharedWorkers:
         self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:
-        self._socket = None
         if self.context is None:
             return
         self.context = None

@@ -9,20 +9,14 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.endpoint.backlog import (
-    UNREAD,
-    UNREAD_BYTES,
-    memory_of,
-    next_frame,
-    unread,
-    without,
-)
+from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.serving.request_state import DirectSink
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +37,8 @@ class ClientConnection:
         connection: closed in the end.
         handle: gets each message.
         forget: called when the client has left.
+        leave: called with the sinks of which the client wants no more.
+        share: returns how many bytes of all answers may wait for this client.
     """
 
     def __init__(
@@ -50,12 +46,14 @@ class ClientConnection:
         connection: socket.socket,
         handle: Callable[[msg.FromClient, ClientConnection], None],
         forget: Callable[[ClientConnection], None],
+        leave: Callable[[Iterable[ClientSink]], None] = lambda sinks: None,
+        share: Callable[[], int] = lambda: UNREAD_BYTES_IN_ALL,
     ) -> None:
         self._socket, self._handle, self._forget = connection, handle, forget
+        self._leave, self._share = leave, share
         self._sinks: dict[int, ClientSink] = {}
-        self._outgoing: list[msg.ToClient] = []
-        self._waiting_bytes = 0
-        """Of what was stored since the other end is behind, or since that was looked through."""
+        self._backlog = Backlog()
+        """What is not encoded yet; it is counted while the other end is behind."""
         # A condition's own `with` is Python's, and for each chunk that is much.
         self._lock = threading.RLock()
         self._has_work = threading.Condition(self._lock)
@@ -67,8 +65,13 @@ class ClientConnection:
 
     def start(self) -> None:
         """Begin to read."""
-        for target in (self._read, self._write):
-            threading.Thread(target=target, name="lmi-client", daemon=True).start()
+        for work in (self._read, self._write):
+            guarded_thread("lmi-client", work).start()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether it has requests."""
+        return bool(self._sinks)
 
     def put(self, *messages: msg.ToClient) -> None:
         """Queue messages, in their order."""
@@ -78,25 +81,22 @@ class ClientConnection:
     def store(self, messages: Sequence[msg.ToClient]) -> None:
         """Keep messages until `flush`; end the requests that too much waits of."""
         with self._lock:
-            self._outgoing += messages
+            self._backlog.messages += messages
             if self._rest:
-                self._waiting_bytes += memory_of(messages)
-                if self._waiting_bytes > UNREAD_BYTES:
-                    self._end_unread()
+                self._end_unread(messages)
 
-    def _end_unread(self) -> None:
-        """End the requests that too much waits of, and forget what does."""
-        self._waiting_bytes = 0
-        ended = unread(self._outgoing)
+    def _end_unread(self, messages: Sequence[msg.ToClient]) -> None:
+        """Count messages, end the requests that too much waits of, and forget what does."""
+        ended = self._backlog.count(messages, self._share())
         if not ended:
             return
-        self.abort(ended)
-        failures = [failure_of(each, EngineError(UNREAD)) for each in ended]
-        self._outgoing = [*without(self._outgoing, ended), *failures]
+        self._mark(ended)
+        self._backlog.drop(ended)
+        self._backlog.messages += [failure_of(each, EngineError(UNREAD)) for each in ended]
 
     def flush(self) -> None:
         """Let what was kept leave; never waits for the other end."""
-        while self._outgoing and not self._rest and self._turn.acquire(blocking=False):
+        while self._backlog.messages and not self._rest and self._turn.acquire(blocking=False):
             try:
                 self._send()
             finally:
@@ -105,10 +105,10 @@ class ClientConnection:
     def _send(self) -> None:
         with self._lock:
             # Since the caller looked, another may have written, or not all of it.
-            if self._rest or not self._outgoing:
+            if self._rest or not self._backlog.messages:
                 return
-            messages, self._outgoing = self._outgoing, []
-        frame = encode(messages)
+            messages, self._backlog.messages = self._backlog.messages, []
+        frame = self._packed(messages)
         sent = 0
         try:
             sent = self._socket.send(frame, socket.MSG_DONTWAIT)
@@ -120,12 +120,31 @@ class ClientConnection:
         if sent < len(frame):
             with self._has_work:
                 self._rest = frame[sent:]
+                self._end_unread(self._backlog.messages)
                 self._has_work.notify()
+
+    def _packed(self, messages: Sequence[msg.ToClient]) -> bytes:
+        """Return the frame of messages; what of a request cannot be packed ends that request."""
+        try:
+            return encode(messages)
+        except Exception:  # noqa: BLE001  what is another request's leaves
+            return encode([packed for each in messages for packed in self._packable(each)])
+
+    def _packable(self, message: msg.ToClient) -> list[msg.ToClient]:
+        try:
+            encode([message])
+        except Exception:  # noqa: BLE001  it is one request's failure
+            _log.exception("a %s for a client cannot be packed", type(message).__name__)
+            if not isinstance(message, msg.Output | msg.HttpOutput | msg.Failure):
+                return []
+            self._mark([message.id])
+            return [failure_of(message.id, EngineError("what it said cannot be packed"))]
+        return [message]
 
     def finish(self, seconds: float) -> None:
         """Wait until all messages are sent, or for some seconds."""
         end = time.monotonic() + seconds
-        while self._outgoing or self._rest or self._turn.locked():
+        while self._backlog.messages or self._rest or self._turn.locked():
             if self.is_gone or time.monotonic() > end:
                 return
             time.sleep(_POLL_SECONDS)
@@ -139,11 +158,16 @@ class ClientConnection:
         self._sinks.pop(request_id, None)
 
     def abort(self, request_ids: Iterable[int]) -> None:
-        """Note that the client wants no more of these requests."""
-        for request_id in request_ids:
-            sink = self._sinks.get(request_id)
-            if sink is not None:
-                sink.is_gone = True
+        """End these requests: the client wants no more of them."""
+        if sinks := self._mark(request_ids):
+            self._leave(sinks)
+
+    def _mark(self, request_ids: Iterable[int]) -> list[ClientSink]:
+        """Take nothing more of some requests; whoever looks at their sinks next ends them."""
+        sinks = [sink for each in request_ids if (sink := self._sinks.get(each)) is not None]
+        for sink in sinks:
+            sink.is_gone = True
+        return sinks
 
     def close(self) -> None:
         """End the connection and all requests that came through it."""
@@ -176,16 +200,16 @@ class ClientConnection:
                 return
             try:
                 self._socket.sendall(self._rest)
-            except OSError:
+            except BaseException as error:
+                # How much was sent is not known.
                 self.close()
-                return
+                if isinstance(error, OSError):
+                    return
+                raise
             with self._lock:
-                number = next_frame(self._outgoing)
-                messages, self._outgoing = self._outgoing[:number], self._outgoing[number:]
+                messages = self._backlog.next_frame()
                 # Empty, it lets the others write again.
-                self._rest = encode(messages) if messages else b""
-                if not self._rest:
-                    self._waiting_bytes = 0
+                self._rest = self._packed(messages) if messages else b""
 
 
 class ClientSink(DirectSink):
@@ -196,7 +220,6 @@ class ClientSink(DirectSink):
     def __init__(self, client: ClientConnection, request_id: int) -> None:
         self.client: ClientConnection = client
         self.number, self.keeps_ids = request_id, client.keeps_ids
-        self.is_gone = False
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
@@ -208,12 +231,14 @@ class ClientSink(DirectSink):
         """Take chunks, which leave when the client is flushed."""
         if is_last:
             self.client.leave(self.number)
-        self.client.store([self._message(chunk) for chunk in chunks])
+        if not self.is_gone:
+            self.client.store([self._message(chunk) for chunk in chunks])
 
     def fail(self, error: LmiError) -> None:
-        """End the answer with an error."""
+        """End the answer with an error, if its client still wants to know."""
         self.client.leave(self.number)
-        self.client.put(failure_of(self.number, error))
+        if not self.is_gone:
+            self.client.put(failure_of(self.number, error))
 
     def is_cancelled(self) -> bool:
         """Tell whether the client has gone, at no cost."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
@@ -12,6 +12,7 @@ from lmi_backend.errors import UnavailableError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
 from lmi_backend.private_folders import private_folder
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -86,7 +87,7 @@ class Draining:
         self._seconds = seconds
         self._cut: list[int] = []
         self._threads = [
-            threading.Thread(target=self._drain, args=(each,), daemon=True) for each in endpoints
+            guarded_thread("lmi-drain", partial(self._drain, each)) for each in endpoints
         ]
         for thread in self._threads:
             thread.start()

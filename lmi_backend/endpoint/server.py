@@ -7,16 +7,18 @@ the same admission as those of the model itself, and end when it leaves.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
+from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.errors import LmiError, WorkerError
+from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.versions import Refusals
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,16 @@ if TYPE_CHECKING:
     from lmi_backend.serving.renewal import Renewal
     from lmi_backend.serving.service import Service
 
+_log = logging.getLogger(__name__)
+
+_FAULT: Final = "an unexpected error, of which the server's log has the trace"
+_ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
+    msg.AskHealth: msg.Health(is_ready=False, trouble=_FAULT),
+    msg.AskState: msg.State({}),
+    msg.Drain: msg.Drained(0),
+    msg.RenewWorker: msg.Renewed(trouble=_FAULT),
+}
+"""What a client is sent that waits for an answer which could not be made."""
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
 _GREETING_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
@@ -52,6 +64,7 @@ class Endpoint:
         self._model, self._address = model, endpoint_address(model.name)
         self._socket = socket.socket(socket.AF_UNIX)
         self._inode = 0
+        self._is_closed = False
         self._clients: set[ClientConnection] = set()
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._greet_all
@@ -63,7 +76,7 @@ class Endpoint:
         self._socket.bind(str(self._address))
         self._inode = self._address.stat().st_ino
         self._socket.listen()
-        threading.Thread(target=self._accept, name="lmi-endpoint", daemon=True).start()
+        guarded_thread("lmi-endpoint", self._accept).start()
         end = time.monotonic() + _GREETING_SECONDS
         while waiting_marks(self._model.name) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
@@ -75,22 +88,42 @@ class Endpoint:
             if self._address.stat().st_ino == self._inode:
                 self._address.unlink()
         # Wakes accept(), which close() alone does not.
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+        end = time.monotonic() + _LAST_SECONDS
         for client in list(self._clients):
-            client.finish(_LAST_SECONDS)
+            client.finish(end - time.monotonic())
             client.close()
 
     def hang_up(self) -> None:
         """Leave every client without a word, and the address behind: the server has died."""
+        self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for client in list(self._clients):
             client.close()
 
     def _handle(self, message: msg.FromClient, client: ClientConnection) -> None:
-        """Start what a client asks for."""
+        """Start what a client asks for; what goes wrong with it is its own failure.
+
+        Raises:
+            WorkerError: the connection must end.
+        """
+        try:
+            self._take(message, client)
+        except WorkerError:
+            raise
+        except Exception as error:
+            _log.exception("a client's %s cannot be handled", type(message).__name__)
+            if isinstance(message, msg.Hello):
+                raise WorkerError(_FAULT) from error
+            answer = _ANSWERS.get(type(message))
+            if answer is not None:
+                client.put(answer)
+
+    def _take(self, message: msg.FromClient, client: ClientConnection) -> None:
         match message:
             case msg.Hello():
                 self._check(message, client)
@@ -150,16 +183,28 @@ class Endpoint:
         sink = ClientSink(client, request_id)
         try:
             start(sink)
-        except LmiError as error:
-            self._service.refused(error)
-            sink.fail(error)
+        except Exception as error:  # noqa: BLE001  it is this request's failure
+            failure = error if isinstance(error, LmiError) else EngineError(_FAULT)
+            if failure is not error:
+                _log.exception("request %d of a client cannot be taken", request_id)
+            self._service.refused(failure)
+            sink.fail(failure)
 
     def _accept(self) -> None:
-        while True:
+        """Take connections until closed; what fails for want of descriptors is tried again."""
+        while not self._is_closed:
             try:
                 connection, _ = self._socket.accept()
             except OSError:
-                return
-            client = ClientConnection(connection, self._handle, self._clients.discard)
+                if self._is_closed:
+                    return
+                raise
+            ways = (self._handle, self._clients.discard, self._service.leave, self._share)
+            client = ClientConnection(connection, *ways)
             self._clients.add(client)
             client.start()
+
+    def _share(self) -> int:
+        """Return how many bytes of answers may wait for each client that has requests."""
+        num_busy = sum(client.is_busy for client in list(self._clients))
+        return UNREAD_BYTES_IN_ALL // max(num_busy, 1)

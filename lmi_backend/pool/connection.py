@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
-import struct
-import threading
 from typing import Final
 
-from lmi_backend.errors import ConnectionLostError, NotSentError, WorkerError
+from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, receive
+from lmi_backend.ipc.outbox import Outbox, set_timeout
 
 POLL_SECONDS: Final = 0.2
 SILENCE_SECONDS: Final = 30
 """A worker beats every second; an event loop silent for this long does not come back."""
+UNSENT_BYTES: Final = 256 << 20
+"""That a worker has not taken; with more it gets no further requests."""
 
-_SEND_SECONDS = 10
 _BEAT_SECONDS = 1
 
 
 class Connection:
-    """A blocking socket that one thread reads and any thread writes."""
+    """A blocking socket that one thread reads, and to which any thread sends without waiting."""
 
     def __init__(self, sock: socket.socket, limit: int) -> None:
         sock.setblocking(True)
@@ -30,43 +29,36 @@ class Connection:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket = sock
         self._decoder: FrameDecoder[msg.FromWorker] = FrameDecoder(msg.FromWorker, limit=limit)
-        self._lock = threading.Lock()
+        self._outbox = Outbox(sock, "the worker", SILENCE_SECONDS)
         self._is_ready = False
-        self.is_broken = False
-        """Whether something could not be sent; nothing can be any more."""
-        # Kernel timeouts, not Python's: those would make the socket non-blocking for both ends.
-        self._set_timeout(socket.SO_SNDTIMEO, _SEND_SECONDS)
-        self._set_timeout(socket.SO_RCVTIMEO, POLL_SECONDS)
+        set_timeout(sock, socket.SO_RCVTIMEO, POLL_SECONDS)
 
     def fileno(self) -> int:
         """Return the socket's number, for poll."""
         return self._socket.fileno()
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether something could not be sent; nothing can be any more."""
+        return self._outbox.is_broken
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the worker has not taken yet of what it was sent."""
+        return self._outbox.unsent_bytes
+
     def expect_beats(self) -> None:
         """Treat silence as a fault from now on."""
         self._is_ready = True
-        self._set_timeout(socket.SO_RCVTIMEO, _BEAT_SECONDS)
+        set_timeout(self._socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
 
     def send(self, frame: bytes) -> None:
-        """Send messages that `encode` has packed.
+        """Send messages that `encode` has packed; never blocks.
 
         Raises:
-            NotSentError: the worker is gone or does not read, and got nothing of them.
-            ConnectionLostError: it may have got some of them.
+            NotSentError: the worker is gone, and got nothing of them.
         """
-        sent = 0
-        try:
-            with self._lock:
-                sent = self._socket.send(frame)
-                if sent < len(frame):
-                    self._socket.sendall(memoryview(frame)[sent:])
-        except OSError as error:
-            self.is_broken = True
-            # Half a frame may be on its way: the worker could never read on from there.
-            with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
-            kind = ConnectionLostError if sent else NotSentError
-            raise kind(f"the worker cannot be reached: {error}") from error
+        self._outbox.send(frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages; before `expect_beats`, return none after a while.
@@ -87,9 +79,5 @@ class Connection:
 
     def close(self) -> None:
         """Close the socket; the worker ends."""
+        self._outbox.close()
         self._socket.close()
-
-    def _set_timeout(self, which: int, seconds: float) -> None:
-        whole = int(seconds)
-        timeval = struct.pack("@ll", whole, int((seconds - whole) * 1e6))
-        self._socket.setsockopt(socket.SOL_SOCKET, which, timeval)

@@ -28,6 +28,7 @@ from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import start_worker
 from lmi_backend.pool.scaling import Scaler
 from lmi_backend.pool.slot import Slot, health_of, least_busy, slots_of
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -60,8 +61,7 @@ class Pool:
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
         self.start_seconds = 0.0
-        """The longest start of a worker so far."""
-        """What the longest start took."""
+        """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
         link_package(self._folder)
 
@@ -102,7 +102,7 @@ class Pool:
         """
         with self._lock:
             slot = least_busy(self._slots) if only is None else self._slots[only]
-            if slot is None or slot.worker is None:
+            if slot is None or slot.worker is None or not slot.worker.takes_requests:
                 raise UnavailableError("; ".join(str(it) for it in self._slots if it.is_wanted))
             slot.outstanding += width
             slot.assigned += width
@@ -212,10 +212,8 @@ class Pool:
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:
-        name = f"lmi-{slot.name}"
-        slot.reader = threading.Thread(
-            target=self._keep_running, args=(slot, listener), name=name, daemon=True
-        )
+        work = partial(self._keep_running, slot, listener)
+        slot.reader = guarded_thread(f"lmi-{slot.name}", work)
         slot.reader.start()
 
     def _keep_running(self, slot: Slot, listener: Listener) -> None:

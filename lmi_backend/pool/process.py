@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections import deque
 from pathlib import Path
@@ -21,16 +21,21 @@ from lmi_backend.ipc.shared_memory import (
 from lmi_backend.pool.mpirun import readable
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from lmi_backend.pool.command import WorkerCommand
 
+_log = logging.getLogger(__name__)
+
 _TAIL_LINES = 30
 # Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
 _LINE_LENGTH = 8192
 _READ_BYTES = 1 << 16
+# Of a line without an end, which becomes several.
+_LONGEST_READ = 1 << 22
 # What is killed is gone in milliseconds; what hangs in a driver is not waited for.
 _END_SECONDS = 2.0
 _POLL_SECONDS = 0.02
@@ -58,7 +63,7 @@ class WorkerProcess:
             start_new_session=True,
         )
         self.pid = self._process.pid
-        self._pump = threading.Thread(target=self._copy_output, name="lmi-output", daemon=True)
+        self._pump = guarded_thread("lmi-output", self._copy_output)
         self._pump.start()
 
     def poll(self) -> int | None:
@@ -77,9 +82,14 @@ class WorkerProcess:
         self._shared = mapped_shared_memory(_members(self.pid))
 
     def kill(self) -> None:
-        """End the process and everything the engine started, at once."""
+        """End the process and everything the engine started, at once.
+
+        What hangs in a driver ends later, and is not waited for.
+        """
         kill_session(self.pid, self._shared)
-        self._process.wait()
+        if self.wait(_END_SECONDS) is None:
+            _log.error("process %d was killed and has not ended: it hangs in the kernel", self.pid)
+            guarded_thread("lmi-reap", self._process.wait).start()
         remove_shared_memory(self._group)
 
     def last_lines(self) -> str:
@@ -92,15 +102,19 @@ class WorkerProcess:
         pipe = self._process.stdout
         if pipe is None:
             return
-        with pipe:
-            for raw in pipe:
-                # A progress bar draws over its line; only the last drawing counts.
-                text = raw.rstrip().rpartition(b"\r")[2][:_READ_BYTES].decode("utf-8", "replace")
-                # Cut last: a secret that is cut is not found.
-                line = printable(self.redact(readable(text)), _LINE_LENGTH)
-                if line:
-                    self._tail.append(line)
-                    self._on_line(line)
+        # Read on whatever a line does: a worker whose pipe is full hangs.
+        while raw := pipe.readline(_LONGEST_READ):
+            self._copy_line(raw)
+        pipe.close()
+
+    def _copy_line(self, raw: bytes) -> None:
+        # A progress bar draws over its line; only the last drawing counts.
+        text = raw.rstrip().rpartition(b"\r")[2][:_READ_BYTES].decode("utf-8", "replace")
+        # Cut last: a secret that is cut is not found.
+        line = printable(self.redact(readable(text)), _LINE_LENGTH)
+        if line:
+            self._tail.append(line)
+            self._on_line(line)
 
 
 def describe_exit(status: int | None) -> str:
@@ -108,8 +122,16 @@ def describe_exit(status: int | None) -> str:
     if status is None:
         return "closed its socket"
     if status < 0:
-        return f"was killed by {signal.Signals(-status).name}"
+        return f"was killed by {_signal_name(-status)}"
     return f"ended with status {status}"
+
+
+def _signal_name(number: int) -> str:
+    """Return the name of a signal; of real-time signals only the first and last have one."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def kill_session(leader: int, shared: Collection[Path] = ()) -> None:

@@ -17,7 +17,7 @@ from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, Wo
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.frames import encode
-from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, Connection
+from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
 from lmi_backend.pool.process import WorkerProcess, describe_exit
 
 # Rank 0 may miss a killed rank before its socket is seen to close.
@@ -56,15 +56,20 @@ class Worker:
         return self._process.pid
 
     @property
-    def is_broken(self) -> bool:
-        """Whether it can be sent nothing any more; its reader will find out why."""
-        return self._ranks.is_broken
+    def takes_requests(self) -> bool:
+        """Whether it can be sent requests: it is there, and reads what it was sent."""
+        return not self._ranks.is_broken and self.unsent_bytes < UNSENT_BYTES
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What it has not taken yet of what it was sent."""
+        return self._ranks.unsent_bytes
 
     def send(self, *messages: msg.ToWorker) -> None:
-        """Send from any thread.
+        """Send from any thread; never blocks.
 
         Raises:
-            ConnectionLostError: the worker is gone or does not read.
+            ConnectionLostError: the worker is gone.
         """
         self._ranks.send(encode(messages))
 
@@ -166,6 +171,11 @@ class RankGroup:
     def is_broken(self) -> bool:
         """Whether a rank can be sent nothing any more."""
         return any(connection.is_broken for connection in self._connections)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What the rank that is furthest behind has not taken yet."""
+        return max(connection.unsent_bytes for connection in self._connections)
 
     def send(self, frame: bytes) -> None:
         """Send a frame of requests, to whom they concern.

@@ -14,6 +14,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,10 +29,13 @@ _STOP_SECONDS: Final = 15.0
 
 
 def slot_to_start(slots: Sequence[Slot]) -> Slot | None:
-    """Return the slot for one more worker; None where all are used, or one is being started."""
+    """Return the slot for one more worker; None where all are used, or one is being started.
+
+    A slot whose last worker is still being read, because it hangs, is used.
+    """
     if any(slot.is_extra and slot.is_missed and not slot.is_given_up for slot in slots):
         return None
-    return next((slot for slot in slots if not slot.is_wanted), None)
+    return next((slot for slot in slots if not slot.is_wanted and not slot.is_read), None)
 
 
 def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | None:
@@ -67,17 +71,17 @@ class Scaler:
         self._start_in = start
         self._why = ""
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lmi-scaling", daemon=True)
+        self._thread = guarded_thread("lmi-scaling", self._run)
 
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Start and end no more workers; wait for one that is being ended."""
+        """Start and end no more workers; wait for one that is being ended, but not for ever."""
         self._closing.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(2 * _STOP_SECONDS)
 
     def note_queue(self, waiting: int, refused: str = "") -> None:
         """Learn how many answers wait, or why a request was refused; never blocks."""
@@ -103,7 +107,12 @@ class Scaler:
             number = sum(each.is_wanted for each in self._slots)
         most = len(self._slots)
         _log.info("worker %s is added, now %d of maxWorkers %d: %s", slot.name, number, most, why)
-        self._start_in(slot)
+        try:
+            self._start_in(slot)
+        except BaseException:
+            # Else it would be waited for, and no other be added.
+            slot.is_wanted = False
+            raise
 
     def _end_one(self) -> None:
         with self._lock:
@@ -124,5 +133,5 @@ class Scaler:
         worker.stop(_STOP_SECONDS)
         if slot.reader is not None:
             # What it still has to say of this worker must not meet the next one of the slot.
-            slot.reader.join()
+            slot.reader.join(_STOP_SECONDS)
         slot.stats = EngineStats()

@@ -60,6 +60,11 @@ class Slot:
         return self.worker is not None and not self.is_retiring
 
     @property
+    def is_read(self) -> bool:
+        """Whether its thread runs; that of a worker that was ended may for a moment."""
+        return self.reader is not None and self.reader.is_alive()
+
+    @property
     def is_missed(self) -> bool:
         """Whether a worker should run in it and is not ready."""
         return self.is_wanted and self.worker is None
@@ -113,15 +118,21 @@ def slots_of(plan: EnginePlan, model: str) -> list[Slot]:
 def least_busy(slots: Sequence[Slot]) -> Slot | None:
     """Return the slot of the worker with the least to do; None where none is ready.
 
-    Of two with as much to do, it is the one that runs always, and then the one that has had less:
-    also a client that asks one after the other uses all of those.
+    One that is behind with reading comes last: it may hang. Of two with as much to do, it is the
+    one that runs always, and then the one that has had less: also a client that asks one after the
+    other uses all of those.
     """
-    ready = (slot for slot in slots if slot.is_open and slot.worker and not slot.worker.is_broken)
-    return min(
-        ready,
-        key=lambda slot: (slot.outstanding, slot.is_extra, slot.assigned, slot.index),
-        default=None,
-    )
+    # Read once: a worker may be lost meanwhile.
+    ready = [(slot, worker) for slot in slots if slot.is_open and (worker := slot.worker)]
+    order = [
+        (
+            (worker.unsent_bytes > 0, slot.outstanding, slot.is_extra, slot.assigned, slot.index),
+            slot,
+        )
+        for slot, worker in ready
+        if worker.takes_requests
+    ]
+    return min(order, default=(None, None))[1]
 
 
 def health_of(slots: Sequence[Slot]) -> Health:

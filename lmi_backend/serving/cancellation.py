@@ -1,36 +1,38 @@
 """Find the requests that nobody waits for: cancelled by the client, or out of time.
 
 To ask Triton whether a request is cancelled costs as much as half a response. So the questions get
-a small share of the machine's cores, and all requests take turns: on two cores there are 260
-questions a second, 13 each 50 ms, which ask 64 requests four times a second.
+a small share of the machine's cores, and all requests of Triton's take turns: on two cores there
+are 260 questions a second, 13 each 50 ms, which ask 64 requests four times a second. Clocks and
+the endpoint's clients cost next to nothing, and are looked at for all requests each time.
 """
 
 from __future__ import annotations
 
-import itertools
-import logging
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import CancelledError, DeadlineError, LmiError
+from lmi_backend.serving.faults import fault_of
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from lmi_backend.serving.request_state import RequestState
 
-_log = logging.getLogger(__name__)
-
+LEFT: Final = "the client cancelled the request"
+_LATE: Final = "the request took longer than its timeout or option.predict_timeout"
 _TICK_SECONDS = 0.05
 _SHARE = 0.02
 # CPU of tritonserver and stub for one question.
 _QUESTION_SECONDS = 150e-6
 
 
-class CancellationPoller(threading.Thread):
-    """Calls `end` for each open request that is cancelled or out of time.
+class CancellationPoller:
+    """Calls `end`, in a thread, for each open request that is cancelled or out of time.
 
     And `give_up` for each that has waited for a worker for long enough.
     """
@@ -41,12 +43,18 @@ class CancellationPoller(threading.Thread):
         end: Callable[[RequestState, LmiError], None],
         give_up: Callable[[RequestState], None] = lambda state: None,
     ) -> None:
-        super().__init__(name="lmi-cancel", daemon=True)
         self._open_states, self._end, self._give_up = open_states, end, give_up
         self._has_work = threading.Event()
         self._is_stopping = False
         cores = len(os.sched_getaffinity(0))
         self._asked_a_tick = max(1, int(cores * _SHARE * _TICK_SECONDS / _QUESTION_SECONDS))
+        self._to_ask: deque[RequestState] = deque()
+        """Requests of Triton's whose turn has not come."""
+        self.thread = guarded_thread("lmi-cancel", self._run)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread.start()
 
     def wake(self) -> None:
         """Tell it that there is a request."""
@@ -57,37 +65,47 @@ class CancellationPoller(threading.Thread):
         self._is_stopping = True
         self._has_work.set()
 
-    def run(self) -> None:
-        """Ask about every open request, again and again, until stopped."""
+    def _run(self) -> None:
+        """Look at every open request, again and again, until stopped."""
         while not self._is_stopping:
             self._has_work.wait()
             self._has_work.clear()
-            while not self._is_stopping and (states := self._open_states()):
-                self._ask_about(states)
+            try:
+                while not self._is_stopping and (states := self._open_states()):
+                    self._look_at(states)
+                    time.sleep(_TICK_SECONDS)
+            except BaseException:
+                # When this begins again, the requests are still there.
+                self.wake()
+                raise
 
-    def _ask_about(self, states: list[RequestState]) -> None:
-        """Ask about each once, a few a tick."""
-        for few in _chunks(states, self._asked_a_tick):
-            began = time.monotonic()
-            for state in few:
-                try:
-                    self._ask(state, began)
-                except Exception:  # noqa: BLE001  Triton raises its own; the others are still asked
-                    _log.exception("request %d: cannot be asked whether it is cancelled", state.id)
-            if self._is_stopping:
-                return
-            time.sleep(_TICK_SECONDS)
+    def _look_at(self, states: list[RequestState]) -> None:
+        """Look at the clocks of all, and ask a few of Triton's."""
+        now = time.monotonic()
+        costly = [state for state in states if self._must_be_asked(state, now)]
+        self._to_ask = self._to_ask or deque(costly)
+        for _ in range(min(self._asked_a_tick, len(self._to_ask))):
+            self._ask(self._to_ask.popleft())
 
-    def _ask(self, state: RequestState, now: float) -> None:
-        if now > state.deadline:
-            message = "the request took longer than its timeout or option.predict_timeout"
-            self._end(state, DeadlineError(message))
-        elif now > state.give_up_at:
-            self._give_up(state)
-        elif state.sink.is_cancelled():
-            self._end(state, CancelledError("the client cancelled the request"))
+    def _must_be_asked(self, state: RequestState, now: float) -> bool:
+        """End a request that is out of time; return whether it is one of Triton's, and is not."""
+        try:
+            if now > state.deadline:
+                self._end(state, DeadlineError(_LATE))
+            elif now > state.give_up_at:
+                self._give_up(state)
+            elif state.direct is None:
+                return True
+        except Exception:  # noqa: BLE001  the others are looked at
+            fault_of(state, "it cannot be ended")
+            return False
+        if state.direct is not None:
+            self._ask(state)
+        return False
 
-
-def _chunks(states: list[RequestState], size: int) -> Iterator[list[RequestState]]:
-    iterator = iter(states)
-    return iter(lambda: list(itertools.islice(iterator, size)), [])
+    def _ask(self, state: RequestState) -> None:
+        try:
+            if state.sink.is_cancelled():
+                self._end(state, CancelledError(LEFT))
+        except Exception:  # noqa: BLE001  Triton raises its own; the others are still asked
+            fault_of(state, "it cannot be asked whether it is cancelled")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
-import threading
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import (
@@ -16,9 +14,12 @@ from lmi_backend.errors import (
     UnavailableError,
 )
 from lmi_backend.serving.admission import Admission
+from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.migration import Migration, Trials, blame, cause_of_death, refusal
+from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable, Iterable
 
     from lmi_backend.serving.limits import Limits
@@ -36,8 +37,8 @@ _DISPLACED: Final = (
 class Dispatch:
     """Sends the requests of a service to its workers.
 
-    Its methods are called with the service's lock held, but for those that send to a worker, which
-    may take a while.
+    Its methods are called with the service's lock held, but for those that send to a worker. An
+    exception that nobody expects is the failure of the request that it is of.
 
     Args:
         lock: the service's.
@@ -56,26 +57,18 @@ class Dispatch:
     ) -> None:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
-        self.migration = Migration(limits.migration_timeout, limits.migration_limit)
         self._trials: Trials[RequestState] = Trials()
-        self._released: queue.SimpleQueue[tuple[RequestState, SendsFrames] | None] = (
-            queue.SimpleQueue()
+        self.migration = Migration(limits.migration_timeout, limits.migration_limit)
+        # Not with the lock held: a large frame takes a while to hand to the socket.
+        self.released: QueueThreads[tuple[RequestState, SendsFrames]] = QueueThreads(
+            lambda item: self.send(*item), "lmi-start"
         )
-        # Not the senders' work: a worker that does not read would stop the answers of all others.
-        self._thread = threading.Thread(target=self._send_released, name="lmi-start", daemon=True)
+        """What had to wait, and the worker it is to be sent to now."""
 
     @property
     def num_waiting(self) -> int:
         """Answers of the requests that no worker was asked for yet."""
         return self._admission.waiting
-
-    def start(self) -> None:
-        """Start the thread that sends what had to wait."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the thread."""
-        self._released.put(None)
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
         """Take a request in; return the worker it is to be sent to now, or None: then it waits.
@@ -91,7 +84,7 @@ class Dispatch:
                 worker = self._claim(state)
             except UnavailableError as error:
                 self._workers.note_queue(self.num_waiting, str(error))
-                wait_until = self._wait_until() if may_wait else 0.0
+                wait_until = self.migration.wait_until(self._workers.ready_in) if may_wait else 0.0
                 if not wait_until:
                     raise
                 self.migration.held += 1
@@ -116,6 +109,18 @@ class Dispatch:
 
         If that is gone and got nothing of it, another worker gets it.
         """
+        try:
+            self._send(state, worker)
+        except Exception:  # noqa: BLE001  the thread sends what others wait for
+            with self._lock:
+                self._break(state)
+
+    def _break(self, state: RequestState) -> None:
+        """End a request in the except block of what could not be done."""
+        state.frame = b""
+        self._fail(state, fault_of(state, "the request cannot be brought to a worker"))
+
+    def _send(self, state: RequestState, worker: SendsFrames) -> None:
         to: SendsFrames | None = worker
         while to is not None:
             error: ConnectionLostError | None = None
@@ -134,12 +139,11 @@ class Dispatch:
 
         The sender of one that is not sent yet sees to it.
         """
-        lost = []
-        for state in states:
-            if state.frame:
-                state.death = error
-            elif state.error is None and not state.is_complete:
-                lost.append(state)
+        # An answer that is complete needs no worker, also where it came before all was sent.
+        affected = [each for each in states if each.error is None and not each.is_complete]
+        for state in (each for each in affected if each.frame):
+            state.death = error
+        lost = [each for each in affected if not each.frame]
         cause = cause_of_death(lost)
         before = self.migration.moved
         for state in lost:
@@ -155,7 +159,7 @@ class Dispatch:
     def _go_on(self, state: RequestState, error: EngineDeadError) -> None:
         """Let a request that has lost its worker wait for another, or end it."""
         refused = refusal(state.progress, self.migration.limit, error)
-        if refused is not None or not self._move(state, error):
+        if refused is not None or not self._moves(state, error):
             self._fail(state, refused or error)
         elif state.progress is not None:
             state.progress.moves += 1
@@ -165,14 +169,21 @@ class Dispatch:
         moved = []
         for state in states:
             request_id, is_running = state.id, not state.frame and not state.is_complete
-            if is_running and state.error is None and self._move(state, why):
+            if is_running and state.error is None and self._moves(state, why):
                 moved.append(request_id)
         self.release()
         return moved
 
-    def _move(self, state: RequestState, error: EngineDeadError) -> bool:
+    def _moves(self, state: RequestState, error: EngineDeadError) -> bool:
         """Let a request wait for another worker; return False if it cannot go on there."""
-        progress, wait_until = state.progress, self._wait_until()
+        try:
+            return self._move(state, error)
+        except Exception:  # noqa: BLE001  the others of its worker go on
+            self._break(state)
+            return False
+
+    def _move(self, state: RequestState, error: EngineDeadError) -> bool:
+        progress, wait_until = state.progress, self.migration.wait_until(self._workers.ready_in)
         if progress is None or not progress.can_continue or not wait_until:
             return False
         if state.worker is not None:
@@ -199,14 +210,11 @@ class Dispatch:
         """End a request that waits for long enough, if no worker is ready; without the lock."""
         with self._lock:
             if state.worker is not None or self._workers.capacity():
-                # It has one, or waits for its turn.
+                # It has one, or waits for its turn: perhaps for a worker that was behind.
                 state.give_up_at = math.inf
+                self.release()
             elif state.error is None:
                 self._fail(state, self.migration.late(state))
-
-    def _wait_until(self) -> float:
-        """Return until when a request may wait while no worker is ready; 0: not at all."""
-        return self.migration.wait_until(self._workers.ready_in)
 
     def _after_sending(
         self, state: RequestState, worker: SendsFrames, error: ConnectionLostError | None
@@ -220,7 +228,7 @@ class Dispatch:
         state.frame = b""
         if error is not None and state.death is None:
             state.death = EngineDeadError(f"worker {worker.name}: {error}")
-        if state.death is not None and state.error is None:
+        if state.death is not None and state.error is None and not state.is_complete:
             self._go_on(state, state.death)
             self.release()
         return None
@@ -263,16 +271,20 @@ class Dispatch:
             except UnavailableError as error:
                 if self._waits_on(state, error):
                     return
+            except Exception:  # noqa: BLE001  the next may start
+                self._break(state)
             else:
-                self._released.put((state, worker))
+                self.released.put((state, worker))
 
     def _must_wait(self) -> bool:
         """Tell whether no worker is ready, and one will be soon enough."""
-        return not self._workers.capacity() and bool(self._wait_until())
+        return not self._workers.capacity() and bool(
+            self.migration.wait_until(self._workers.ready_in)
+        )
 
     def _waits_on(self, state: RequestState, error: UnavailableError) -> bool:
         """Let a request wait on, for no worker is left to have it, or end it; tell which."""
-        state.give_up_at = self._wait_until()
+        state.give_up_at = self.migration.wait_until(self._workers.ready_in)
         if not state.give_up_at:
             self._fail(state, state.loss or error)
         else:
@@ -288,7 +300,3 @@ class Dispatch:
         state.worker, worker = self._workers.claim(state.width, state.only)
         self._admission.started(state)
         return worker
-
-    def _send_released(self) -> None:
-        while (item := self._released.get()) is not None:
-            self.send(*item)

@@ -27,6 +27,8 @@ class Limits:
     """How long a request may run."""
     size: int = (1 << 32) - 1
     """Bytes of the largest request, as it is sent to a worker."""
+    held_bytes: int = 2 << 30
+    """Bytes of all requests that run or wait."""
     structures: StructureBounds = DEFAULT_BOUNDS
     """What a request may ask of the compiler of structured outputs."""
     weights: Mapping[str, int] = field(default_factory=dict)
@@ -68,11 +70,24 @@ class Limits:
                 check_structures(structures, self.structures)
                 seen = [structures]
 
-    def check_size(self, size: int) -> None:
-        """Raise RequestError for a request that is too large."""
+    def check_size(self, size: int, held: int = 0) -> None:
+        """Refuse a request that is too large.
+
+        Args:
+            held: bytes of all others that run or wait.
+
+        Raises:
+            RequestError: it always would be.
+            UnavailableError: it is now.
+        """
         if size > self.size:
             accepted = f"at most {self.size} (option.max_output_size)"
             raise RequestError(f"has {size} bytes", field="the request", accepted=accepted)
+        if held and held + size > self.held_bytes:
+            raise UnavailableError(
+                f"the requests that run or wait have {held} bytes, and this one has {size}; "
+                f"accepted: at most {self.held_bytes} in all"
+            )
 
     def check(self, in_use: int, width: int, unwanted: int = 0) -> None:
         """Refuse `width` more answers where they exceed the capacity.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.generation import Chunk, HttpChunk
-from lmi_backend.names import PATH_BYTES
+from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.printable import listed, printable
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _NO_CODE: Final = (
     f"its {_CODE} would not be run: the model has no code of its own; accepted: an adapter without "
     f"{_CODE}, one in the model's folder when it is loaded, or any beside a {_CODE} of the model's"
 )
+_NO_PATH: Final = re.compile(r"[\x00\ud800-\udfff]")
 _MOST: Final = 10_000
 """Adapters of a model: each is kept in the stub, in every worker and in every alias model."""
 
@@ -84,7 +86,7 @@ class LoraManager:
         Raises:
             LmiError: it is wrong; the sink is not used.
         """
-        kind = body["requestType"]
+        kind = body.get("requestType")
         if kind not in _REQUESTS:
             shown = ", ".join(_REQUESTS)
             raise _error(
@@ -98,6 +100,7 @@ class LoraManager:
         name = body.get("name")
         if not isinstance(name, str) or not name:
             raise _error(400, "name is missing; accepted: the name of an adapter")
+        check_name("name", name)
         if kind == _SHOW:
             _answer(sink, self._info(name))
             return
@@ -174,7 +177,7 @@ class LoraManager:
             raise _error(400, "src is missing; accepted: the adapter's folder")
         added = _info(
             name,
-            self._folder(str(body["src"])),
+            self._folder(body["src"]),
             preload=_flag(body, "preload", default=True),
             pin=_flag(body, "pin", default=False),
         )
@@ -184,16 +187,23 @@ class LoraManager:
             raise _error(LMI_ERROR, "pin=true needs preload=true")
         return added
 
-    def _folder(self, src: str) -> Path:
+    def _folder(self, src: object) -> Path:
         """Return where an adapter lies; links are followed first, so none leads out of a root."""
-        shown = printable(src)
+        shown = printable(str(src))
+        if not isinstance(src, str) or not _may_be_path(src):
+            raise _error(400, f"src {shown}: accepted: text without NUL and lone surrogates")
         # To look for links in a path of a megabyte takes 17 s.
         if len(src) > PATH_BYTES:
             raise _error(400, f"src {shown}: accepted: at most {PATH_BYTES} bytes")
         path = Path(src.removeprefix("file://"))
         if "://" in str(src) and not src.startswith("file://"):
             raise _error(400, f"src {shown}: accepted: a folder of this machine")
-        folder = (self._roots[0] / path).resolve()
+        try:
+            folder = (self._roots[0] / path).resolve()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise _error(
+                400, f"src {shown}: accepted: a folder; {printable(str(error))}"
+            ) from error
         if not any(folder.is_relative_to(root) for root in self._roots):
             roots = ", ".join(map(str, self._roots))
             raise _error(400, f"src {shown}: accepted: a folder in {roots} (option.adapter_roots)")
@@ -244,9 +254,14 @@ def _info(name: str, folder: Path, *, preload: bool = True, pin: bool = False) -
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:
-        # A name in it is longer than a name may be.
+    except (OSError, ValueError):
+        # A name in it is longer than a name may be, or cannot be one.
         return False
+
+
+def _may_be_path(text: str) -> bool:
+    """Tell whether the system could open a path, and a frame carry it."""
+    return not _NO_PATH.search(text)
 
 
 def _answer(sink: Sink, body: Mapping[str, object]) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.errors import HTTP_ERROR
-from lmi_backend.generation import Delta, reports_error
+from lmi_backend.generation import Delta, joined, reports_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc import messages as msg
     from lmi_backend.serving.progress import Progress
+
+
+_KEPT_APART: Final = 256
+"""Chunks of an answer; to join each with those before it copies a long text again and again."""
 
 
 class Sink(Protocol):
@@ -51,6 +55,10 @@ class DirectClient(Protocol):
         """Let what was kept leave; never waits for the client."""
         ...
 
+    def close(self) -> None:
+        """End all of its requests."""
+        ...
+
 
 class DirectSink(ABC):
     """A `Sink` that only stores what it gets: the thread that brings chunks may hand them over."""
@@ -61,9 +69,13 @@ class DirectSink(ABC):
 
     keeps_ids = False
     """Whether it wants the ids of tokens with their chunks, to ask for the rest by them."""
+    is_gone = False
+    """Whether its client wants nothing more of it."""
     client: DirectClient
     number: int
     """The client's own for the request."""
+    state: RequestState | None = None
+    """Of its request, once that is taken."""
 
 
 class RequestState:
@@ -104,6 +116,7 @@ class RequestState:
         "progress",
         "sent_at",
         "sink",
+        "size",
         "tenant",
         "width",
         "worker",
@@ -125,6 +138,8 @@ class RequestState:
         self.is_held = False
         self.frame = b""
         """What the worker is sent; empty once it was."""
+        self.size = 0
+        """Bytes of the request, as it was sent first."""
         self.death: EngineDeadError | None = None
         """How its worker died before it was sent."""
         self.progress: Progress | None = None
@@ -139,7 +154,7 @@ class RequestState:
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
         self._left = ends or width
-        self._pending: dict[int, Chunk] = {}
+        self._pending: dict[int, list[Chunk]] = {}
 
     @property
     def is_complete(self) -> bool:
@@ -155,17 +170,19 @@ class RequestState:
     def event_sink(self) -> DirectSink | None:
         """What takes the next event at once; None where events become chunks first."""
         direct = self.direct
-        if direct is None or not direct.keeps_ids or self.error is not None:
+        if direct is None or not direct.keeps_ids or direct.is_gone or self.error is not None:
             return None
         return None if self.is_scheduled or self._pending or not self.num_sent else direct
 
     def add(self, chunk: Chunk) -> None:
-        """Take a chunk; one that still waits grows, so both share a response."""
+        """Take a chunk; those of an answer that wait together share a response."""
         waiting = self._pending.get(chunk.index)
         if waiting is None:
-            self._pending[chunk.index] = chunk
+            self._pending[chunk.index] = [chunk]
         else:
-            waiting.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
+            waiting.append(chunk)
+            if len(waiting) > _KEPT_APART:
+                waiting[:] = [joined(waiting)]
         self._left -= chunk.is_last
 
     def pass_on(self, chunk: Chunk) -> list[Chunk]:
@@ -178,7 +195,8 @@ class RequestState:
 
     def take(self) -> tuple[list[Chunk], LmiError | None]:
         """Return what is to be sent now, and forget the chunks."""
-        chunks = list(self._pending.values())
+        # Most wait alone, and cost no call.
+        chunks = [joined(each) if each[1:] else each[0] for each in self._pending.values()]
         self._pending.clear()
         return chunks, self.error
 

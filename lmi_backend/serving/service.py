@@ -8,18 +8,18 @@ A sink that does not wait gets them from the reader. A dead worker's go on (`mig
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import logging
 import math
-import queue
 import threading
 import time
+from collections import defaultdict
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lmi_backend.errors import (
+    CancelledError,
     EngineDeadError,
-    EngineError,
     LmiError,
     StoppedError,
     StoppingError,
@@ -27,24 +27,31 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Chunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.failures import error_of
 from lmi_backend.ipc.frames import encode
-from lmi_backend.serving.cancellation import CancellationPoller
+from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
-from lmi_backend.serving.events import EventPath, FromEngine
+from lmi_backend.serving.events import Incoming
 from lmi_backend.serving.every_worker import ask_every
+from lmi_backend.serving.faults import fault_of
 from lmi_backend.serving.intake import Order, may_wait, take_in, take_order
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.migration import renew
-from lmi_backend.serving.request_state import DirectClient, RequestState, Sink, outcome_of, send
+from lmi_backend.serving.request_state import (
+    DirectClient,
+    DirectSink,
+    RequestState,
+    Sink,
+)
+from lmi_backend.serving.senders import Senders
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from lmi_backend.serving.waiting import wait_until
 from lmi_backend.serving.workers import Workers
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _log = logging.getLogger(__name__)
 
-# A send waits on the server with the GIL released; while one waits, the other makes a response.
-_SENDERS = 2
 _LAST_SECONDS = 5.0  # For the errors of those that are cut to be sent.
 
 
@@ -57,23 +64,21 @@ class Service:
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
-        self._ready: queue.SimpleQueue[RequestState | None] = queue.SimpleQueue()
+        self._held_bytes = 0
+        """Of all requests that have not ended."""
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
-        self._events = EventPath(self._states, self._stats, self._dispatch.proved)
+        ways = (self._break, self._set_error, self._note_sent)
+        self._incoming = Incoming(self._states, self._stats, self._dispatch.proved, *ways)
         ends = (self._end_early, self._dispatch.give_up)
         self._cancellation = CancellationPoller(self._open_states, *ends)
-        self._senders = [
-            threading.Thread(target=self._send_ready, name=f"lmi-send-{i}", daemon=True)
-            for i in range(_SENDERS)
-        ]
+        self._senders = Senders(self._lock, self._note_sent, self._dispatch.abort)
 
     def start(self) -> Capabilities:
         """Start the workers and wait until they are ready. Raises what their `start` raises."""
         capabilities = self._workers.start(self)
-        for thread in (*self._senders, self._cancellation):
-            thread.start()
-        self._dispatch.start()
+        for threads in (self._senders.ready, self._cancellation, self._dispatch.released):
+            threads.start()
         return capabilities
 
     def submit(
@@ -116,6 +121,18 @@ class Service:
             if state.sink.request_id == request_id:
                 self._end_early(state, StoppedError("the client stopped the request"))
 
+    def leave(self, sinks: Iterable[DirectSink]) -> None:
+        """End at once the requests of sinks whose client wants no more of them."""
+        ended: defaultdict[int, list[int]] = defaultdict(list)
+        with self._lock:
+            for state in (sink.state for sink in sinks):
+                if state is None or not self._end(state, CancelledError(LEFT)):
+                    continue
+                if state.worker is not None:
+                    ended[state.worker].append(state.id)
+        for index, numbers in ended.items():
+            self._workers.abort(index, numbers)
+
     def _deadline(self, seconds: float = math.inf) -> float:
         return time.monotonic() + min(seconds, self._limits.seconds)
 
@@ -125,10 +142,20 @@ class Service:
         # Packed first: what cannot be packed must not leave a state behind.
         state.frame = encode([message])
         state.progress = self._dispatch.migration.progress(message, state)
-        self._limits.check_size(len(state.frame))
+        state.size = len(state.frame)
+        self._limits.check_size(state.size, self._held_bytes)
         with self._lock:
-            worker = self._dispatch.enter(state, may_wait=may_wait(message))
             self._states[state.id] = state
+            try:
+                worker = self._dispatch.enter(state, may_wait=may_wait(message))
+            except BaseException:
+                del self._states[state.id]
+                self._dispatch.withdraw(state)
+                self._dispatch.ended(state)
+                raise
+            self._held_bytes += state.size
+            if state.direct is not None:
+                state.direct.state = state
         if worker is not None:
             self._dispatch.send(state, worker)
         self._cancellation.wake()
@@ -163,9 +190,8 @@ class Service:
         self._is_closing = True
         self._cancellation.stop()
         self._workers.close()
-        self._dispatch.stop()
-        for _ in self._senders:
-            self._ready.put(None)
+        self._dispatch.released.stop()
+        self._senders.ready.stop()
 
     def kill(self) -> None:
         """End the workers at once; clients get no answer."""
@@ -176,40 +202,19 @@ class Service:
         """Take what one engine step, or several, brought, under one lock."""
         clients: set[DirectClient] = set()
         with self._lock:
-            others = self._events.pass_events(messages, clients)
-            ready = [state for message in others if (state := self._hear(message, clients))]
+            others = self._incoming.pass_events(messages, clients)
+            ready = [
+                state for message in others if (state := self._incoming.hear(message, clients))
+            ]
         # Senders want the lock as soon as they have something.
         for state in ready:
-            self._ready.put(state)
+            self._senders.ready.put(state)
         for client in clients:
-            client.flush()
-
-    def _hear(self, message: FromEngine, clients: set[DirectClient]) -> RequestState | None:
-        """Take a message; return the state if it must be scheduled for sending.
-
-        What was stored directly leaves when `clients` are flushed.
-        """
-        state = self._states.get(message.id)
-        if state is None or state.error is not None:
-            # Cancelled or failed meanwhile.
-            return None
-        if isinstance(message, msg.Failure):
-            self._set_error(state, error_of(message))
-            return None
-        if state.progress is not None and state.progress.add(message.chunk):
-            self._dispatch.proved(state)
-        if (direct := state.direct) is not None and not state.is_scheduled:
-            chunks = state.pass_on(message.chunk)
-            is_last = state.is_complete
-            direct.store(chunks, is_last=is_last)
-            clients.add(direct.client)
-            self._note_sent(state, chunks, outcome_of(chunks[-1]) if is_last else "")
-            return None
-        state.add(message.chunk)
-        if state.is_scheduled:
-            return None
-        state.is_scheduled = True
-        return state
+            try:
+                client.flush()
+            except Exception:  # noqa: BLE001  the others get theirs
+                _log.exception("a client of the endpoint cannot be sent anything")
+                client.close()
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
         """Let all requests of a worker go on elsewhere, or end them with an error."""
@@ -237,8 +242,10 @@ class Service:
     def _renew(self, state: RequestState) -> None:
         """Give a request that is to go on elsewhere another id."""
         del self._states[state.id]
-        renew(state, next(self._ids))
-        self._states[state.id] = state
+        try:
+            renew(state, next(self._ids))
+        finally:
+            self._states[state.id] = state
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:
@@ -247,52 +254,42 @@ class Service:
     def _end_early(self, state: RequestState, error: LmiError) -> None:
         """End a request whose client left or whose time is over."""
         with self._lock:
-            # One whose last chunk has come ends with it; without that chunk it never would.
-            if state.id not in self._states or state.is_complete:
-                return
-            if not isinstance(error, StoppedError):
-                state.drop()
-            self._set_error(state, error)
-        self._dispatch.abort(state)
+            has_ended = self._end(state, error)
+        if has_ended:
+            self._dispatch.abort(state)
+
+    def _end(self, state: RequestState, error: LmiError) -> bool:
+        """End a request with the lock held; return whether that was for it to do."""
+        # One whose last chunk has come ends with it; without that chunk it never would.
+        if state.id not in self._states or state.is_complete:
+            return False
+        if not isinstance(error, StoppedError):
+            state.drop()
+        self._set_error(state, error)
+        return True
 
     def _set_error(self, state: RequestState, error: LmiError) -> None:
         if state.error is None and not state.is_complete:
             state.error = error
             self._dispatch.withdraw(state)
-            self._schedule(state)
+            self._senders.schedule(state)
 
-    def _schedule(self, state: RequestState) -> None:
-        if not state.is_scheduled:
-            state.is_scheduled = True
-            self._ready.put(state)
-
-    def _send_ready(self) -> None:
-        while (state := self._ready.get()) is not None:
-            with self._lock:
-                chunks, error = state.take()
-                is_complete = state.is_complete
-            try:
-                outcome = send(state.sink, chunks, error, is_complete=is_complete)
-            except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
-                _log.exception("request %d: its answer cannot be sent", state.id)
-                self._dispatch.abort(state)
-                outcome = "unsendable"
-                with contextlib.suppress(Exception):
-                    state.sink.fail(EngineError("the answer cannot be sent"))
-            self._after_send(state, chunks, outcome)
-
-    def _after_send(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
-        with self._lock:
-            self._note_sent(state, chunks, outcome)
-            if not outcome:
-                state.is_scheduled = False
-                if state.has_pending or state.error is not None:
-                    self._schedule(state)
+    def _break(self, state: RequestState) -> None:
+        """End a request in the except block of what came of it and could not be handed on."""
+        state.drop()
+        state.error = fault_of(state, "what came of the answer cannot be handed on")
+        self._dispatch.abort(state)
+        self._senders.schedule(state)
 
     def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
         """Count what was sent; forget a request that has ended."""
-        self._stats.sent(state, chunks)
-        if outcome:
-            del self._states[state.id]
-            self._stats.ended(state, outcome)
+        has_ended = bool(outcome) and self._states.pop(state.id, None) is not None
+        if has_ended:
+            self._held_bytes -= state.size
             self._dispatch.ended(state)
+        try:
+            self._stats.sent(state, chunks)
+            if has_ended:
+                self._stats.ended(state, outcome)
+        except Exception:  # noqa: BLE001  a wrong count must not keep the answer
+            fault_of(state, "what was sent cannot be counted")

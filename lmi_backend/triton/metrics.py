@@ -25,6 +25,7 @@ from lmi_backend.serving.metrics import (
     series_names,
     vllm_series_names,
 )
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +82,7 @@ class MetricsPublisher:
         self._last: dict[bool, StatsSnapshot] = {}
         """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lmi-metrics", daemon=True)
+        self._thread = guarded_thread("lmi-metrics", self._run)
 
     def start(self) -> None:
         """Create the metrics and start; says so and does nothing where the server has none."""
@@ -118,7 +119,7 @@ class MetricsPublisher:
         ):
             try:
                 has_changed = self._publish_changes(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
-            except Exception:  # noqa: BLE001  else all would stand still for good
+            except Exception:  # noqa: BLE001  the next round may do
                 _log.exception("%s: its metrics cannot be published", self._model)
                 has_changed = True
             rounds += 1

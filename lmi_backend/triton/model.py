@@ -72,10 +72,12 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Take requests; answers follow from other threads."""
         for request in requests:
-            self._take(request)
+            try:
+                self._take(request, request.get_response_sender())
+            except Exception:  # noqa: BLE001  those after it in the batch are taken
+                _log.exception("a request could not be refused")
 
-    def _take(self, request: Any) -> None:
-        sender = request.get_response_sender()
+    def _take(self, request: Any, sender: Any) -> None:
         try:
             # Triton sends it back with each response.
             check_name("id", request.request_id())

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.threads import guarded_thread
 from lmi_backend.triton import outside_guard
 
 _log = logging.getLogger(__name__)
@@ -29,17 +30,22 @@ _log = logging.getLogger(__name__)
 _GRACE_SECONDS: Final = 1.0
 
 
-class OrphanGuard(threading.Thread):
+class OrphanGuard:
     """Waits for the death of the server; then calls `kill_workers`, and ends the stub."""
 
     def __init__(self, kill_workers: Callable[[], None]) -> None:
-        super().__init__(name="lmi-guard", daemon=True)
         self._kill_workers = kill_workers
         self._server = os.pidfd_open(os.getppid())
 
-    def run(self) -> None:
-        """Wait, which costs nothing, then end the process."""
-        select.select([self._server], [], [])
+    def start(self) -> None:
+        """Start the thread that waits, which costs nothing."""
+        guarded_thread("lmi-guard", self._run).start()
+
+    def _run(self) -> None:
+        # Not select, which takes no descriptor above 1023.
+        ended = select.poll()
+        ended.register(self._server, select.POLLIN)
+        ended.poll()
         try:
             self._kill_workers()
             threading.Event().wait(_GRACE_SECONDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
 
 from lmi_backend.errors import LmiError, RequestError, StoppedError
-from lmi_backend.generation import Delta
+from lmi_backend.generation import Delta, joined
 from lmi_backend.schema.trtllm import TrtllmReply
 from lmi_backend.triton.codec import Codec, error_response
 
@@ -37,7 +38,7 @@ class TritonSink:
         self._request, self._reply, self._codec = request, reply, codec
         self._sender = request.get_response_sender()
         self._is_decoupled = is_decoupled
-        self._held: dict[int, Chunk] = {}
+        self._held: defaultdict[int, list[Chunk]] = defaultdict(list)
         # With the final flag Triton frees what is_cancelled() looks at: to ask at that moment or
         # later ends the whole server with a segmentation fault (seen on 24.10; still so in
         # python_backend's response_sender.cc and pb_cancel.cc of 2026).
@@ -50,9 +51,10 @@ class TritonSink:
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if not self._is_decoupled:
-            chunks = self._hold(chunks)
+            self._hold(chunks)
             if not is_last:
                 return
+            chunks = self._whole()
         try:
             responses = self._responses(chunks, is_last=is_last)
         except LmiError as error:
@@ -64,14 +66,13 @@ class TritonSink:
         if last is not None:
             self._send_final(last)
 
-    def _hold(self, chunks: list[Chunk]) -> list[Chunk]:
+    def _hold(self, chunks: list[Chunk]) -> None:
         """Keep what comes for the one response that Triton lets a model send."""
         for chunk in chunks:
-            if chunk.index in self._held:
-                self._held[chunk.index].merge(chunk)  # type: ignore[arg-type]
-            else:
-                self._held[chunk.index] = chunk
-        return [self._held[index] for index in sorted(self._held)]
+            self._held[chunk.index].append(chunk)
+
+    def _whole(self) -> list[Chunk]:
+        return [joined(held) for _, held in sorted(self._held.items())]
 
     def _responses(self, chunks: list[Chunk], *, is_last: bool) -> list[Any]:
         responses = self._reply.responses(chunks, is_last=is_last)
@@ -89,7 +90,7 @@ class TritonSink:
         A client that has stopped its request reads an ordinary last response.
         """
         if isinstance(error, StoppedError) and isinstance(self._reply, TrtllmReply):
-            held = [chunk for chunk in self._held.values() if isinstance(chunk, Delta)]
+            held = [chunk for chunk in self._whole() if isinstance(chunk, Delta)]
             self.send([*self._reply.remaining(held)], is_last=True)
             return
         self._send_final(error_response(self._reply.failure(error)))

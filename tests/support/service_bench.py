@@ -56,12 +56,12 @@ class Bench:
         return sink
 
     def send_released(self) -> None:
-        self.service._dispatch.stop()
-        self.service._dispatch._send_released()
+        self.service._dispatch.released.stop()
+        self.service._dispatch.released.run()
 
     def send_answers(self) -> None:
-        self.service._ready.put(None)
-        self.service._send_ready()
+        self.service._senders.ready._items.put(None)
+        self.service._senders.ready.run()
 
     def settle(self) -> None:
         for _ in range(2):

@@ -153,9 +153,9 @@ def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
         with calls.counted():
             service.on_messages(decoder.feed(frame))
         # The sender's work, on this thread: its loop ends at None.
-        service._ready.put(None)
+        service._senders.ready._items.put(None)
         with calls.counted():
-            service._send_ready()
+            service._senders.ready.run()
     assert Sender.responses == STREAMS * STEPS
     # No response without text, none with an output nobody asked for.
     assert Sender.tensors == Sender.responses
@@ -168,8 +168,8 @@ def test_tokens_that_came_meanwhile_share_a_response(make_sink: Callable[[], Any
         service.submit((GenerateRequest("x"),), make_sink())
     for step in range(STEPS):
         service.on_messages([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
-    service._ready.put(None)
-    service._send_ready()
+    service._senders.ready._items.put(None)
+    service._senders.ready.run()
     assert Sender.responses == STREAMS
 
 

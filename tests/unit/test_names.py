@@ -18,6 +18,7 @@ def test_a_name_is_taken(name: str) -> None:
         ("ü" * (NAME_BYTES // 2 + 1), "is too long"),
         ("a\tb", "has a control character"),
         ("\x7f", "has a control character"),
+        ("a\ud800", "has a control character"),
     ],
 )
 def test_a_name_is_refused_with_the_bound(name: str, problem: str) -> None:

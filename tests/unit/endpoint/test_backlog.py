@@ -1,6 +1,8 @@
 """What waits for a client that does not keep up: how much, what is too much, what leaves first."""
 
-from lmi_backend.endpoint.backlog import UNREAD_BYTES, memory_of, next_frame, unread, without
+import pytest
+
+from lmi_backend.endpoint.backlog import UNREAD_BYTES, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.generation import Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
 from lmi_backend.token_ids import ID_BYTES
@@ -10,25 +12,61 @@ ID = b"\0" * ID_BYTES
 EVENTS = msg.Events([1, 2, 1], [LARGE, b"two", b"more"], [ID, ID, ID])
 
 
+def _unread(*messages: msg.ToClient, most: int = UNREAD_BYTES_IN_ALL) -> set[int]:
+    backlog = Backlog()
+    backlog.messages += messages
+    return backlog.count(messages, most)
+
+
 def test_an_answer_is_unread_when_more_comes_after_too_much() -> None:
     first = msg.HttpOutput(1, HttpChunk(LARGE))
-    assert unread([first]) == set()
-    assert unread([first, msg.HttpOutput(2, HttpChunk(b"a"))]) == set()
-    assert unread([first, msg.HttpOutput(1, HttpChunk(b"a"))]) == {1}
-    assert unread([msg.Output(3, Delta("y" * len(LARGE))), msg.Output(3, Delta("y"))]) == {3}
-    assert unread([EVENTS]) == {1}
+    assert _unread(first) == set()
+    assert _unread(first, msg.HttpOutput(2, HttpChunk(b"a"))) == set()
+    assert _unread(first, msg.HttpOutput(1, HttpChunk(b"a"))) == {1}
+    assert _unread(msg.Output(3, Delta("y" * len(LARGE))), msg.Output(3, Delta("y"))) == {3}
+    assert _unread(EVENTS) == {1}
 
 
-def test_only_the_answers_chunks_are_left_out() -> None:
+def test_of_too_much_in_all_the_largest_are_ended() -> None:
+    sizes = {1: 10_000, 2: 60_000, 3: 20_000, 4: 50_000}
+    messages = [msg.HttpOutput(number, HttpChunk(b"x" * size)) for number, size in sizes.items()]
+    assert _unread(*messages, most=200_000) == set()
+    # So much that the next few bytes do not end another.
+    assert _unread(*messages, most=100_000) == {2, 4}
+
+
+@pytest.mark.parametrize("rest", [0, 9], ids=["taken out", "left out in its turn"])
+def test_only_the_dropped_answers_chunks_are_left_out(rest: int) -> None:
     welcome = msg.Drained(0)
     failure = msg.Failure(1, "engine", "what ends it is kept")
-    kept = without([EVENTS, welcome, msg.Output(1, Delta("a")), failure], {1})
-    assert kept == [msg.Events([2], [b"two"], [ID]), welcome, failure]
+    others = [msg.HttpOutput(3, HttpChunk(LARGE)) for _ in range(rest)]
+    backlog = Backlog()
+    backlog.messages += [EVENTS, welcome, msg.Output(1, Delta("a")), failure, *others]
+    backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
+    backlog.drop({1})
+    assert (len(backlog.messages) == 3) == (rest == 0)
+    sent: list[msg.ToClient] = []
+    while frame := backlog.next_frame():
+        sent += frame
+    assert sent == [msg.Events([2], [b"two"], [ID]), welcome, failure, *others]
+    assert backlog.memory == 0
 
 
 def test_a_frame_takes_about_a_mebibyte() -> None:
-    messages = [msg.HttpOutput(each, HttpChunk(b"x" * 400_000)) for each in range(9)]
-    assert next_frame(messages) == 3
-    assert next_frame(messages[:2]) == 2
-    assert next_frame([EVENTS, *messages]) == 1
-    assert memory_of([]) == 0
+    messages = [msg.HttpOutput(each, HttpChunk(b"x" * 400_000)) for each in range(5)]
+    backlog = Backlog()
+    backlog.messages += [EVENTS, *messages]
+    backlog.count(backlog.messages, UNREAD_BYTES_IN_ALL)
+    assert [len(backlog.next_frame()) for _ in range(4)] == [1, 3, 2, 0]
+
+
+def test_what_is_counted_is_what_waits() -> None:
+    backlog = Backlog()
+    for number in range(200):
+        message = msg.HttpOutput(number % 3, HttpChunk(b"x" * 100_000))
+        backlog.messages.append(message)
+        backlog.count([message], UNREAD_BYTES_IN_ALL)
+    backlog.drop({2})
+    while backlog.next_frame():
+        kept = sum(each.chunk.memory for each in backlog.messages)  # type: ignore[union-attr]
+        assert backlog.memory == kept

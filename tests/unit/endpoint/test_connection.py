@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES, memory_of
+from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
@@ -93,7 +93,7 @@ def test_what_is_not_read_is_bounded(pair: Pair) -> None:
     for _ in range(300):
         sinks[0].send([HttpChunk(b"x" * 200_000)], is_last=False)
         sinks[1].send([HttpChunk(b"y" * 20_000)], is_last=False)
-        assert memory_of(client._outgoing) < 3 * UNREAD_BYTES
+        assert client._backlog.memory < 3 * UNREAD_BYTES
     assert sinks[0].is_cancelled()
     assert not sinks[1].is_cancelled()
     client.put(msg.HttpOutput(2, HttpChunk(b"last")))

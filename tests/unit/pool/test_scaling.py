@@ -19,7 +19,8 @@ SCALING = Scaling(min_workers=1, max_idle_time=60)
 class Worker:
     """A worker that is ready, and notes that it was told to end."""
 
-    is_broken = False
+    takes_requests = True
+    unsent_bytes = 0
     ended = 0
 
     def stop(self, seconds: float) -> None:

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.metrics import gauges_and_counters
+from lmi_backend.serving.progress import Progress
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
 from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink
@@ -143,6 +145,113 @@ def test_what_a_dead_worker_was_not_sent_goes_to_another(is_noticed: bool) -> No
     assert bench.workers.requests[1 - dead][6] == 1
     bench.answer(6)
     assert bench.sinks[5].ends == ["answered"]
+
+
+@pytest.mark.parametrize("is_sent", [False, True], ids=["to be sent", "sent and forgotten"])
+def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: bool) -> None:
+    """All of it comes, and the worker dies, before who sent the request has the lock again."""
+    bench = Bench(migration_timeout=None)
+    for _ in range(RUNNING + 2):
+        bench.submit()
+    claim = bench.workers.claim
+
+    def claim_fast(width: int, only: int | None = None) -> tuple[int, Any]:
+        bench.workers.claim = claim  # type: ignore[method-assign]
+        index, worker = claim(width, only)
+        send = worker.send_frame
+
+        def send_frame(frame: bytes) -> None:
+            send(frame)
+            bench.workers.answer(RUNNING + 1)
+            bench.workers.die(0)
+            if is_sent:
+                bench.send_answers()
+
+        worker.send_frame = send_frame  # type: ignore[method-assign]
+        return index, worker
+
+    bench.workers.claim = claim_fast  # type: ignore[method-assign, assignment]
+    bench.workers.answer(1)
+    bench.settle()
+    bench.workers.revive(0)
+    bench.settle()
+    assert bench.sinks[RUNNING].ends == ["answered"]
+    while open_ := bench.open():
+        bench.answer(open_[0])
+    # What had to wait was sent, and all places were given back.
+    assert [sink.ends for sink in bench.sinks] == [["answered"]] * len(bench.sinks)
+    assert bench.workers.outstanding == [0]
+    assert bench.service._dispatch._admission.running == 0
+
+
+def _bug(*_: object, **__: object) -> Any:
+    raise TypeError("a bug")
+
+
+@pytest.mark.parametrize("place", ["claim", "send_frame"])
+def test_a_request_that_cannot_be_brought_to_a_worker_ends_alone(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench()
+    for _ in range(RUNNING + 2):
+        bench.submit()
+    claim = bench.workers.claim
+
+    def claim_once(width: int, only: int | None = None) -> tuple[int, Any]:
+        bench.workers.claim = claim  # type: ignore[method-assign]
+        if place == "claim":
+            _bug()
+        index, worker = claim(width, only)
+        worker.send_frame = _bug  # type: ignore[method-assign]
+        return index, worker
+
+    bench.workers.claim = claim_once  # type: ignore[method-assign, assignment]
+    bench.answer(1)
+    assert bench.sinks[RUNNING].ends == ["EngineError"]
+    assert "request 4 '4': the request cannot be brought to a worker" in caplog.text
+    assert "TypeError: a bug" in caplog.text
+    while open_ := bench.open():
+        bench.answer(open_[0])
+    others = [sink.ends for sink in bench.sinks if sink is not bench.sinks[RUNNING]]
+    assert others == [["answered"]] * (RUNNING + 1)
+    assert bench.workers.outstanding == [0]
+
+
+def test_a_request_that_cannot_be_packed_for_its_next_worker_ends_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(migration_timeout=None)
+    for _ in range(2):
+        bench.submit()
+    bad = bench.service._states[1].progress
+    pack = Progress.message
+    monkeypatch.setattr(
+        Progress, "message", lambda each, number: _bug() if each is bad else pack(each, number)
+    )
+    bench.workers.die(0)
+    bench.workers.revive(0)
+    bench.settle()
+    assert bench.sinks[0].ends == ["EngineError"]
+    bench.answer(*bench.open())
+    assert bench.sinks[1].ends == ["answered"]
+    assert bench.workers.outstanding == [0]
+    assert bench.service.snapshot().open == 0
+
+
+def test_a_request_that_could_not_be_taken_leaves_no_place_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench()
+    for _ in range(RUNNING):
+        bench.submit()
+    with monkeypatch.context() as patched:
+        patched.setattr(bench.workers, "note_queue", _bug)
+        with pytest.raises(TypeError):
+            bench.submit()
+    assert (bench.waiting, bench.service.snapshot().open) == (0, RUNNING)
+    bench.submit()
+    bench.answer(1)
+    assert bench.workers.order == [1, 2, 3, 5]
 
 
 def test_what_no_worker_can_be_sent_ends_with_an_error() -> None:

@@ -11,6 +11,7 @@ from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.serving.progress import Progress
 from lmi_backend.token_ids import pack, unpack
 from tests.support.service_bench import Bench
 
@@ -154,7 +155,50 @@ def test_who_has_left_gets_nothing() -> None:
     client.hear([_first(1), _first(2)], in_columns=True)
     client.sinks[0].is_gone = True
     for state in client.bench.service._open_states():
-        client.bench.service._cancellation._ask(state, 0.0)
+        client.bench.service._cancellation._ask(state)
     client.hear([_event(1, 2)], in_columns=True)
     said = [(each.id, type(each)) for each in client.messages]
-    assert said == [(11, msg.HttpOutput), (11, msg.Failure)] + [(12, msg.HttpOutput)] * 2
+    assert said == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "name"),
+    [
+        (FRONT_END, Progress, "add_event"),
+        (FRONT_END, ClientSink, "store"),
+        (ALIAS, Progress, "add"),
+        (ALIAS, ClientSink, "store"),
+        (TRITON, Progress, "add"),
+        (TRITON, TritonClient, "send"),
+    ],
+)
+def test_what_cannot_be_handed_on_is_one_requests_failure(
+    kind: str,
+    owner: type,
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = Client(kind)
+    client.hear([_first(1), _first(2)], in_columns=True)
+    states = dict(client.bench.service._states)
+    bad, kept = (states[1].progress, states[1].sink), getattr(owner, name)
+
+    def fail_one(each: Any, *arguments: Any, **words: Any) -> Any:
+        if each in bad:
+            raise TypeError("a bug")
+        return kept(each, *arguments, **words)
+
+    monkeypatch.setattr(owner, name, fail_one)
+    client.hear([_event(1, 2), _event(2, 1)], in_columns=(kind, name) != (FRONT_END, "store"))
+    client.hear([_last(2)], in_columns=True)
+    assert client.bench.service.snapshot().open == 0
+    assert "TypeError: a bug" in caplog.text
+    assert caplog.text.count("Traceback") == 1
+    counts = client.bench.service.snapshot().ended
+    assert counts["stop"] == 1
+    assert sum(counts.values()) == 2
+    if kind != TRITON:
+        ends = [each for each in client.messages if isinstance(each, msg.Failure)]
+        assert [(each.id, each.kind) for each in ends] == [(11, "engine")]
+    assert states[2].num_sent == (3 if kind == TRITON else 4)

@@ -117,6 +117,10 @@ def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
         ("REGISTER_ADAPTER", {"name": "b", "src": "/etc"}, 400, "option.adapter_roots"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "../.."}, 400, "option.adapter_roots"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "s3://x/y"}, 400, "a folder of this machine"),
+        ("REGISTER_ADAPTER", {"name": "b", "src": "x\0y"}, 400, "src x\\x00y: accepted: text"),
+        ("REGISTER_ADAPTER", {"name": "b", "src": "\ud800"}, 400, "src \\ud800: accepted: text"),
+        ("REGISTER_ADAPTER", {"name": "b", "src": ["two"]}, 400, "accepted: text"),
+        ("REGISTER_ADAPTER", {"name": "b", "src": "loop/x"}, 400, "accepted: a folder"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "three"}, 424, "no adapter_config.json"),
         ("REGISTER_ADAPTER", {"name": "b", "src": "two", "pin": 3}, 400, "pin 3"),
         (
@@ -135,8 +139,9 @@ def test_a_list_comes_in_pages(lora_manager: LoraManager) -> None:
     ],
 )
 def test_what_is_wrong_has_lmis_status(
-    lora_manager: LoraManager, kind: str, body: dict[str, Any], status: int, words: str
+    lora_manager: LoraManager, root: Path, kind: str, body: dict[str, Any], status: int, words: str
 ) -> None:
+    (root / "loop").symlink_to(root / "loop")
     with pytest.raises(HttpError) as refusal:
         ask(lora_manager, kind, **body)
     assert refusal.value.status == status

@@ -115,7 +115,7 @@ def test_no_request_waits_longer_than_it_may() -> None:
     poller = bench.service._cancellation
     for now in (time.monotonic() + 1, time.monotonic() + 2):
         for state in states:
-            poller._ask(state, now)
+            poller._must_be_asked(state, now)
         bench.settle()
     late = "no worker was ready in time (option.migration_timeout)"
     assert [lost.errors, new.errors] == [[f"it died; {late}"], [late]]

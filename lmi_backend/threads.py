@@ -1,0 +1,74 @@
+"""Threads that outlive a fault of their own work."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
+
+PAUSE_SECONDS: Final = 1.0
+"""Before work that has failed begins again, so that one that always fails costs little."""
+
+
+def guarded_thread(name: str, work: Callable[[], object]) -> threading.Thread:
+    """Return a thread, not yet started, that ends when its work returns.
+
+    Work that raises instead is logged with its trace, and begins again after a pause.
+    """
+
+    def run() -> None:
+        while not _returns(name, work):
+            time.sleep(PAUSE_SECONDS)
+
+    return threading.Thread(target=run, name=name, daemon=True)
+
+
+def _returns(name: str, work: Callable[[], object]) -> bool:
+    try:
+        work()
+    except Exception:  # noqa: BLE001  whatever it was, the next round may do
+        _log.exception("thread %s: an unexpected error; its work begins again", name)
+        return False
+    return True
+
+
+class QueueThreads(Generic[_Item]):
+    """Threads that take the items of one queue; one that fails does not keep the next.
+
+    Args:
+        take: called with each item, by one of the threads.
+        names: of the threads.
+    """
+
+    def __init__(self, take: Callable[[_Item], object], *names: str) -> None:
+        self._take = take
+        self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._threads = [guarded_thread(name, self.run) for name in names]
+        self.put = self._items.put
+        """Lets an item be taken after those before it; never blocks."""
+
+    def start(self) -> None:
+        """Start the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads, once all that was put before is taken."""
+        for _ in self._threads:
+            self._items.put(None)
+
+    def run(self) -> None:
+        """Take items until stopped."""
+        while (item := self._items.get()) is not None:
+            try:
+                self._take(item)
+            except Exception:  # noqa: BLE001  the next may do
+                _log.exception("%s: an unexpected error", threading.current_thread().name)

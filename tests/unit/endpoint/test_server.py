@@ -1,0 +1,181 @@
+"""One message of a client that cannot be handled is that message's failure."""
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.generation import Delta, GenerateRequest, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from tests.support.endpoints import open_endpoint, short_folder
+from tests.support.idle_workers import IdleWorkers
+from tests.support.waiting import wait_for
+
+folder = pytest.fixture(short_folder)
+STREAM = 7
+"""A client's number of the request that others must not harm."""
+
+
+class Client:
+    """A client of an endpoint, with one stream that is open."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30)
+        self._socket.connect(str(endpoint._address))
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
+        self._said: list[Any] = []
+        self.send(msg.Hello(msg.PROTOCOL, 1))
+        assert isinstance(self.hear(), msg.Welcome)
+        self.send(msg.Submit(STREAM, (GenerateRequest("a"),)))
+        wait_for(lambda: endpoint._service.snapshot().open == 1)
+
+    def send(self, message: Any) -> None:
+        self._socket.sendall(encode([message]))
+
+    def hear(self) -> Any:
+        while not self._said:
+            self._said += receive(self._socket, self._decoder)
+        return self._said.pop(0)
+
+    def goes_on(self) -> bool:
+        """Tell whether the open stream does."""
+        number, *_ = self.endpoint._service._states
+        self.endpoint._service.on_messages([msg.Output(number, Delta("more", 1))])
+        return bool(self.hear() == msg.Output(STREAM, Delta("more", 1)))
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def client(folder: Path) -> Iterator[Client]:
+    endpoint = open_endpoint("m", IdleWorkers())
+    client = Client(endpoint)
+    yield client
+    client.close()
+    endpoint.close()
+
+
+def _bug(*_: Any, **__: Any) -> Any:
+    raise TypeError("a bug")
+
+
+@pytest.mark.parametrize(
+    ("place", "message", "answer"),
+    [
+        ("_service.submit", msg.Submit(8, (GenerateRequest("b"),)), msg.Failure),
+        ("_service.submit", msg.SubmitHttp(8, HttpRequest("/v1/models", b"")), msg.Failure),
+        ("_lora_manager.handle", msg.Manage(8, {}), msg.Failure),
+        ("_service.health", msg.AskHealth(), msg.Health),
+        ("_state.values", msg.AskState(), msg.State),
+        ("_state.brief", msg.AskState(is_brief=True), msg.State),
+        ("_service.drain", msg.Drain(1.0), msg.Drained),
+        ("_renewal.renew", msg.RenewWorker(0, 1.0), msg.Renewed),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_cannot_be_handled_is_answered_and_the_next_is_read(
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    place: str,
+    message: Any,
+    answer: type,
+) -> None:
+    owner, _, name = place.partition(".")
+    # A frozen view takes no attribute, its class does.
+    monkeypatch.setattr(type(getattr(client.endpoint, owner)), name, _bug)
+    client.send(message)
+    said = client.hear()
+    assert isinstance(said, answer)
+    if isinstance(said, msg.Failure):
+        assert (said.id, said.kind) == (8, "engine")
+        assert "an unexpected error, of which the server's log has the trace" in said.message
+    assert "TypeError: a bug" in caplog.text
+    assert client.goes_on()
+
+
+@pytest.mark.parametrize("src", ["x\0y", "/\0"])
+def test_an_adapters_folder_that_is_no_path_is_refused_by_name(client: Client, src: str) -> None:
+    register = {"requestType": "REGISTER_ADAPTER", "name": "a", "src": src}
+    client.endpoint._lora_manager._roots = (Path("/"),)
+    client.send(msg.Manage(8, register))
+    said = client.hear()
+    assert (said.id, said.kind, said.status) == (8, "http", 400)
+    assert "src" in said.message
+    assert client.goes_on()
+
+
+def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.send(msg.Submit(8, (GenerateRequest("b"),)))
+    service = client.endpoint._service
+    wait_for(lambda: service.snapshot().open == 2)
+    first, second = service._states
+    outputs: list[msg.FromWorker] = [
+        msg.Output(first, Delta("good", 1)),
+        msg.Output(second, Delta("\ud800", 1)),
+    ]
+    service.on_messages(outputs)
+    said = [client.hear(), client.hear()]
+    assert said[0] == msg.Output(STREAM, Delta("good", 1))
+    assert (type(said[1]), said[1].id) == (msg.Failure, 8)
+    assert "cannot be packed" in caplog.text
+    assert client.goes_on()
+
+
+def test_what_an_abort_names_ends_at_once(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = client.endpoint._service
+    # Whoever looks at all requests now and then is not needed.
+    service._cancellation.stop()
+    aborted: list[int] = []
+    monkeypatch.setattr(service._workers, "abort", lambda _, numbers: aborted.extend(numbers))
+    service._senders.ready.start()
+    for number in range(100, 104):
+        client.send(msg.Submit(number, (GenerateRequest("b"),)))
+    wait_for(lambda: service.snapshot().open == 5)
+    numbers = list(service._states)
+    client.send(msg.Abort([100, 101, 103, 999]))
+    wait_for(lambda: service.snapshot().open == 2)
+    assert aborted == [numbers[1], numbers[2], numbers[4]]
+    # Who leaves ends all that is left of its own.
+    client.close()
+    wait_for(lambda: service.snapshot().open == 0)
+    assert service.snapshot().ended == {"cancelled": 5}
+    service._senders.ready.stop()
+
+
+def test_connections_are_taken_again_when_there_are_descriptors(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class NoDescriptors:
+        """A listening socket when the process has no descriptor left, and then has."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self.real, self.failures = real, 1
+
+        def accept(self) -> Any:
+            if self.failures:
+                self.failures = 0
+                raise OSError(24, "Too many open files")
+            return self.real.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+    monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(client.endpoint, "_socket", NoDescriptors(client.endpoint._socket))
+    for _ in range(3):
+        with socket.socket(socket.AF_UNIX) as another:
+            another.settimeout(30)
+            another.connect(str(client.endpoint._address))
+            another.sendall(encode([msg.AskHealth()]))
+            assert another.recv(1000)
+    assert "Too many open files" in caplog.text

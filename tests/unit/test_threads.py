@@ -1,0 +1,90 @@
+"""A thread's work may fail and begins again, and each thread of the package is such a one."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.threads import QueueThreads, guarded_thread
+from tests.support.waiting import wait_for
+
+PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
+
+# Threads that are made otherwise, and why they may end.
+OTHERS = {
+    "engines/trtllm/engine.py": "the engine library's own loop: a rank that it leaves is dead",
+    "engines/vllm/follower.py": "a rank whose core ends says so, and is started again",
+    "engines/vllm/lockstep.py": "an engine core that ends says so in the same way",
+    "frontend/log.py": "guards each write; there is nowhere to say more",
+    "supervisor/front_end.py": "keeps front ends until the server ends",
+    "supervisor/health.py": "guards each look at the server",
+    "supervisor/reloading.py": "loads one model, and says why it could not be",
+    "threads.py": "makes the guarded ones",
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
+
+
+def test_work_that_fails_is_logged_with_its_trace_and_begins_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    faults: list[Exception] = [TypeError("a bug"), OSError("no disk")]
+
+    def work() -> None:
+        if faults:
+            raise faults.pop()
+
+    thread = guarded_thread("lmi-test", work)
+    thread.start()
+    thread.join(30)
+    # It ends when its work returns.
+    assert not thread.is_alive()
+    assert [record.levelname for record in caplog.records] == ["ERROR"] * 2
+    for words in ("thread lmi-test: an unexpected error", "TypeError: a bug", "OSError: no disk"):
+        assert words in caplog.text
+
+
+def test_one_item_of_a_queue_does_not_keep_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    taken: list[int] = []
+
+    def take(item: int) -> None:
+        taken.append(10 // item)
+
+    threads = QueueThreads(take, "lmi-a", "lmi-b")
+    for item in (2, 0, 5):
+        threads.put(item)
+    threads.start()
+    wait_for(lambda: sorted(taken) == [2, 5])
+    assert "ZeroDivisionError" in caplog.text
+    threads.stop()
+    for thread in threads._threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def _threads(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield where a thread is made in another way than by `guarded_thread`."""
+    for node in ast.walk(tree):
+        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        called = [node.func] if isinstance(node, ast.Call) else []
+        for name in map(ast.unparse, (*bases, *called)):
+            if name.rpartition(".")[2] in {"Thread", "Timer", "start_new_thread"}:
+                yield node
+
+
+def test_threads_are_guarded_or_have_a_reason() -> None:
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if any(_threads(ast.parse(path.read_text(encoding="utf-8"))))
+    }
+    assert found == OTHERS.keys()
+
+
+def test_what_makes_a_thread_is_found() -> None:
+    code = "class A(threading.Thread): ...\nThread(target=f)\nthreading.Timer(1, f)\ng()"
+    assert len(list(_threads(ast.parse(code)))) == 3
