@@ -52,7 +52,7 @@ def count_workers(endpoint: Path, seconds: float) -> int:
         UnavailableError: its stub does not answer in time.
     """
     answer = _ask(endpoint, msg.AskState(), seconds)
-    if not isinstance(answer, msg.State):
+    if not isinstance(answer, msg.State) or "workers" not in answer.values:
         raise UnavailableError("the model does not answer")
     return len(answer.values["workers"])
 

@@ -180,11 +180,17 @@ class ModelConnection(asyncio.Protocol):
 
     async def state(self, log_after: int = -1) -> dict[str, Any]:
         """Ask for all that people look at (`endpoint/state.py`); raises like `submit`."""
-        return (await self._ask(msg.AskState(log_after), self._states)).values
+        return await self._state(msg.AskState(log_after))
 
     async def brief_state(self) -> dict[str, Any]:
         """Ask for what changes with each request; raises like `submit`."""
-        return (await self._ask(msg.AskState(is_brief=True), self._states)).values
+        return await self._state(msg.AskState(is_brief=True))
+
+    async def _state(self, message: msg.AskState) -> dict[str, Any]:
+        values = (await self._ask(message, self._states)).values
+        if not values:
+            raise UnavailableError("the model cannot say how it is; its log has the reason")
+        return values
 
     def send(self, message: msg.FromClient) -> None:
         """Send a message; nothing happens when the model has gone."""

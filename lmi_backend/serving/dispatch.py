@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -60,10 +60,8 @@ class Dispatch:
         self._trials: Trials[RequestState] = Trials()
         self.migration = Migration(limits.migration_timeout, limits.migration_limit)
         # Not with the lock held: a large frame takes a while to hand to the socket.
-        self.released: QueueThreads[tuple[RequestState, SendsFrames]] = QueueThreads(
-            lambda item: self.send(*item), "lmi-start"
-        )
-        """What had to wait, and the worker it is to be sent to now."""
+        self.released = QueueThreads[Any](lambda item: self.send(*item), "lmi-start")
+        """What had to wait, each with the worker it is to be sent to now."""
 
     @property
     def num_waiting(self) -> int:
@@ -140,10 +138,10 @@ class Dispatch:
         The sender of one that is not sent yet sees to it.
         """
         # An answer that is complete needs no worker, also where it came before all was sent.
-        affected = [each for each in states if each.error is None and not each.is_complete]
-        for state in (each for each in affected if each.frame):
-            state.death = error
-        lost = [each for each in affected if not each.frame]
+        open_ = [each for each in states if each.error is None and not each.is_complete]
+        lost = [state for state in open_ if not state.frame]
+        for state in open_:
+            state.death = error if state.frame else None
         cause = cause_of_death(lost)
         before = self.migration.moved
         for state in lost:
@@ -151,8 +149,8 @@ class Dispatch:
                 self._fail(state, blame(error, "a worker"))
             else:
                 self._go_on(state, error)
+        moved = self.migration.moved - before
         if lost:
-            moved = self.migration.moved - before
             _log.warning("%s; of its %d requests %d go on", error, len(lost), moved)
         self.release()
 
@@ -210,8 +208,8 @@ class Dispatch:
         """End a request that waits for long enough, if no worker is ready; without the lock."""
         with self._lock:
             if state.worker is not None or self._workers.capacity():
-                # It has one, or waits for its turn: perhaps for a worker that was behind.
                 state.give_up_at = math.inf
+                # It has one, or waits for its turn: perhaps for a worker that was behind.
                 self.release()
             elif state.error is None:
                 self._fail(state, self.migration.late(state))
@@ -278,18 +276,17 @@ class Dispatch:
 
     def _must_wait(self) -> bool:
         """Tell whether no worker is ready, and one will be soon enough."""
-        return not self._workers.capacity() and bool(
-            self.migration.wait_until(self._workers.ready_in)
-        )
+        is_ready = self._workers.capacity() > 0
+        return not is_ready and self.migration.wait_until(self._workers.ready_in) > 0
 
     def _waits_on(self, state: RequestState, error: UnavailableError) -> bool:
         """Let a request wait on, for no worker is left to have it, or end it; tell which."""
         state.give_up_at = self.migration.wait_until(self._workers.ready_in)
-        if not state.give_up_at:
-            self._fail(state, state.loss or error)
-        else:
+        if state.give_up_at:
             self._hold(state)
-        return bool(state.give_up_at)
+            return True
+        self._fail(state, state.loss or error)
+        return False
 
     def _next(self) -> RequestState | None:
         """Return the request that starts now; one that may be fatal starts alone."""

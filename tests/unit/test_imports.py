@@ -73,6 +73,7 @@ FOLDERS = {
     "names": ALL,
     "garbage": ("front end", *WORKERS),
     "printable": ALL,
+    "threads": ALL,
     "private_folders": ALL,
     "redaction": ALL,
     "repeats": ALL,
