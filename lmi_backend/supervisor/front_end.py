@@ -18,6 +18,7 @@ from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import log, say
 from lmi_backend.supervisor.log_file import log_options
 from lmi_backend.supervisor.reloading import Backoff
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -115,7 +116,7 @@ def front_ends(
     ended = threading.Event()
     kept = FrontEnds(arguments, count, secrets, log_file)
     keep = partial(kept.keep, ended.wait, _STOP_SECONDS, is_urgent)
-    keeper = threading.Thread(target=keep, name="lmi-front-end")
+    keeper = guarded_thread("lmi-front-end", keep)
     keeper.start()
     try:
         yield kept

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.printable import say
+from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Mapping
 
     from lmi_backend.supervisor.triton_http import TritonHttp
@@ -68,9 +70,7 @@ class ModelReloads:
             running = self._running.get(name)
             if running is not None and running.is_alive():
                 continue
-            thread = threading.Thread(
-                target=self._reload, args=(name, why, is_over), name=f"reload-{name}", daemon=True
-            )
+            thread = guarded_thread(f"reload-{name}", partial(self._reload, name, why, is_over))
             self._running[name] = thread
             thread.start()
 

@@ -13,13 +13,12 @@ PACKAGE = Path(__file__).resolve().parents[2] / "lmi_backend"
 
 # Threads that are made otherwise, and why they may end.
 OTHERS = {
+    "cli/greeting.py": "says once what is served, which nothing waits for",
     "engines/trtllm/engine.py": "the engine library's own loop: a rank that it leaves is dead",
     "engines/vllm/follower.py": "a rank whose core ends says so, and is started again",
     "engines/vllm/lockstep.py": "an engine core that ends says so in the same way",
     "frontend/log.py": "guards each write; there is nowhere to say more",
-    "supervisor/front_end.py": "keeps front ends until the server ends",
     "supervisor/health.py": "guards each look at the server",
-    "supervisor/reloading.py": "loads one model, and says why it could not be",
     "threads.py": "makes the guarded ones",
 }
 
