@@ -57,6 +57,8 @@ _MEDIA: Final = frozenset(
 _TRUNCATED: Final = "truncate_prompt_tokens"
 MOST_ITEMS: Final = 4096
 """Messages, prompts, documents or tools of a body."""
+MOST_LETTERS: Final = 16_384
+"""Characters of a list of words, or of stop strings: vLLM turns words into tokens on its loop."""
 FEWEST_VALUES: Final = 300_000
 """Values that a body may hold, whatever the model's length; to read them takes 0.1 s."""
 _CUT: Final = 1_000_000
@@ -128,6 +130,10 @@ def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
         if isinstance(value, list | tuple | dict) and len(value) > bounds.choices:
             accepted = f"at most {bounds.choices} (option.max_structure_choices)"
             raise RequestError(f"has {len(value)} members", field=name, accepted=accepted)
+        words = value if isinstance(value, list | tuple) else (value,)
+        if (count := sum(len(each) for each in words if isinstance(each, str))) > MOST_LETTERS:
+            accepted = f"at most {MOST_LETTERS}"
+            raise RequestError(f"has {count} characters", field=name, accepted=accepted)
 
 
 def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:

@@ -139,7 +139,7 @@ def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None
 
 
 def test_token_ids_are_a_prompt(engine: Any) -> None:
-    request = GenerateRequest((5, 6, 7), Sampling(4, temperature=0.0))
+    request = GenerateRequest((5, 6, 7), Sampling(4, temperature=0.0, ignore_eos=True))
     sink = engine.submit([request]).wait()
     assert sink.deltas[-1].num_prompt_tokens == 3
     assert sum(delta.num_tokens for delta in sink.deltas) == 4

@@ -115,6 +115,16 @@ def test_so_are_those_of_other_clients(sampling: Sampling) -> None:
         check_sampling(sampling, DEFAULT_BOUNDS)
 
 
+@pytest.mark.parametrize("words", ["a" * 16_385, ["a" * 10_000, "b" * 6_385]])
+@pytest.mark.parametrize("name", ["stop", "bad_words"])
+def test_the_characters_of_words_are_bounded(name: str, words: Any) -> None:
+    with pytest.raises(RequestError, match="has 16385 characters; accepted: at most 16384"):
+        check_body(json.dumps({"prompt": "a", name: words}).encode(), BOUNDS)
+    sampling = Sampling(**{name: tuple(words) if isinstance(words, list) else (words,)})
+    with pytest.raises(RequestError, match=f"{name} has 16385 characters"):
+        check_sampling(sampling, DEFAULT_BOUNDS)
+
+
 @pytest.mark.parametrize("name", ["messages", "prompt", "input", "documents", "tools", "texts"])
 def test_messages_prompts_and_documents_are_counted(name: str) -> None:
     body = {name: [{}] * (MOST_ITEMS + 1)}

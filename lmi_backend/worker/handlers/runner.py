@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
@@ -27,6 +28,10 @@ _NO_MEMORY: Final = 507
 _MEMORY_WORDS: Final = ("No available memory for the cache blocks", "CUDA error: out of memory")
 _FORM: Final = "application/x-www-form-urlencoded"
 _END: Final = object()
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,200}")
+"""Of an HTTP header."""
+_LINES: Final = re.compile(r"[\x00-\x1f\x7f]+")
+"""What ends a header's line, or would be no part of it."""
 
 
 class HandlerRunner:
@@ -152,9 +157,15 @@ def _status(code: Any) -> int:
 
 def _headers(properties: Mapping[Any, Any]) -> dict[str, str]:
     """Return the properties of an Output as HTTP headers; one that is None is left out."""
-    return {
-        _text(name).lower(): _text(value) for name, value in properties.items() if value is not None
+    headers = {
+        _text(name).lower(): _LINES.sub(" ", _text(value))
+        for name, value in properties.items()
+        if value is not None
     }
+    if wrong := [name for name in headers if not _NAME.fullmatch(name)]:
+        message = f"the property {wrong[0]!r:.80} cannot be the name of an HTTP header"
+        raise ValueError(message)
+    return headers
 
 
 def _text(value: Any) -> str:
