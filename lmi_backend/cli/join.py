@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
-import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +16,8 @@ from lmi_backend.plan import EnginePlan, plan_model
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.pool.pool import Pool
 from lmi_backend.printable import say
+from lmi_backend.supervisor.init_process import leave_init_behind
+from lmi_backend.supervisor.stop import Stop
 
 if TYPE_CHECKING:
     import argparse
@@ -51,9 +51,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    leave_init_behind()
+    stop = Stop()
+    with stop.listening():
+        return _run(arguments, stop)
+
+
+def _run(arguments: argparse.Namespace, stop: Stop) -> int:
     (model, *others) = models_at(arguments, os.environ)
     if others:
         raise ConfigurationError("join: there are several models; accepted: the PATH of one")

@@ -85,7 +85,8 @@ def check_free(port_option: str, host_option: str, host: str, port: int) -> None
         reason = getattr(error, "strerror", None) or error
         advice = f"choose another port ({port_option})"
         if not _is_about_port(error):
-            advice = f"choose another address ({host_option}), for example 127.0.0.1 or ::1"
+            other = "127.0.0.1" if ":" in host else "::1"
+            advice = f"choose another address ({host_option}), for example {other}"
         message = f"{port_option} {port} on {host}: {reason}; {advice}"
         raise ConfigurationError(message) from error
 

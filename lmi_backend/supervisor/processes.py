@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import psutil
@@ -42,7 +43,9 @@ def lives(process: psutil.Process | None) -> bool:
 
 
 def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
-    """Return the processes of this machine that run a program and have a mark in their arguments.
+    """Return the processes of this user that run a program and have a mark in their arguments.
+
+    Any user may read the mark, and start a process that bears it.
 
     Args:
         programs: ends of a program's name, which is the first argument, or python's third.
@@ -53,7 +56,15 @@ def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
         for process, argv in with_argv
         if any(argument.endswith(programs) for argument in argv[:3])
         and any(mark in argument for argument in argv)
+        and _is_ours(process)
     ]
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        return bool(process.uids().real == os.getuid())
+    except psutil.Error:
+        return False
 
 
 def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:

@@ -233,7 +233,7 @@ class RunningServer:
         traces = self._setup.traces
         family = traces.processes()
         for worker in traces.workers():
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 worker.terminate()
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)

@@ -76,5 +76,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 def _remove(prefix: str, but: str = "") -> None:
     for region in SHARED_MEMORY.glob(f"{prefix}*"):
-        if region.name != f"{prefix}{but}":
-            region.unlink(missing_ok=True)
+        # Another user may make a file of such a name, which we cannot remove.
+        with contextlib.suppress(OSError):
+            if region.name != f"{prefix}{but}":
+                region.unlink()

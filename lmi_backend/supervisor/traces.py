@@ -63,6 +63,6 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     """Kill processes and wait for their end."""
     found = list(processes)
     for process in found:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             process.kill()
     psutil.wait_procs(found, timeout=_SECONDS)

@@ -94,6 +94,15 @@ def test_names_that_are_removed_before_they_are_locked_are_not_used(
     os.close(names.lock)
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(memory: Path) -> None:
+    """Any user may read the prefix, and make something that begins with it."""
+    names = _with_region(memory)
+    (memory / f"{names.prefix}another").mkdir()
+    names.give_back()
+    assert _names(memory) == {f"{names.prefix}another"}
+    os.close(names.lock)
+
+
 def test_without_shared_memory_the_reason_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_names, "SHARED_MEMORY", Path("/nowhere"))
     with pytest.raises(ConfigurationError, match="/nowhere: cannot be used: No such file"):
