@@ -24,7 +24,7 @@ from lmi_backend.cli import (
     plan,
     serve,
 )
-from lmi_backend.cli.standard_streams import abandon_output, open_missing
+from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.printable import log, say
 from lmi_backend.redaction import Redactor
@@ -43,13 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         # As argparse does for what was typed wrong.
         return 2 if isinstance(error, ConfigurationError) else 1
     except BrokenPipeError:
-        abandon_output()
         return 1
     except KeyboardInterrupt:
         return 130
     except Exception:  # noqa: BLE001  a fault of ours, whose text may quote what the user wrote
         log(Redactor(os.environ)(traceback.format_exc()))
         return 1
+    finally:
+        abandon_unread()
     return status
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from typing import Final
+from typing import Final, TextIO
 
 _STREAMS: Final = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
@@ -28,14 +29,16 @@ def open_missing() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
 
 
-def abandon_output() -> None:
-    """Send the rest of standard output to /dev/null: its reader has left.
+def abandon_unread() -> None:
+    """Send what is left of output that nobody reads to /dev/null.
 
     Python would write what is buffered at its end, fail, and change the exit status.
     """
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            _abandon(stream)
 
 
 def show(text: str) -> None:
@@ -44,4 +47,9 @@ def show(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except (OSError, ValueError):
-        abandon_output()
+        _abandon(sys.stdout)
+
+
+def _abandon(stream: TextIO) -> None:
+    with contextlib.suppress(OSError, ValueError), open(os.devnull, "wb") as null:
+        os.dup2(null.fileno(), stream.fileno())

@@ -6,6 +6,7 @@ server to take a metric may hold the interpreter for ever, and then no Python of
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -31,7 +32,9 @@ def main(arguments: list[str]) -> None:
         signal.pidfd_send_signal(stub, signal.SIGKILL)
         _has_ended(stub, _LAST_SECONDS)
         text = f"lmi-backend: {arguments[2]}: tritonserver has ended and its stub had not: killed\n"
-        os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
+        # Whoever reads the log may have ended as well.
+        with contextlib.suppress(OSError, AttributeError):
+            os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))
     for path in arguments[3:]:
         if os.path.exists(path):
             os.unlink(path)

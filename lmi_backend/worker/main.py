@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -69,7 +70,12 @@ def _loop_runner() -> Callable[[Coroutine[None, None, None]], None]:
 
 async def _serve_and_leave(address: str, token: str, rank: int) -> None:
     # Not after the loop's end: that waits for an engine that still loads, maybe for other machines.
-    _leave(await _serve(address, token, rank))
+    try:
+        status = await _serve(address, token, rank)
+    except Exception:  # noqa: BLE001  else the loop waits for the engine
+        _log.exception("the worker failed")
+        status = 1
+    _leave(status)
 
 
 async def _serve(address: str, token: str, rank: int) -> int:
@@ -95,8 +101,10 @@ def _leave(status: int) -> None:
     The stub and mpirun start each process as leader of its own group, so the group is the
     engine's processes.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
+    # Of a stub that has died nobody reads them.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     remove_shared_memory(os.environ.get(GROUP_VARIABLE, ""))
     if os.getpgid(0) == os.getpid():

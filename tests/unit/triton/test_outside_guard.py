@@ -67,3 +67,12 @@ def test_a_stub_that_ends_before_its_server_is_let_alone(trio: Trio) -> None:
     assert trio.said() == ""
     assert trio.server.poll() is None
     assert trio.region.exists()
+
+
+def test_what_a_stub_leaves_is_removed_although_nobody_reads_the_log(trio: Trio) -> None:
+    assert trio.guard.stderr is not None
+    trio.guard.stderr.close()
+    trio.server.kill()
+    assert trio.guard.wait(30) == 0
+    assert trio.stub.wait(10) == -9
+    assert not trio.region.exists()

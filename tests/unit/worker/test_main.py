@@ -1,7 +1,10 @@
 """How a worker's process ends."""
 
+import os
 import subprocess
 import sys
+
+import pytest
 
 # An engine that loads for ever, as one does that waits for other machines.
 _WORKER = """
@@ -21,3 +24,20 @@ def test_a_worker_leaves_although_its_engine_still_loads() -> None:
     done = subprocess.run(command, check=False, timeout=60, start_new_session=True)
     # The signal to its group ignores itself.
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize(("unbuffered", "status"), [("", 3), ("1", 1)])
+def test_a_worker_leaves_although_nobody_reads_what_it_prints(unbuffered: str, status: int) -> None:
+    """Its stub has died; with PYTHONUNBUFFERED the engine's own words raise."""
+    printing = _WORKER.replace("return 3", "print('unread')\n    return 3")
+    with subprocess.Popen(
+        [sys.executable, "-c", f"input()\n{printing}"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    ) as worker:
+        assert worker.stdout is not None
+        worker.stdout.close()
+        worker.communicate(b"\n")
+    assert worker.returncode == status
