@@ -99,6 +99,11 @@ class ApiKey:
             if count and name != _LIMITS[0]
         }
 
+    @property
+    def has_token_limit(self) -> bool:
+        """Whether its tokens are limited."""
+        return _LIMITS[2] in self._buckets
+
     def enter(self) -> None:
         """Count a request as running; call `leave` at its end.
 

@@ -183,7 +183,7 @@ class FrontEnd:
             await service.answer(exchange)
             return
         key.enter()
-        exchange.tenant = key.name
+        exchange.tenant, exchange.has_token_limit = key.name, key.has_token_limit
         try:
             await service.answer(exchange)
         finally:

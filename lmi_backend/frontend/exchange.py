@@ -59,6 +59,8 @@ class Exchange:
         """On whose behalf, as the key says; empty where there are no keys."""
         self.is_operator = False
         """Whether the client may manage what is served."""
+        self.has_token_limit = False
+        """Whether the client's key has a limit of tokens."""
         self.num_prompt_tokens = self.num_tokens = 0
         """Of the answer so far, where the engine counts them."""
         self.extra_headers: list[tuple[bytes, bytes]] = []

@@ -104,7 +104,9 @@ class TritonProxy:
             written = await self._raw(exchange, path, data)
         else:
             await check_values(data[:length], MOST_ELEMENTS)
-            written = write_inference(data, length, exchange.tenant)
+            written = write_inference(
+                data, length, exchange.tenant, is_counted=exchange.has_token_limit
+            )
         await _check_texts(exchange, written.texts)
         headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
         if written.json_length is not None:

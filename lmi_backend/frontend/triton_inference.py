@@ -24,6 +24,13 @@ _MOST_TENSORS: Final = 1024
 _LEVELS: Final = 8
 """Of lists in the `data` of a tensor."""
 _OPENING: Final = re.compile(rb"[\[ \t\r\n]*")
+_ANSWERS: Final = {
+    "request": ("response",),
+    "inputs": ("generated_text", "text_output", "response"),
+    "text_input": ("text_output",),
+    "input_ids": ("output_ids",),
+}
+"""Outputs of our models that hold the answer to a prompt, by the input that it is in."""
 _Length = Annotated[int, Meta(ge=0, lt=1 << 31)]
 
 
@@ -88,21 +95,26 @@ _MOST: Final = {name: (1 << 8 * size) - 1 for name, (_, size) in _KINDS.items() 
 _inference: Final = msgspec.json.Decoder(_Inference)
 
 
-def write_inference(data: bytes, json_length: int | None, tenant: str) -> Written:
+def write_inference(
+    data: bytes, json_length: int | None, tenant: str, *, is_counted: bool = False
+) -> Written:
     """Return an inference request for Triton.
 
     Args:
         data: the client's body.
         json_length: bytes before the binary tensors; None where all is JSON.
         tenant: counts where it is known, whatever the body says.
+        is_counted: whether the answer must hold its text, which is counted as tokens.
 
     Raises:
-        HttpError: the body is not one (400).
+        HttpError: the body is not one, or would leave out what is counted (400).
     """
     head = data if json_length is None else data[:json_length]
     tail = memoryview(data)[len(head) :]
     read = decode(_inference, head)
     _check_inference(read)
+    if is_counted:
+        _check_outputs(read)
     sizes = [each.parameters.binary_data_size for each in read.inputs]
     given = sum(size or 0 for size in sizes)
     if given != len(tail) or (json_length is None and any(size is not None for size in sizes)):
@@ -156,6 +168,15 @@ def _check_inference(read: _Inference) -> None:
         check_member(name, value)
         if isinstance(value, str) and "\0" in value:
             raise refusal(f"parameter {name!r} holds a null character")
+
+
+def _check_outputs(read: _Inference) -> None:
+    named = {each.name for each in read.outputs}
+    for each in read.inputs:
+        answers = _ANSWERS.get(each.name, ())
+        if named and answers and named.isdisjoint(answers):
+            text = f"outputs: accepted with a key whose tokens are limited: {answers[0]} too, or no"
+            raise refusal(f"{text} names")
 
 
 def _written(given: _Input, part: memoryview) -> tuple[dict[str, Any], Iterable[str]]:

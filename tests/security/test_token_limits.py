@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.attackers import METERED
+from tests.support.attackers import CLIENT, METERED
 from tests.support.serving import Served
 from tests.support.triton_bodies import LENGTH, inference, tensor
 from tests.support.waiting import wait_for
@@ -41,6 +41,15 @@ def test_tokens_are_used_up(guarded: Served, number: int) -> None:
     wait_for(lambda: line.search(guarded.log_file.read_text("utf-8", "replace")))
     (counts,) = line.findall(guarded.log_file.read_text("utf-8", "replace"))
     assert min(map(int, counts)) > 0
+
+
+@pytest.mark.parametrize("output", ["finish_reason", "headers", "response"])
+def test_an_answer_without_its_text_is_refused(guarded: Served, output: str) -> None:
+    key = {"authorization": "Bearer metered7-key"}
+    body = inference(outputs=[{"name": output}], parameters={"max_tokens": METERED})
+    status, _, said = guarded.ask("/v2/models/echo_infer/infer", body, key)
+    assert (status, b"text_output" in said) == (400, True)
+    assert guarded.ask("/v2/models/echo_infer/infer", body, CLIENT)[0] == 200
 
 
 def test_a_query_is_no_way_around(guarded: Served) -> None:

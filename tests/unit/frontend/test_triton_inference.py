@@ -162,3 +162,25 @@ def test_a_long_name_is_not_said() -> None:
     with pytest.raises(HttpError) as refusal:
         write_inference(json.dumps({"y" * 1_000_000: 1}).encode(), None, "")
     assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("prompt", "outputs", "is_taken"),
+    [
+        ("text_input", ["text_output", "finish_reason"], True), ("text_input", [], True),
+        ("text_input", ["finish_reason"], False), ("text_input", ["generated_text"], False),
+        ("inputs", ["generated_text"], True), ("inputs", ["response"], True),
+        ("inputs", ["details"], False), ("request", ["response"], True),
+        ("request", ["text_output"], False), ("input_ids", ["sequence_length"], False),
+        ("another", ["score"], True),
+    ],
+)  # fmt: skip
+def test_what_is_counted_is_in_the_answer(prompt: str, outputs: list[str], is_taken: bool) -> None:
+    body = inference(tensor(prompt), outputs=[{"name": name} for name in outputs])
+    data = plain(body)[1]
+    write_inference(data, None, "mine")
+    if is_taken:
+        write_inference(data, None, "mine", is_counted=True)
+        return
+    with pytest.raises(HttpError, match="outputs"):
+        write_inference(data, None, "mine", is_counted=True)
