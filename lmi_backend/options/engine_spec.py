@@ -129,6 +129,8 @@ class Implementation:
     cache: Cache | None = None
     core_variables: Callable[[int, int], dict[str, str]] | None = None
     """Gives a worker's variables by its index and tensor parallel degree."""
+    ports: Mapping[str, int] = field(default_factory=dict)
+    """Variable that gives the first port of each worker to its default; 0 where it has none."""
 
 
 @dataclass(frozen=True, kw_only=True)

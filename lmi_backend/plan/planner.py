@@ -20,6 +20,7 @@ from lmi_backend.plan.clients import engine_config
 from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
 from lmi_backend.plan.holdings import busy_devices, describe
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
+from lmi_backend.plan.ports import explain_ports
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
 from lmi_backend.plan.strategy import Degrees, Strategy
@@ -122,6 +123,7 @@ def _make(
     why.notes.extend(check_words(options, arguments, sources.python))
     devices = cut_devices(options, hardware, size, why, visible=visible)
     parallel = replace(parallel, device_groups=devices)
+    explain_ports(passthrough, parallel.workers, why)
     weights = facts.weight_bytes if facts else 0
     at_once = load_side_by_side(options, hardware, devices, weights, why)
     return EnginePlan(

@@ -15,6 +15,7 @@ from lmi_backend.ipc.environment import (
     TOKEN_VARIABLE,
 )
 from lmi_backend.options.engine_spec import implementations
+from lmi_backend.plan.ports import TRANSFERS, copies
 from lmi_backend.pool.mpirun import is_job_variable, mpirun, rendezvous
 from lmi_backend.private_folders import kernel_cache
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
@@ -132,10 +133,12 @@ def _own_environment(
             TOKEN_VARIABLE: context.token,
         }
         | _open_mpi(plan, context)
+        | _own_ports(plan, context.index, inherited)
         | (_rank_environment(plan, context) if plan.parallel.mode == "mpi" else {})
         | _first_node(plan)
         | _engine_variables(plan, context.index)
         | dict(plan.launch.environment)
+        | _own_ports(plan, context.index, plan.launch.environment, is_default=False)
     )
 
 
@@ -186,6 +189,31 @@ def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
     if implementation is None or implementation.core_variables is None:
         return {}
     return implementation.core_variables(index, plan.parallel.tensor_parallel_degree)
+
+
+def _own_ports(
+    plan: EnginePlan, index: int, said: Mapping[str, str], *, is_default: bool = True
+) -> dict[str, str]:
+    """Return the variables for the ports of one of several workers, where any may be used.
+
+    Args:
+        said: variables that give the first worker's.
+        is_default: whether the engine's own defaults count where they are not given.
+    """
+    implementation = implementations().get(plan.engine)
+    if not index or implementation is None:
+        return {}
+    offset = index * copies(plan.config) * plan.parallel.tensor_parallel_degree
+    has_peers = is_default and any(name in plan.config.passthrough for name in TRANSFERS)
+    ports = {
+        name: said.get(name, str(default) if has_peers else "0")
+        for name, default in implementation.ports.items()
+    }
+    return {
+        name: str(int(port) + offset)
+        for name, port in ports.items()
+        if port.isdecimal() and int(port)
+    }
 
 
 def _join(first: str, rest: str) -> str:

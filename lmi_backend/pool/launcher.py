@@ -23,6 +23,7 @@ from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.handshake import BACKLOG, Handshakes
 from lmi_backend.options.engine_spec import CUSTOM, implementations
+from lmi_backend.plan.ports import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
 from lmi_backend.pool.connection import POLL_SECONDS, Connection
 from lmi_backend.pool.diagnosis import likely_cause
@@ -70,7 +71,7 @@ def start_worker(
         connections: dict[int, Connection] = {}
         try:
             start.accept(listener, token, connections)
-            frame = encode([_start_message(plan, name.rpartition("/")[0])])
+            frame = encode([_start_message(plan, name.rpartition("/")[0], index)])
             for connection in connections.values():
                 connection.send(frame)
             capabilities = start.await_ready(connections)
@@ -194,10 +195,10 @@ def _advice(words: str, status: int | None = None) -> str:
     return f"; likely cause: {cause}" if cause else ""
 
 
-def _start_message(plan: EnginePlan, model: str) -> msg.Start:
+def _start_message(plan: EnginePlan, model: str, index: int) -> msg.Start:
     return msg.Start(
         plan.engine,
-        replace(plan.config, name=model),
+        own_ports(replace(plan.config, name=model), index),
         _flush_policy(plan),
         hang_seconds=plan.launch.hang_timeout,
         largest_frame=plan.limits.max_message_size,

@@ -112,6 +112,14 @@ SPEC: Final = EngineSpec(
             "option.stream_interval": "stream_interval",
         },
         finish=_finish,
+        ports={
+            "VLLM_NIXL_SIDE_CHANNEL_PORT": 5600,
+            "VLLM_EC_SIDE_CHANNEL_PORT": 5601,
+            "VLLM_P2P_SIDE_CHANNEL_PORT": 5710,
+            "VLLM_MOONCAKE_BOOTSTRAP_PORT": 8998,
+            "VLLM_DP_MASTER_PORT": 0,
+            "MASTER_PORT": 0,
+        },
         oldest=(
             "0.11",
             "it has no allowed_media_domains, by which it is kept to the hosts it may fetch from",
