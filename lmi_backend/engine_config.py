@@ -55,6 +55,10 @@ class ModelInfo:
     """Answers that run or wait at once."""
     triton_version: str = ""
     """Its version there, where the front end may answer what is asked of Triton's `generate`."""
+    digest: str = ""
+    """Changes with the model's files, its tokenizer and its prompts; empty if it is not known."""
+    adapters: dict[str, str] = field(default_factory=dict)
+    """LoRA adapter name to what changes with its files."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
@@ -173,9 +174,8 @@ class Endpoint:
     def _welcome(self) -> msg.Welcome:
         context = self._context
         adapters = list(context.adapters)
-        return msg.Welcome(
-            context.clients, context.is_custom, adapters, self._model, context.has_lora
-        )
+        model = replace(self._model, adapters=dict(self._lora_manager.digests))
+        return msg.Welcome(context.clients, context.is_custom, adapters, model, context.has_lora)
 
     def _try(
         self, client: ClientConnection, request_id: int, start: Callable[[ClientSink], None]

@@ -73,7 +73,7 @@ def hub_file(
         raise ConfigurationError(f"{model_id}: {revision} is no revision")
     secure_caches(environment)
     name = names[0]
-    cached = _snapshot(model_id, revision, environment) / name
+    cached = snapshot(model_id, revision, environment) / name
     if os.path.isfile(cached):
         return cached
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -113,7 +113,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
     return Path(os.path.expanduser(home)) / "hub"
 
 
-def _snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Path:
+def snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Path:
     """Return the folder of the cache where a revision's files would be."""
     folder = _cache(environment) / f"models--{model_id.replace('/', '--')}"
     commit = revision

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import EngineDeadError, UnavailableError
 from lmi_backend.frontend.connection import GONE
+from lmi_backend.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.connection import ModelConnection
+    from lmi_backend.serving.progress import Progress
 
 _log = logging.getLogger(__name__)
 
@@ -92,14 +94,12 @@ class HeldRequests:
     def resume(self, found: ModelConnection) -> None:
         """Let the requests of a model that is back go on, and new ones begin."""
         for absence in self._take(found.model.name):
-            answers = absence.open_answers
-            self._counts[found.model.name].moved += len(answers)
-            for answer in answers:
-                found.resume(answer)
-            if answers or absence.num_new:
+            moved = sum(_goes_on(each, absence.model, found) for each in absence.open_answers)
+            self._counts[found.model.name].moved += moved
+            if moved or absence.num_new:
                 _log.info(
                     "%d answers of model %s go on, %d requests begin",
-                    len(answers), found.model.name, absence.num_new,
+                    moved, found.model.name, absence.num_new,
                 )  # fmt: skip
             absence.end()
 
@@ -178,6 +178,28 @@ class _Absence:
         self._is_over.set()
         if error:
             _fail(self.answers, error)
+
+
+def _goes_on(answer: Answer, lost: ModelInfo, found: ModelConnection) -> bool:
+    """Let an answer go on with a model that is back, or fail it; return whether it goes on."""
+    problem = _difference(answer.progress, lost, found.model)
+    if problem:
+        answer.fail(EngineDeadError(f"{GONE}, and it cannot go on with what is back: {problem}"))
+    else:
+        found.resume(answer)
+    return not problem
+
+
+def _difference(progress: Progress | None, lost: ModelInfo, found: ModelInfo) -> str:
+    """Return why the ids of an answer's tokens say something else now; empty if they do not."""
+    if progress is None or not progress.has_begun:
+        # All of its answer will be the other's.
+        return ""
+    if lost.digest != found.digest:
+        return "its files, its tokenizer or an option that chooses them has changed"
+    names = lost.adapters.keys() if progress.model is None else {progress.model}
+    changed = [each for each in names if lost.adapters.get(each) != found.adapters.get(each)]
+    return f"adapter {printable(changed[0])} has changed or is not there" if changed else ""
 
 
 def _fail(answers: Sequence[Answer], why: str) -> None:

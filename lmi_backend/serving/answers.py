@@ -26,6 +26,11 @@ class _Body(msgspec.Struct):
     prompt_embeds: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class _Named(msgspec.Struct):
+    model: str | None = None
+
+
+_NAME: Final = msgspec.json.Decoder(_Named)
 _BODY: Final = msgspec.json.Decoder(_Body, strict=False)
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
@@ -43,6 +48,14 @@ def answers_wanted(request: HttpRequest) -> int:
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
         return 1
     return max(body.n or 1, 1) * max(prompts, 1)
+
+
+def model_named(request: HttpRequest) -> str | None:
+    """Return the model that a body asks for; None if it cannot be read."""
+    try:
+        return _NAME.decode(request.body).model or ""
+    except (ValueError, RecursionError):
+        return None
 
 
 def _read(body: bytes) -> _Body:

@@ -50,16 +50,24 @@ def adapter_digest(folder: str) -> str:
     return _digest([folder, list(_files(Path(folder)))])
 
 
-def _folder(model: str, revision: str, environment: Mapping[str, str]) -> Path:
-    folder = Path(model)
-    return folder if folder.is_dir() else snapshot(model, revision, environment)
+def _folder(model: str, revision: str, environment: Mapping[str, str]) -> Path | None:
+    """Return where a model's files are; None if it has none, or the engine keeps them elsewhere."""
+    try:
+        here = Path(model)
+        return (
+            None if not model else here if here.is_dir() else snapshot(model, revision, environment)
+        )
+    except (OSError, ValueError):
+        return None
 
 
-def _files(folder: Path) -> Iterator[tuple[str, str]]:
+def _files(folder: Path | None) -> Iterator[tuple[str, str]]:
     """Yield the name of each file that is the model's, and what stands for what is in it."""
+    if folder is None:
+        return
     try:
         names = sorted(os.listdir(folder))
-    except OSError:
+    except (OSError, ValueError):
         return
     for name in names:
         try:

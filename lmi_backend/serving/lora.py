@@ -17,6 +17,7 @@ from lmi_backend.errors import LMI_ERROR, HttpError, LmiError
 from lmi_backend.generation import Chunk, HttpChunk
 from lmi_backend.names import PATH_BYTES, check_name
 from lmi_backend.printable import listed, printable
+from lmi_backend.serving.identity import adapter_digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,6 +71,8 @@ class LoraManager:
     ) -> None:
         self.folders: dict[str, str] = dict(folders)
         """Adapter name to folder, now; a new worker starts with them."""
+        self.digests = {name: adapter_digest(folder) for name, folder in folders.items()}
+        """Adapter name to what changes with its files."""
         self._infos: dict[str, AdapterInfo] = {
             name: _info(name, Path(folder)) for name, folder in folders.items()
         }
@@ -215,9 +218,11 @@ class LoraManager:
         if info is None:
             self._infos.pop(name, None)
             self.folders.pop(name, None)
+            self.digests.pop(name, None)
         else:
             self._infos[name] = info
             self.folders[name] = info["src"]
+            self.digests[name] = adapter_digest(info["src"])
 
 
 class _ChangeSink:

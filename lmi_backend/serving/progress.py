@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of
-from lmi_backend.serving.answers import answers_wanted
+from lmi_backend.serving.answers import answers_wanted, model_named
 from lmi_backend.serving.remote_prefill import pulls_nothing
 
 if TYPE_CHECKING:
@@ -76,6 +76,13 @@ class Progress:
         if not self.has_begun:
             return True
         return self._is_known and bool(self._ids) and self._num_answers() == 1
+
+    @property
+    def model(self) -> str | None:
+        """What its client calls the model, or an adapter, that it asks; None if unknown."""
+        if isinstance(self._message, msg.SubmitHttp):
+            return model_named(self._message.request)
+        return self._message.requests[0].adapter
 
     def add(self, chunk: Chunk) -> bool:
         """Keep what a chunk tells of where to go on; it is taken from the chunk, if not handed on.

@@ -26,6 +26,7 @@ from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import CLIENTS, MAIN
 from lmi_backend.schema.context import Context
+from lmi_backend.serving.identity import model_digest
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.migration import patience
@@ -203,4 +204,6 @@ def _model_info(
         migration_limit=limits.migration_limit,
         capacity=plan.max_requests + limits.queue_size,
         triton_version=version,
+        # Now that the engine has fetched what was missing.
+        digest=model_digest(plan.config, {**os.environ, **plan.launch.environment}),
     )

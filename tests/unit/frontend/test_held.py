@@ -19,7 +19,9 @@ from lmi_backend.token_ids import pack, unpack
 class Endpoint:
     """A model's end of a connection; what it was sent is in `sent`."""
 
-    def __init__(self, held: HeldRequests, seconds: float = 60.0, limit: int = 2) -> None:
+    def __init__(
+        self, held: HeldRequests, seconds: float = 60.0, limit: int = 2, **said: Any
+    ) -> None:
         self.sent: list[Any] = []
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
         self.connection = ModelConnection(
@@ -27,7 +29,7 @@ class Endpoint:
             lambda answers: held.hold(answers, self.connection.model),
         )
         self.connection.connection_made(self)  # type: ignore[arg-type]
-        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit)
+        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **said)
         self.say(msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model))
 
     def get_write_buffer_size(self) -> int:
@@ -216,3 +218,68 @@ async def test_switched_off_nothing_waits() -> None:
     model.die()
     with pytest.raises(EngineDeadError):
         await answer.read()
+
+
+BODY = HttpRequest("/v1/chat/completions", b'{"model": "a", "stream": true}')
+
+
+@pytest.mark.parametrize(
+    ("work", "after", "problem"),
+    [
+        (BODY, {"digest": "2"}, "its files, its tokenizer or an option"),
+        (BODY, {"adapters": {"a": "2"}}, "adapter a has changed"),
+        (BODY, {"adapters": {}}, "adapter a has changed or is not there"),
+        (HttpRequest("/v1/completions", b'{"n": NaN}'), {"adapters": {}}, "adapter a has changed"),
+        ((GenerateRequest("x", adapter="a"),), {"adapters": {"a": "2"}}, "adapter a has changed"),
+        ((GenerateRequest("x"),), {"adapters": {"a": "2"}}, ""),
+        (HttpRequest("/v1/completions", b'{"model": "m"}'), {"adapters": {}}, ""),
+        (BODY, {}, ""),
+    ],
+)
+async def test_a_stream_does_not_go_on_with_another_model_of_its_name(
+    work: msg.Work, after: dict[str, Any], problem: str
+) -> None:
+    before: dict[str, Any] = {"digest": "1", "adapters": {"a": "1", "b": "1"}}
+    held = HeldRequests()
+    first = Endpoint(held, **before)
+    begun, new = (first.connection.submit(work, "") for _ in range(2))
+    if isinstance(work, HttpRequest):
+        data = b"data: {}\n\n"
+        headers = {"content-type": "text/event-stream"}
+        first.say(msg.HttpOutput(1, HttpChunk(data, False, 200, headers, 1, 3, pack([5]))))
+    else:
+        first.say(msg.Output(1, chunk("b", 5)))
+    await begun.read()
+    first.die()
+    second = Endpoint(held, **{**before, **after})
+    asked = [each for each in second.sent if isinstance(each, msg.Submit | msg.SubmitHttp)]
+    # What has no answer yet begins with the model that is there.
+    assert len(asked) == (1 if problem else 2)
+    assert held.told("m")["moved"] == len(asked)
+    assert not new.is_over
+    if problem:
+        with pytest.raises(EngineDeadError, match=f"cannot go on with what is back: .*{problem}"):
+            await begun.read()
+
+
+async def test_one_answer_that_cannot_go_on_does_not_keep_the_others(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = HeldRequests()
+    first = Endpoint(held)
+    answers = [first.connection.submit((GenerateRequest(each),), "") for each in "abc"]
+    first.die()
+    move = Answer.move
+
+    def move_some(answer: Answer, *arguments: Any) -> None:
+        if answer is answers[1]:
+            raise TypeError("a bug")
+        move(answer, *arguments)
+
+    monkeypatch.setattr(Answer, "move", move_some)
+    second = Endpoint(held)
+    asked = [each.requests[0].prompt for each in second.sent if isinstance(each, msg.Submit)]
+    assert asked == ["a", "c"]
+    with pytest.raises(EngineError, match="the log says why"):
+        await answers[1].read()
+    assert "TypeError: a bug" in caplog.text

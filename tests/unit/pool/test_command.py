@@ -12,6 +12,7 @@ from lmi_backend.pool.mpirun import readable
 
 SOCKET = Path("/run/x/0.sock")
 CONFIG = EngineConfig(model="m")
+NIXL_PORT = "VLLM_NIXL_SIDE_CHANNEL_PORT"
 _HEADERS = "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS"
 
 
@@ -179,20 +180,20 @@ def test_workers_on_neuron_have_cores_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("index", "inherited", "own", "expected"),
     [
-        (0, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "7000"}, {}, "7000"),
-        (1, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "7000"}, {}, "7002"),
-        (2, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "7000"}, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "8000"}, "8004"),
+        (0, {NIXL_PORT: "7000"}, {}, "7000"),
+        (1, {NIXL_PORT: "7000"}, {}, "7002"),
+        (2, {NIXL_PORT: "7000"}, {NIXL_PORT: "8000"}, "8004"),
         (1, {}, {}, None),
-        (1, {"VLLM_NIXL_SIDE_CHANNEL_PORT": "tcp://10.0.0.1:5600"}, {}, "tcp://10.0.0.1:5600"),
+        (1, {NIXL_PORT: "tcp://10.0.0.1:5600"}, {}, "tcp://10.0.0.1:5600"),
     ],
-)  # fmt: skip
+)
 def test_ports_that_are_said_are_the_first_workers(
     index: int, inherited: dict[str, str], own: dict[str, str], expected: str | None
 ) -> None:
     groups = (("0", "1"), ("2", "3"), ("4", "5"))
     parallel: dict[str, Any] = {"tensor_parallel_degree": 2, "device_groups": groups}
     made = environment(inherited, index, environment=own, **parallel)
-    assert made.get("VLLM_NIXL_SIDE_CHANNEL_PORT") == expected
+    assert made.get(NIXL_PORT) == expected
 
 
 def test_workers_whose_kv_blocks_travel_have_ports_of_their_own() -> None:
@@ -206,7 +207,7 @@ def test_workers_whose_kv_blocks_travel_have_ports_of_their_own() -> None:
         worker_command(made, LaunchContext(index, SOCKET.parent, str(SOCKET), "t"), {}).environment
         for index in (0, 1)
     )
-    assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in first
+    assert NIXL_PORT not in first
     assert (first["MASTER_PORT"], second["MASTER_PORT"]) == ("29500", "29501")
-    assert second["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5601"
+    assert second[NIXL_PORT] == "5601"
     assert second["VLLM_MOONCAKE_BOOTSTRAP_PORT"] == "8999"
