@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.errors import RequestError
 from lmi_backend.tokenization import TOKEN_PATHS
 
 if TYPE_CHECKING:
@@ -32,13 +34,24 @@ class _Named(msgspec.Struct):
 
 _NAME: Final = msgspec.json.Decoder(_Named)
 _BODY: Final = msgspec.json.Decoder(_Body, strict=False)
+MANY: Final = 4096
+"""Prompts of one large body that are counted."""
+_LARGE_BYTES: Final = 256 << 10
+_LISTED: Final = re.compile(rb"""\s*\[\s*["[]""")
+_NULL: Final = re.compile(rb"\s*null\s*")
+_ITEMS: Final = [(f"item{number}", msgspec.Raw, msgspec.Raw()) for number in range(MANY + 1)]
+_FIRST: Final = msgspec.json.Decoder(msgspec.defstruct("_First", _ITEMS, array_like=True))
 _LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def answers_wanted(request: HttpRequest) -> int:
     """Return how many answers a body asks for: `n` to each of its prompts.
 
-    One that cannot be read counts as one answer: the engine refuses it.
+    One that cannot be read counts as one answer: the engine refuses it. So does one of more than
+    `MANY` prompts, of which not more are counted.
+
+    Raises:
+        RequestError: it is large, and would have to be read by slower means.
     """
     if request.path not in _PATHS:
         return 1
@@ -63,6 +76,10 @@ def _read(body: bytes) -> _Body:
     try:
         return _BODY.decode(body)
     except msgspec.DecodeError:
+        if len(body) > _LARGE_BYTES:
+            problem = f"of {len(body)} bytes is no JSON by RFC 8259"
+            accepted = f"NaN, Infinity and large numbers in up to {_LARGE_BYTES} bytes"
+            raise RequestError(problem, field="the body", accepted=accepted) from None
         # Engines read NaN, and numbers beyond 64 bits.
         read: Any = json.loads(body)
         prompt, embeds = (_raw(read.get(name)) for name in ("prompt", "prompt_embeds"))
@@ -75,8 +92,11 @@ def _raw(value: object) -> msgspec.Raw:
 
 def _prompts(raw: msgspec.Raw) -> int:
     """Return how many prompts a value holds; a list of numbers is one."""
-    text = bytes(raw).lstrip()
-    if not text.startswith(b"["):
-        return int(text != b"null")
-    items = _LIST.decode(text)
-    return len(items) if items and bytes(items[0])[:1] in b'"[' else 1
+    # A view: a prompt may have many megabytes.
+    text = memoryview(raw)
+    if _LISTED.match(text) is None:
+        return int(_NULL.fullmatch(text) is None)
+    if len(text) <= _LARGE_BYTES:
+        return len(_LIST.decode(text))
+    # Of an item beyond these nothing is made: there may be millions.
+    return sum(len(memoryview(item)) > 0 for item in msgspec.structs.astuple(_FIRST.decode(text)))

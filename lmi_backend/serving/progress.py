@@ -5,10 +5,12 @@ The stub keeps it for the death of a worker, and the front end for that of the s
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from msgspec.structs import replace
 
+from lmi_backend.errors import RequestError
 from lmi_backend.generation import Continuation, Delta, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import chunk_of
@@ -130,7 +132,9 @@ class Progress:
         if self._width:
             return self._width
         if isinstance(self._message, msg.SubmitHttp):
-            return answers_wanted(self._message.request)
+            with contextlib.suppress(RequestError):
+                return answers_wanted(self._message.request)
+            return 0
         return sum(request.n for request in self._message.requests)
 
     def _continuation(self) -> Continuation | None:

@@ -2,8 +2,9 @@
 
 import pytest
 
+from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
-from lmi_backend.serving.answers import answers_wanted
+from lmi_backend.serving.answers import MANY, answers_wanted
 
 _CHAT = "/v1/chat/completions"
 
@@ -38,6 +39,32 @@ _CHAT = "/v1/chat/completions"
 def test_a_body_counts_as_the_answers_it_asks_for(body: str, answers: int) -> None:
     for path in ("/v1/completions", _CHAT):
         assert answers_wanted(HttpRequest(path, body.encode())) == answers
+
+
+LARGE = "a" * 300_000
+
+
+@pytest.mark.parametrize(
+    ("body", "answers"),
+    [
+        (f'{{"prompt": "{LARGE}", "n": 3}}', 3),
+        (f'{{"prompt": ["{LARGE}", "b", [1]], "n": 2}}', 6),
+        (f'{{"prompt": [[1], "{LARGE}"]}}', 2),
+        ('{"prompt": [' + "1, " * 100_000 + "1]}", 1),
+        ('{"prompt": [' + '"", ' * 200_000 + '""]}', MANY + 1),
+        ('{"prompt": [' + "[], " * 2_000 + f'"{LARGE}"]' + "}", 2_001),
+        (f'{{"prompt": null, "x": "{LARGE}"}}', 1),
+    ],
+)
+def test_a_large_body_counts_without_being_taken_apart(body: str, answers: int) -> None:
+    assert answers_wanted(HttpRequest("/v1/completions", body.encode())) == answers
+
+
+@pytest.mark.parametrize("rest", ['"n": NaN', '"n": 1', "oops"])
+def test_a_large_body_that_is_no_json_is_refused(rest: str) -> None:
+    body = f'{{"prompt": "{LARGE}", "y": Infinity, {rest}}}'.encode()
+    with pytest.raises(RequestError, match=r"the body of \d+ bytes is no JSON.*accepted"):
+        answers_wanted(HttpRequest("/v1/completions", body))
 
 
 def test_other_bodies_count_as_one() -> None:
