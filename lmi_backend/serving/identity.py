@@ -42,7 +42,9 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     if "tokenizer" in choices:
         sources.append((choices["tokenizer"], choices.get("tokenizer_revision", revision)))
     files = [list(_files(_folder(*each, environment))) for each in sources]
-    return _digest([config.model, choices, files])
+    # An option may say it, or name the file that does.
+    template = list(_in_full(Path(choices.get("chat_template", ""))))
+    return _digest([config.model, choices, files, template])
 
 
 def adapter_digest(folder: str) -> str:
@@ -70,21 +72,29 @@ def _files(folder: Path | None) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError):
         return
     for name in names:
-        try:
-            yield from _file(folder / name)
-        except OSError:
-            yield name, "unreadable"
+        ending = os.path.splitext(name)[1]
+        if name not in _NOT_THE_MODELS and ending in _READ + _LOOKED_AT:
+            yield from (_in_full if ending in _READ else _by_time)(folder / name)
 
 
-def _file(path: Path) -> Iterator[tuple[str, str]]:
-    name, ending = path.name, path.suffix
-    if name in _NOT_THE_MODELS or ending not in _READ + _LOOKED_AT:
+def _in_full(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield a file with what is in it, if it is one."""
+    try:
+        # Nothing is read of a pipe, which may never end.
+        if path.is_file() and path.stat().st_size <= _READ_BYTES:
+            yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            yield from _by_time(path)
+    except (OSError, ValueError):
+        yield path.name, "unreadable"
+
+
+def _by_time(path: Path) -> Iterator[tuple[str, str]]:
+    try:
+        stat = path.stat()
+    except (OSError, ValueError):
         return
-    stat = path.stat()
-    if ending in _READ and stat.st_size <= _READ_BYTES:
-        yield name, hashlib.sha256(path.read_bytes()).hexdigest()
-    else:
-        yield name, f"{stat.st_size} {stat.st_mtime_ns}"
+    yield path.name, f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def _digest(value: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structures
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import GenerateRequest
     from lmi_backend.plan import EnginePlan
+
+
+HELD_BYTES: Final = 2 << 30
+"""Of all requests of a model that run or wait."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Limits:
     """How long a request may run."""
     size: int = (1 << 32) - 1
     """Bytes of the largest request, as it is sent to a worker."""
-    held_bytes: int = 2 << 30
+    held_bytes: int = HELD_BYTES
     """Bytes of all requests that run or wait."""
     structures: StructureBounds = DEFAULT_BOUNDS
     """What a request may ask of the compiler of structured outputs."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
+from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
 from lmi_backend.frontend.bodies import ALL_BODIES, FREE_BYTES, LITTLE, MOST_VALUES
@@ -14,6 +15,8 @@ from lmi_backend.frontend.protocol import (
     UNREAD_BYTES,
     WAITING_BYTES,
 )
+from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
+from lmi_backend.serving.limits import HELD_BYTES as HELD_BYTES_OF_MODEL
 from lmi_backend.worker.conversation import PAUSE_BYTES
 from lmi_backend.worker.outgoing import MOST_UNSENT
 
@@ -88,6 +91,34 @@ ROWS = (
         f"of users' code: pauses from {PAUSE_BYTES >> 20} MiB on",
         f"{MOST_UNSENT >> 20} MiB",
         "each request with more output ends with an error",
+    ),
+    (
+        "requests that run or wait",
+        "stub",
+        "`option.max_output_size`",
+        f"{HELD_BYTES_OF_MODEL >> 30} GiB",
+        "503",
+    ),
+    (
+        "requests that a worker does not read",
+        "stub",
+        "with those that run",
+        f"{UNSENT_TO_WORKER >> 20} MiB a worker and one request",
+        "the others get what comes; after 30 s of silence the worker is ended",
+    ),
+    (
+        "answers that a front end does not read",
+        "stub",
+        f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
+        f"{UNREAD_BYTES_IN_ALL >> 20} MiB",
+        "the answer ends with an error; over all, the largest do",
+    ),
+    (
+        "answers that Triton's ports do not take",
+        "stub",
+        "the answer",
+        "as many as requests may run",
+        "they wait",
     ),
 )
 

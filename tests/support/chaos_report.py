@@ -79,6 +79,10 @@ for a model that was unloaded, or is not back in time. `/ping` says 503 all the 
 Triton's own ports end with tritonserver, and so do those of the front end's port that come from
 there ([clients.md](clients.md#tritons-ports)).
 
+An answer that has begun goes on only with the same model. Where the model's files, its tokenizer, its
+chat template or the answer's adapter have changed when the model is back, it ends with an error that
+says so. Weights are compared by name, size and time.
+
 `lmi-backend drain URL --worker N` starts a worker anew in this way, `--worker all` one after the
 other: for a leak of memory, or new weights. What cannot go on has `--timeout` to end.
 
@@ -111,7 +115,7 @@ dies again and again, also while it is started, and a killed `serve`
 | a worker dies under requests | their clients hang until a timeout of 120 s | they go on, on another worker or the next; what cannot ends with an error that names the worker, at once |
 | requests while it is restarted | wait, or 400 without a cause | other workers take them; without any they wait, within `option.migration_timeout` |
 | one bad parameter | may fail every request in flight | fails that request, and names the field |
-| a client leaves | is generated for to the end | its place is free within a second; over Triton's own HTTP only if its answer is streamed (see below) |
+| a client leaves | is generated for to the end | its place is free at once, on Triton's own ports within a second for each 256 requests; over Triton's HTTP only if its answer is streamed (see below) |
 | more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
 | an engine that stands still | nothing, until each request times out | vLLM is restarted after `option.hang_timeout`; others' requests time out |
 | the first failure of a worker | the model is FAILED (`retry_threshold` is 0) | ten failures in a row, old ones forgiven |

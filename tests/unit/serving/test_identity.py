@@ -68,6 +68,21 @@ def test_a_tokenizer_of_its_own_counts_by_its_files(folder: Path, tmp_path: Path
     assert digest(folder, tokenizer=str(other)) != before
 
 
+def test_a_chat_template_of_its_own_counts_by_what_is_in_it(folder: Path) -> None:
+    template = folder / "other.tmpl"
+    config = EngineConfig(model=str(folder), front_end={"chat_template": str(template)})
+    seen = set()
+    for text in ("a", "b", "a"):
+        template.write_text(text)
+        seen.add(model_digest(config, {}))
+    assert len(seen) == 2
+
+
+def test_a_pipe_is_not_read(folder: Path) -> None:
+    os.mkfifo(folder / "vocab.txt")
+    assert digest(folder)
+
+
 @pytest.mark.parametrize("name", ["main", "v1"])
 def test_a_model_of_the_hub_is_told_by_what_is_in_the_cache(tmp_path: Path, name: str) -> None:
     environment = {"HF_HUB_CACHE": str(tmp_path)}
