@@ -43,7 +43,8 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
         sources.append((choices["tokenizer"], choices.get("tokenizer_revision", revision)))
     files = [list(_files(_folder(*each, environment))) for each in sources]
     # An option may say it, or name the file that does.
-    template = list(_in_full(Path(choices.get("chat_template", ""))))
+    named = choices.get("chat_template")
+    template = list(_in_full(Path(named))) if named else []
     return _digest([config.model, choices, files, template])
 
 

@@ -49,10 +49,10 @@ class Bench:
         self.workers.start(self.service)
         self.sinks: list[Sink] = []
 
-    def submit(self, tenant: str = "", width: int = 1) -> Sink:
+    def submit(self, tenant: str = "", width: int = 1, prompt: str = "a") -> Sink:
         sink = Sink(str(len(self.sinks) + 1))
         self.sinks.append(sink)
-        self.service.submit((GenerateRequest("a", n=width),), sink, tenant=tenant)
+        self.service.submit((GenerateRequest(prompt, n=width),), sink, tenant=tenant)
         return sink
 
     def send_released(self) -> None:

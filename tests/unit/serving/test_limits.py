@@ -2,12 +2,13 @@
 
 import pytest
 
-from lmi_backend.errors import RequestError
+from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, Sampling
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.structures import StructureBounds
 from tests.support.idle_workers import IdleWorkers
+from tests.support.service_bench import Bench
 
 
 def _request(*choices: str) -> GenerateRequest:
@@ -27,3 +28,25 @@ def test_a_grammar_beyond_the_bounds_takes_no_place() -> None:
     with pytest.raises(RequestError, match="max_structure_choices"):
         service.submit((_request("a", "b", "c"),), None)  # type: ignore[arg-type]
     assert service.snapshot().open == 0
+
+
+def test_all_requests_together_have_a_bound_in_bytes() -> None:
+    large = "a" * 1000
+    bench = Bench(held_bytes=3500)
+    bench.submit(prompt=large)
+    bench.submit(prompt=large)
+    # One that waits counts too.
+    bench.submit(prompt=large)
+    with pytest.raises(
+        UnavailableError, match=r"have 3\d{3} bytes, and .* 1\d{3}; accepted: .* 3500"
+    ):
+        bench.submit(prompt=large)
+    bench.answer(1)
+    bench.submit(prompt=large)
+    bench.answer(2, 3)
+    bench.workers.die(0)
+    bench.settle()
+    assert bench.service._held_bytes == 0
+    # Alone, one may be larger.
+    bench.workers.revive(0)
+    bench.submit(prompt="a" * 5000)
