@@ -64,6 +64,10 @@ FEWEST_VALUES: Final = 300_000
 _CUT: Final = 1_000_000
 """Characters of a prompt that is to be truncated, whatever the model's length: 0.5 s."""
 
+MOST_TOGETHER: Final = 8_000_000
+"""Characters of all prompts of a body, unless one alone may have more. One thread turns the prompts
+of all requests into tokens, 2 million characters a second."""
+
 # Whatever else is in a body is passed over and never built.
 _ALL: Final = dict.fromkeys((*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, _TRUNCATED))
 _DECODER: Final = msgspec.json.Decoder(
@@ -155,10 +159,16 @@ def _check_texts(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
     elif chats is not None or _is_response(fields):
         whole = sum(_characters(fields.get(each)) for each in CHAT)
         _check_length("messages" if chats is not None else "input", whole, fields, bounds)
+    together = 0
     for name in TEXTS:
         value = fields.get(name)
         for item in value if isinstance(value, list) else (value,):
-            _check_length(name, _characters(item), fields, bounds)
+            count = _characters(item)
+            together += count
+            _check_length(name, count, fields, bounds)
+    if together > (most := max(MOST_TOGETHER, bounds.max_model_len * bounds.longest)):
+        problem = f"have {together} characters together"
+        raise RequestError(problem, field="the prompts", accepted=f"at most {most}")
 
 
 def _is_ids(value: list[Any]) -> bool:

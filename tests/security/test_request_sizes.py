@@ -115,6 +115,14 @@ def test_so_are_those_of_other_clients(sampling: Sampling) -> None:
         check_sampling(sampling, DEFAULT_BOUNDS)
 
 
+@pytest.mark.parametrize("name", ["prompt", "input", "documents", "text_2"])
+def test_all_prompts_of_a_body_are_added_up(name: str) -> None:
+    cut = {"truncate_prompt_tokens": 5}
+    check_body(json.dumps({name: ["a" * 1_000_000] * 8} | cut).encode(), BOUNDS)
+    with pytest.raises(RequestError, match="the prompts have 8000001 characters together"):
+        check_body(json.dumps({name: ["a" * 1_000_000] * 8 + ["b"]} | cut).encode(), BOUNDS)
+
+
 @pytest.mark.parametrize("words", ["a" * 16_385, ["a" * 10_000, "b" * 6_385]])
 @pytest.mark.parametrize("name", ["stop", "bad_words"])
 def test_the_characters_of_words_are_bounded(name: str, words: Any) -> None:

@@ -132,7 +132,8 @@ larger than `option.max_output_size` is refused; an answer that is larger, whole
 a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
 have (the context's length times the longest token's) is refused before it is tokenised. That holds
 for each prompt of each path, for the messages and tools of a chat together, and from a million characters
-on for one that is to be truncated. An OpenAI
+on for one that is to be truncated. All prompts of a body have at most 8,000,000 characters together, or
+as many as one may have. An OpenAI
 body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
 worker of a model is ready and none will be soon, its requests are refused as UNAVAILABLE at once, with
 the reason; Triton asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
