@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from typing import TYPE_CHECKING
 
 import psutil
 
 from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
 from lmi_backend.errors import UnavailableError
-from lmi_backend.printable import say
+from lmi_backend.printable import log, say
 from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ _LOOK_SECONDS = 1.0
 _ANSWER_SECONDS = 2.0
 # A loaded machine may be late; one that has been for half a minute is not coming back.
 _LOOKS = 10
+# A model that is loaded once more makes its socket anew.
+_SOCKET_LOOKS = 3
 # All processes of the machine are read for it.
 _LOOKS_PER_SEARCH = 5
 
@@ -51,6 +54,7 @@ class HealthMonitor(threading.Thread):
         self._stubs: dict[str, psutil.Process] = {}
         self._given_up: dict[str, str] = {}
         self._looks = 0
+        self._fault = ""
         # Alias models have no endpoint.
         self._seen: set[str] = set()
         self.trouble = ""
@@ -71,6 +75,10 @@ class HealthMonitor(threading.Thread):
                 self.trouble = self._check()
             except Exception as error:  # noqa: BLE001  a server that nobody checks is given up
                 say(f"a look at the server failed: {error!r}")
+                # Once: a fault that stays would be a traceback a second.
+                if (fault := repr(error)) != self._fault:
+                    self._fault = fault
+                    log(traceback.format_exc())
 
     def _check(self) -> str:
         try:
@@ -117,7 +125,9 @@ class HealthMonitor(threading.Thread):
         lost = (
             name
             for name in ready
-            if self._count(f"socket {name}", is_well=name not in self._seen - there, most=_LOOKS)
+            if self._count(
+                f"socket {name}", is_well=name not in self._seen - there, most=_SOCKET_LOOKS
+            )
         )
         name = next(lost, "")
         self._seen = (self._seen & ready) | there

@@ -203,7 +203,11 @@ class RunningServer:
 
         Returns how many did.
         """
-        draining = Draining(find_endpoints(self._process.pid, self._setup.traces.run), seconds)
+        endpoints = find_endpoints(self._process.pid, self._setup.traces.run)
+        if not endpoints:
+            # They were removed: nobody can be asked. Front ends resume what is cut now.
+            return 0
+        draining = Draining(endpoints, seconds)
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
         # Not before: of a model that is being unloaded Triton says that it does not exist.
