@@ -25,7 +25,7 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.echo_bodies import WORD, OpenAiBody
+from lmi_backend.engines.echo_bodies import OpenAiBody, first_words
 from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
@@ -41,6 +41,8 @@ from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.token_ids import ID_BYTES, pack
 
 _LOGPROB = -0.5
+_LONGEST_WORD = 1024
+"""Characters, on average, of the words of a prompt that is cut into tokens."""
 _JSON = "application/json"
 _OPENAI = ("/v1/chat/completions", "/v1/completions")
 
@@ -75,7 +77,7 @@ class EchoEngine(Engine):
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
-        tokens = _tokens(request)
+        tokens = self._tokens(request)
         self._check(request, len(tokens))
         max_tokens = min(request.sampling.max_tokens, self._settings.max_model_len - len(tokens))
         self._waiting += 1
@@ -93,11 +95,21 @@ class EchoEngine(Engine):
             self._running -= 1
             self._slots.release()
 
+    def _tokens(self, request: GenerateRequest) -> list[str]:
+        """Return the tokens of the prompt, no more than fit; one given as ids is spelled `<id>`."""
+        if isinstance(request.prompt, str):
+            most = self._settings.max_model_len * _LONGEST_WORD
+            if len(request.prompt) > most:
+                problem = f"has {len(request.prompt)} characters"
+                raise RequestError(problem, field="prompt", accepted=f"at most {most}")
+            return first_words(request.prompt, self._settings.max_model_len)
+        return [f"<{number}>" for number in request.prompt]
+
     def _check(self, request: GenerateRequest, num_prompt_tokens: int) -> None:
         """Raise for a request that is too long, names no adapter, or is to fail."""
         longest = self._settings.max_model_len
         if num_prompt_tokens >= longest:
-            problem = f"has {num_prompt_tokens} tokens"
+            problem = f"has {longest} tokens or more"
             raise RequestError(problem, field="prompt", accepted=f"fewer than {longest}")
         if request.adapter not in ("", *self._adapters):
             known = ", ".join(self._adapters) or "none is loaded"
@@ -160,7 +172,7 @@ class EchoEngine(Engine):
         request_id, text, count = call.headers.get("x-request-id", "echo"), "", 0
         kind = {"content-type": "text/event-stream" if body.stream else _JSON}
         # What the client has is written again, and dropped where it is sent.
-        words = _tokens(request)
+        words = self._tokens(request)
         for word in itertools.islice(itertools.cycle(words), _num_said(call.continuation)):
             count += 1
             data = body.event(request_id, Delta(word, num_prompt_tokens=len(words)), count)
@@ -201,13 +213,6 @@ class EchoFollower(Rank):
 
     async def start(self) -> Capabilities:
         return Capabilities("follower", __version__, 0)
-
-
-def _tokens(request: GenerateRequest) -> list[str]:
-    """Return the tokens of the prompt; one given as ids is spelled `<id>`."""
-    if isinstance(request.prompt, str):
-        return WORD.findall(request.prompt)
-    return [f"<{number}>" for number in request.prompt]
 
 
 def _delta(request: GenerateRequest, word: str, count: int, num_prompt_tokens: int) -> Delta:

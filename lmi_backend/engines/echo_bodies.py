@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import time
 from typing import Annotated, Final
@@ -10,10 +11,17 @@ import msgspec
 
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 
-WORD: Final = re.compile(r"\s*\S+|\s+")
+_WORD: Final = re.compile(r"\s*\S+|\s+")
 """A token."""
 
 
+def first_words(text: str, most: int) -> list[str]:
+    """Return the first tokens of a text, which may be of any length."""
+    return [match[0] for match in itertools.islice(_WORD.finditer(text), most)]
+
+
+_MOST: Final = 1 << 16
+"""Tokens of an answer to which no limit is given."""
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -35,7 +43,7 @@ class OpenAiBody(msgspec.Struct):
     def request(self) -> GenerateRequest:
         """Return the prompt, or the last message, to be said once where no limit is given."""
         prompt = self.messages[-1].content if self.messages else self.prompt
-        most = self.max_tokens or self.max_completion_tokens or len(WORD.findall(prompt))
+        most = self.max_tokens or self.max_completion_tokens or len(first_words(prompt, _MOST))
         return GenerateRequest(prompt, Sampling(max_tokens=most))
 
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:

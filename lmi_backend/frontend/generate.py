@@ -12,6 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from lmi_backend.errors import LmiError
+from lmi_backend.frontend.bodies import aside
 from lmi_backend.frontend.relay import answers_of, send_answer
 from lmi_backend.frontend.triton_form import TritonForm
 from lmi_backend.generation import HttpRequest
@@ -49,8 +50,14 @@ class Generate:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    async def answer(self, exchange: Exchange, path: Path, body: Body) -> bool:
+    async def answer(self, exchange: Exchange, path: Path, body: Body, size: int = 0) -> bool:
         """Answer a request with such a body; return whether it was for us.
+
+        Args:
+            exchange: the request.
+            path: its path.
+            body: its members.
+            size: bytes of the body.
 
         Raises:
             UnavailableError: the model has gone, or as for `Models.reach`.
@@ -62,10 +69,10 @@ class Generate:
         version = model.info.triton_version
         if not version or (path.version or version) != version:
             return False
-        if (asked := read_generate(body)) is None:
+        if (asked := await aside(size, read_generate, body)) is None:
             return False
         trace = take_trace(asked.parameters) or take_trace(dict(exchange.headers))
-        parsed = _parsed(asked, model)
+        parsed = await aside(size, _parsed, asked, model)
         if parsed is None or not isinstance(parsed.work, HttpRequest | tuple):
             return False
         named = {"model_name": model.name, "model_version": version}

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import form_for, manage
-from lmi_backend.frontend.bodies import check_values, read_model, read_object
+from lmi_backend.frontend.bodies import aside, check_values, model_of, read_object
 from lmi_backend.frontend.failures import lmi_failure
 from lmi_backend.frontend.http_form import HandlerForm, HttpForm
 from lmi_backend.frontend.openai import TARGET
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lmi_backend.frontend.failures import Failure
     from lmi_backend.frontend.models import Model, Models
     from lmi_backend.frontend.relay import Form
+    from lmi_backend.schema.context import Context
     from lmi_backend.schema.reply import ParsedRequest
 
 _COMPONENT: Final = "x-amzn-sagemaker-inference-component"
@@ -62,7 +63,7 @@ class Lmi:
         # Users' code reads its bodies itself.
         if not model.context.is_custom or _MANAGEMENT in data:
             await check_values(data)
-        return model, read_http_body(_text(data), LMI_PATH, headers, model.context)
+        return model, await aside(len(data), _parsed, data, headers, model.context)
 
     async def adapters(self, exchange: Exchange) -> None:
         """Answer LMI's and SageMaker's management of LoRA adapters."""
@@ -118,7 +119,7 @@ class Lmi:
         for name in (endpoint, ""):
             if (model := await self._models.reach(exchange, name)) is not None:
                 return model
-        return await self._models.of_body(exchange, read_model(data) or endpoint)
+        return await self._models.of_body(exchange, await model_of(data) or endpoint)
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
         if (model := await self._models.reach(exchange, name)) is None:
@@ -134,6 +135,10 @@ def form_of(parsed: ParsedRequest) -> Form:
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
     return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)
+
+
+def _parsed(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:
+    return read_http_body(_text(data), LMI_PATH, headers, context)
 
 
 def _text(data: bytes) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.adapters import manage
-from lmi_backend.frontend.bodies import read_model, read_object
+from lmi_backend.frontend.bodies import model_of, read_object
 from lmi_backend.frontend.http_form import dialect_of
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.generation import HttpRequest
@@ -46,7 +46,7 @@ class OpenAi:
     async def body(self, exchange: Exchange) -> None:
         """Answer a body."""
         data = await exchange.body(self._limit, self._seconds)
-        name = read_model(data)
+        name = await model_of(data)
         if name in _NO_NAMES and self._models.find(name) is None:
             model = await self._models.of_body(exchange, exchange.headers.get(TARGET, ""))
             data = _dump(await read_object(data) | {"model": model.name})

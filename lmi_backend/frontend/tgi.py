@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
-from lmi_backend.frontend.bodies import read_object
+from lmi_backend.frontend.bodies import aside, read_object
 from lmi_backend.frontend.failures import tgi_failure
 from lmi_backend.frontend.openai import TARGET
 from lmi_backend.frontend.relay import send_answer
@@ -60,7 +61,8 @@ class Tgi:
         await exchange.respond(200, data, {"content-type": "application/json"})
 
     async def _answer(self, exchange: Exchange, *, stream: bool | None, is_list: bool) -> None:
-        body = await read_object(await exchange.body(self._limit, self._seconds))
+        data = await exchange.body(self._limit, self._seconds)
+        body = await read_object(data)
         if not isinstance(body.get("inputs"), str):
             raise RequestError("is missing, or is not a string", field="inputs")
         given = body.get("parameters") or {}
@@ -76,7 +78,8 @@ class Tgi:
         name = str(body.get("model") or exchange.headers.get(TARGET, ""))
         model = await self._models.of_body(exchange, name)
         context = replace(model.context, clients=_SETTINGS)
-        parsed = read_lmi(body["inputs"], named, context, is_body=True)
+        read = partial(read_lmi, is_body=True)
+        parsed = await aside(len(data), read, body["inputs"], named, context)
         reply = parsed.reply.inner if isinstance(parsed.reply, LmiBodyReply) else parsed.reply
         if not isinstance(parsed.work, tuple) or not isinstance(reply, LmiReply):
             raise RequestError("is not a text", field="inputs")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
@@ -15,7 +16,7 @@ from yarl import URL
 
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.adapters import check_bodies
-from lmi_backend.frontend.bodies import check_values
+from lmi_backend.frontend.bodies import aside, check_values
 from lmi_backend.frontend.triton_body import read_generate_body, texts_of, write_generate_body
 from lmi_backend.frontend.triton_inference import MOST_ELEMENTS, Written, name_raw, write_inference
 from lmi_backend.frontend.triton_paths import Path, read_path
@@ -90,11 +91,11 @@ class TritonProxy:
         """Return what Triton is sent; None where the model has answered."""
         data = await exchange.body(self._limit, self._seconds)
         await check_values(data)
-        body = read_generate_body(data)
+        body = await aside(len(data), read_generate_body, data)
         await _check_texts(exchange, texts_of(body))
-        if await self._generate.answer(exchange, path, body):
+        if await self._generate.answer(exchange, path, body, len(data)):
             return None
-        written = write_generate_body(body, exchange.tenant)
+        written = await aside(len(data), write_generate_body, body, exchange.tenant)
         return _Sent(path, _headers(exchange) | _kind("json"), written)
 
     async def _inference(self, exchange: Exchange, path: Path) -> _Sent:
@@ -104,9 +105,8 @@ class TritonProxy:
             written = await self._raw(exchange, path, data)
         else:
             await check_values(data[:length], MOST_ELEMENTS)
-            written = write_inference(
-                data, length, exchange.tenant, is_counted=exchange.has_token_limit
-            )
+            write = partial(write_inference, is_counted=exchange.has_token_limit)
+            written = await aside(len(data), write, data, length, exchange.tenant)
         await _check_texts(exchange, written.texts)
         headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
         if written.json_length is not None:
@@ -188,7 +188,7 @@ async def _check_texts(exchange: Exchange, texts: Sequence[str]) -> None:
     for text in texts:
         if len(text) > _LONG:
             await check_values(text.encode("utf-8", "surrogatepass"))
-    check_bodies(exchange, texts)
+    await aside(sum(map(len, texts)), check_bodies, exchange, texts)
 
 
 def _tokens(num_bytes: int) -> int:

@@ -47,7 +47,7 @@ ROWS = (
         f"values of a JSON body of more than {LITTLE >> 10} KiB, but OpenAI's on its own paths",
         "front end",
         f"{MOST_VALUES:,}",
-        "with the bodies",
+        "with the bodies; one at a time is read, in a thread",
         "413",
     ),
     (

@@ -182,6 +182,20 @@ def bodies_that_cost(wire: Wire) -> None:
     wire.read(10, most=1)
 
 
+def prompts_that_cost(wire: Wire) -> None:
+    """Send a prompt that takes long to pass on, to cut into tokens, or to quote."""
+    chance = wire.chance
+    size = chance.choice((1, 4, 20, 60)) * _MIB
+    unit = chance.choice((" a", "a", " ", "\n", "é", "\U0001f600", '"', "\\", "\0", ",[{"))
+    prompt = unit * (size // len(json.dumps(unit, ensure_ascii=False).encode()) + 1)
+    path, valid = body_of(chance.choice(KINDS), "echo", 3)
+    body = json.loads(valid)
+    body[next(name for name in ("inputs", "prompt", "text_input") if name in body)] = prompt
+    wire.open()
+    wire.send(request(path, json.dumps(body, ensure_ascii=False).encode()))
+    wire.read(10, most=1)
+
+
 def patterns_that_cost(wire: Wire) -> None:
     """Ask for patterns, schemas and grammars that take long to check."""
     chance = wire.chance
@@ -286,8 +300,8 @@ def manages(wire: Wire) -> None:
 
 EXCHANGES: tuple[Callable[[Wire], None], ...] = (
     pipelines, breaks_off, uploads_and_breaks_off, sends_trailers, fields_of_odd_types,
-    bodies_that_cost, patterns_that_cost, headers_that_cost, noise, reads_nothing, classifies,
-    manages,
+    bodies_that_cost, prompts_that_cost, patterns_that_cost, headers_that_cost, noise,
+    reads_nothing, classifies, manages,
 )  # fmt: skip
 
 
