@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from lmi_backend.pool.command import WorkerCommand
-from lmi_backend.pool.process import WorkerProcess, kill_session
+from lmi_backend.pool.process import WorkerProcess, describe_exit, kill_session
 from tests.support.waiting import wait_for
 
 # Makes shared memory, says its names, and starts a child that outlives it.
@@ -81,3 +81,49 @@ def test_a_group_that_is_gone_is_no_error() -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     process.wait()
     kill_session(process.pid)
+
+
+def test_one_that_hangs_in_the_kernel_is_not_waited_for(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmi_backend.pool.process._kill", lambda _: None)
+    monkeypatch.setattr("lmi_backend.pool.process._END_SECONDS", 0.1)
+    code = "import time; time.sleep(600)"
+    process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), print)
+    process.kill()
+    assert process.poll() is None
+    assert f"process {process.pid} was killed and has not ended" in caplog.text
+    # It is reaped when it ends.
+    os.kill(process.pid, signal.SIGKILL)
+    wait_for(lambda: not psutil.pid_exists(process.pid))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (None, "closed its socket"),
+        (3, "ended with status 3"),
+        (-signal.SIGSEGV, "was killed by SIGSEGV"),
+        (-(signal.SIGRTMIN + 5), f"was killed by signal {signal.SIGRTMIN + 5}"),
+    ],
+)
+def test_any_end_is_described(status: int | None, words: str) -> None:
+    assert describe_exit(status) == words
+
+
+def test_a_line_that_cannot_be_logged_does_not_keep_the_next(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
+    lines: list[str] = []
+
+    def on_line(line: str) -> None:
+        if line == "bad":
+            raise TypeError("a bug")
+        lines.append(line)
+
+    code = "print('good'); print('bad'); print('last')"
+    process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), on_line)
+    wait_for(lambda: lines == ["good", "last"])
+    process.kill()
+    assert "TypeError: a bug" in caplog.text

@@ -114,3 +114,46 @@ def test_a_refused_request_starts_one_too(caplog: pytest.LogCaptureFixture) -> N
     wait_for(lambda: started)
     scaler.stop()
     assert "a request was refused: the queue is full" in caplog.text
+
+
+def test_one_that_cannot_be_started_keeps_no_other_from_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmi_backend.threads.PAUSE_SECONDS", 0.01)
+    started: list[Slot] = []
+
+    def start(slot: Slot) -> None:
+        if not caplog.records:
+            raise RuntimeError("can't start new thread")
+        started.append(slot)
+
+    scaler = Scaler([slot(0), unwanted(1)], SCALING, threading.Lock(), start)
+    scaler.start()
+    scaler.note_queue(0, "the queue is full")
+    wait_for(lambda: "can't start new thread" in caplog.text)
+    scaler.note_queue(0, "the queue is full")
+    wait_for(lambda: started)
+    scaler.stop()
+
+
+def test_a_slot_that_is_still_read_is_not_used() -> None:
+    is_over = threading.Event()
+    hangs = unwanted(1)
+    hangs.reader = threading.Thread(target=is_over.wait)
+    hangs.reader.start()
+    assert slot_to_start([slot(0), hangs]) is None
+    is_over.set()
+    hangs.reader.join(30)
+    assert slot_to_start([slot(0), hangs]) is hangs
+
+
+def test_one_that_does_not_read_gets_a_request_last_or_none() -> None:
+    slots = [slot(0), slot(1, outstanding=5), slot(2, outstanding=6)]
+    workers = [each.worker for each in slots]
+    workers[0].unsent_bytes = 1  # type: ignore[union-attr, misc]
+    assert least_busy(slots) is slots[1]
+    workers[1].takes_requests = False  # type: ignore[union-attr, misc]
+    assert least_busy(slots) is slots[2]
+    for worker in workers:
+        worker.takes_requests = False  # type: ignore[union-attr, misc]
+    assert least_busy(slots) is None
