@@ -113,7 +113,7 @@ class FrameDecoder(Generic[T]):
     def _decode(self, body: memoryview) -> list[T]:
         try:
             return self._decoder.decode(body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise WorkerError(f"a frame that cannot be read: {error}") from error
         finally:
             # The buffer cannot shrink while a view of it is open.

@@ -6,10 +6,11 @@ batcher looks at the next request only every 0.5 s (dynamic_batch_scheduler.cc, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.errors import RequestError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.serving.admission import tenant_key
@@ -17,8 +18,12 @@ from lmi_backend.serving.answers import AT_ONCE, answers_wanted
 from lmi_backend.serving.request_state import RequestState
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lmi_backend.serving.request_state import Sink
 
+_DEEPEST: Final = 512
+"""Levels of a request; what a grammar may have is less (option.max_structure_depth)."""
 Order = msg.SetAdapter | msg.Manage
 """What a worker is told to do that is no request for an answer."""
 
@@ -26,13 +31,19 @@ Order = msg.SetAdapter | msg.Manage
 def take_in(
     request_id: int, work: msg.Work, sink: Sink, deadline: float, tenant: str
 ) -> tuple[RequestState, msg.Submit | msg.SubmitHttp]:
-    """Return the state of a request, and the message that asks a worker."""
+    """Return the state of a request, and the message that asks a worker.
+
+    Raises:
+        RequestError: it is nested too deeply, or large and cannot be read.
+    """
     tenant = tenant_key(tenant)
     if isinstance(work, HttpRequest):
         width = answers_wanted(work)
         state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, ends=1)
         state.tenant = tenant
         return state, msg.SubmitHttp(request_id, work, tenant)
+    for request in work:
+        _check_depth(request.sampling.extra, "the request")
     n = work[0].n
     state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
     state.tenant, state.priority = tenant, work[0].priority
@@ -42,10 +53,32 @@ def take_in(
 def take_order(
     request_id: int, order: Order, sink: Sink, deadline: float, only: int | None
 ) -> tuple[RequestState, Order]:
-    """Return the state of an order to `only` one worker, or any, and the order under its id."""
+    """Return the state of an order to `only` one worker, or any, and the order under its id.
+
+    Raises:
+        RequestError: it is nested too deeply.
+    """
+    if isinstance(order, msg.Manage):
+        _check_depth(order.body, "the body")
     state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
     state.only = only
     return state, msgspec.structs.replace(order, id=request_id)
+
+
+def _check_depth(value: object, field: str) -> None:
+    """Refuse what a frame could carry, and its reader, whose stack is another, not read."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            child for each in level if isinstance(each, dict | list | tuple) for child in _in(each)
+        ]
+        if not level:
+            return
+    raise RequestError("is nested too deeply", field=field, accepted=f"at most {_DEEPEST} levels")
+
+
+def _in(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def may_wait(message: object) -> bool:

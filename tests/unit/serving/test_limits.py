@@ -8,7 +8,7 @@ from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.structures import StructureBounds
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import Bench
+from tests.support.service_bench import Bench, Sink
 
 
 def _request(*choices: str) -> GenerateRequest:
@@ -28,6 +28,24 @@ def test_a_grammar_beyond_the_bounds_takes_no_place() -> None:
     with pytest.raises(RequestError, match="max_structure_choices"):
         service.submit((_request("a", "b", "c"),), None)  # type: ignore[arg-type]
     assert service.snapshot().open == 0
+
+
+@pytest.mark.parametrize("depth", [500, 600, 900])
+def test_a_request_is_not_nested_so_deeply_that_its_worker_cannot_read_it(depth: int) -> None:
+    nested: object = 1
+    for level in range(depth):
+        nested = {"a": nested} if level % 2 else [nested]
+    bench = Bench()
+    work = (GenerateRequest("a", Sampling(extra={"b": nested})),)
+    if depth == 500:
+        bench.service.submit(work, Sink())
+        assert bench.open() == [1]
+        return
+    with pytest.raises(RequestError, match="is nested too deeply; accepted: at most 512 levels"):
+        bench.service.submit(work, Sink())
+    with pytest.raises(RequestError, match="is nested too deeply"):
+        bench.service.manage({"b": nested}, Sink())
+    assert bench.service.snapshot().open == 0
 
 
 def test_all_requests_together_have_a_bound_in_bytes() -> None:
