@@ -7,11 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
+from tritonclient import grpc
 
 from tests.support.attackers import ECHO
 from tests.support.processes import memory_of_server
@@ -51,10 +54,22 @@ def _classify(served: Served) -> None:
         served.post("/v2/models/echo_infer/infer", inference(outputs=[output]))
 
 
+def _classify_over_grpc(served: Served) -> None:
+    """Do the same with the model itself."""
+    text = grpc.InferInput("text_input", [1], "BYTES")
+    text.set_data_from_numpy(np.array([b"a"], dtype=np.object_))
+    output = grpc.InferRequestedOutput("text_output", class_count=1)
+    ended = threading.Event()
+    with grpc.InferenceServerClient(served.grpc) as client:
+        client.start_stream(lambda result, error: ended.set())
+        client.async_stream_infer("echo", [text], outputs=[output])
+        ended.wait(60)
+
+
 def test_a_post_that_ends_the_server_each_time_does_not_end_serve(echo: Served) -> None:
     before = _server(echo)
     assert before is not None
-    for crash in (_crash, _classify):
+    for crash in (_crash, _classify, _classify_over_grpc):
         crash(echo)
         wait_for(lambda gone=before: not gone.is_running())
         wait_for(lambda: _serves(echo))

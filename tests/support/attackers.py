@@ -10,5 +10,5 @@ ANOTHER_USER: dict[str, Any] = {"user": 65534, "group": 65534, "extra_groups": (
 CLIENT = {"authorization": "Bearer client-key"}
 BOSS = {"x-api-key": "boss-key"}
 """Headers of a client, and of an operator, of a server that wants keys."""
-METERED = 50
+METERED = 10
 """Tokens a minute of the keys `metered0`, `metered1` …"""
