@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.cli.main import main
+
+# 0 lets the system choose a free one.
+PORTS = [f"--{name}port=0" for name in ("", "http-", "grpc-", "metrics-")]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "problem"),
+    [
+        ("--model-repository", "my models", "has ' ', and Triton starts models through a shell"),
+        ("--model-repository", "$HOME", "has '$', and Triton starts models through a shell"),
+        ("--log-file", "nowhere/log", "No such file or directory"),
+        ("--log-file", ".", "Is a directory"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    option: str,
+    value: str,
+    problem: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
+    assert main(["serve", ".", *PORTS, option, value]) == 2
+    assert f"lmi-backend: {option} {value}: {problem}" in capsys.readouterr().err
+
+
+def test_a_network_without_ipv4_is_said_and_not_put_down_to_the_port(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", ".", *PORTS, "--host", "192.0.2.1"]) == 2
+    said = capsys.readouterr().err
+    assert "--port 0 on 192.0.2.1: Cannot assign requested address" in said
+    assert said.endswith("; choose another address (--host), for example ::1\n")
