@@ -138,11 +138,28 @@ def test_tokens_come_where_they_are_asked_for(engine: Any, stream: bool) -> None
     assert len(prompt) == sink.deltas[0].num_prompt_tokens
 
 
-def test_token_ids_are_a_prompt(engine: Any) -> None:
-    request = GenerateRequest((5, 6, 7), Sampling(4, temperature=0.0, ignore_eos=True))
-    sink = engine.submit([request]).wait()
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+def test_images_that_a_model_does_not_take_are_refused_each_time(engine: Any) -> None:
+    """Few requests with images are worked on at once: one that fails leaves its place."""
+    request = GenerateRequest("a", Sampling(4), images=(b"no image",))
+    for _ in range(4):
+        sink = engine.submit([request]).wait()
+        assert isinstance(sink.error, RequestError)
+        assert "the model takes text only" in str(sink.error)
+
+
+@pytest.mark.parametrize("wanted", [{}, {"repetition_penalty": 1.01}, {"min_tokens": 1}])
+def test_token_ids_are_a_prompt_and_the_end_of_text_may_be_ignored(
+    engine: Any, wanted: dict[str, Any]
+) -> None:
+    sampling = Sampling(4, temperature=0.0, ignore_eos=True, **wanted)
+    sink = engine.submit([GenerateRequest((5, 6, 7), sampling)]).wait()
+    if wanted and (engine.plan.engine, engine.plan.parallel.mode) == ("transformers", "mpi"):
+        assert isinstance(sink.error, RequestError)
+        return
     assert sink.deltas[-1].num_prompt_tokens == 3
     assert sum(delta.num_tokens for delta in sink.deltas) == 4
+    assert sink.deltas[-1].finish_reason == "length"
 
 
 def test_a_body_is_answered_whole(engine: Any) -> None:

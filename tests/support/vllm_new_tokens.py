@@ -37,7 +37,7 @@ class Server:
 
     def __init__(self, tokenizer: Any) -> None:
         self.output_processor = OutputProcessor(tokenizer, log_stats=False)
-        self.errored, self.num_given = False, 0
+        self.errored, self.num_given, self.num_added = False, 0, 0
         self._process = self.output_processor.process_outputs
         self._takes_version = "weight_version" in inspect.signature(self._process).parameters
         self.output_processor.process_outputs = self._count
@@ -46,7 +46,7 @@ class Server:
         self.num_given += len(outputs)
         return self._process(outputs, *more, **named)
 
-    async def add_request(self, request_id: str, params: Any) -> Any:
+    async def add_request(self, request_id: str, params: Any, prompt: str = "") -> Any:
         """Add one, as `AsyncLLM.add_request` does."""
         fields = dict.fromkeys(EngineCoreRequest.__struct_fields__[:9]) | {
             "request_id": request_id,
@@ -114,6 +114,7 @@ async def main() -> None:
     await asyncio.sleep(0)
     for each in running:
         each.check()
+    assert ours.num_added == REQUESTS
     json.dump([num_fed, ours.num_given], sys.stdout)
 
 
@@ -124,7 +125,13 @@ async def begin(request_id: str, dice: random.Random, theirs: Server, ours: Serv
     reader.sends_ids = True
     arguments = {"request_id": request_id, "params": params}
     queue = await theirs.add_request(**arguments)
-    hook = asyncio.create_task(output_hook.generate(ours, arguments, reader, sink))
+
+    async def note() -> None:
+        ours.num_added += 1
+        assert "prompt" not in arguments
+
+    arguments["prompt"] = "read by vLLM, and held no longer: it may have images"
+    hook = asyncio.create_task(output_hook.generate(ours, arguments, reader, sink, on_added=note))
     return Asked(request_id, queue, sink, hook, dice.randint(1, TOKENS))
 
 

@@ -88,7 +88,8 @@ def generation_config(
         "max_length": None,
         "min_new_tokens": sampling.min_tokens or None,
         "do_sample": is_drawn,
-        "eos_token_id": ends or None,
+        # None would become the model's.
+        "eos_token_id": ends or -1,
         "repetition_penalty": sampling.repetition_penalty or base.repetition_penalty,
         "num_return_sequences": 1,
         **extra,
