@@ -19,6 +19,7 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.versions import Refusals
+from lmi_backend.serving.management import Management
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Endpoint:
         self._clients: set[ClientConnection] = set()
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._greet_all
+        self.management = Management(lora_manager, service)
 
     def open(self) -> None:
         """Start to listen, and wait for the clients that wait: they are ready when the model is."""
@@ -78,6 +80,7 @@ class Endpoint:
         self._inode = self._address.stat().st_ino
         self._socket.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
+        self.management.threads.start()
         end = time.monotonic() + _GREETING_SECONDS
         while waiting_marks(self._model.name) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
@@ -88,6 +91,7 @@ class Endpoint:
         with contextlib.suppress(FileNotFoundError):
             if self._address.stat().st_ino == self._inode:
                 self._address.unlink()
+        self.management.threads.stop()
         # Wakes accept(), which close() alone does not.
         self._is_closed = True
         with contextlib.suppress(OSError):
@@ -154,7 +158,7 @@ class Endpoint:
                 self._try(
                     client,
                     request_id,
-                    lambda sink: self._lora_manager.handle(body, self._service, sink),
+                    lambda sink: self.management.take(body, sink),
                 )
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:

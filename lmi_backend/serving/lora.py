@@ -132,17 +132,20 @@ class LoraManager:
     def _change(
         self, kind: str, name: str, body: Mapping[str, object], service: Service, sink: Sink
     ) -> None:
+        # Without the lock, for which senders of answers wait: a file system may take its time.
+        added = self._added(name, body) if kind == _REGISTER and name not in self._infos else None
         with self._lock:
             if name in self._changing:
                 raise _error(409, f"adapter {name} is being changed")
-            info = self._changed(kind, name, body)
+            info = added or self._changed(kind, name, body)
             self._changing.add(name)
+        digest = adapter_digest(info["src"])
 
         def finish(*, is_done: bool) -> None:
             with self._lock:
                 self._changing.discard(name)
                 if is_done:
-                    self._set(name, None if kind == _REMOVE else info)
+                    self._set(name, None if kind == _REMOVE else info, digest)
             if is_done:
                 self.on_change()
 
@@ -172,8 +175,10 @@ class LoraManager:
             if before["pin"] and not info["pin"]:
                 raise _error(LMI_ERROR, f"adapter {name}: a pinned adapter stays pinned")
             return info
-        if name in self._infos:
-            raise _error(409, f"adapter {name} is registered already")
+        raise _error(409, f"adapter {name} is registered already")
+
+    def _added(self, name: str, body: Mapping[str, object]) -> AdapterInfo:
+        """Return what a new adapter will be."""
         if len(self._infos) >= _MOST:
             raise _error(LMI_ERROR, f"{_MOST} adapters are registered: unregister one first")
         if "src" not in body:
@@ -214,7 +219,7 @@ class LoraManager:
             raise _error(LMI_ERROR, f"src {shown}: has no {_CONFIG}")
         return folder
 
-    def _set(self, name: str, info: AdapterInfo | None) -> None:
+    def _set(self, name: str, info: AdapterInfo | None, digest: str) -> None:
         if info is None:
             self._infos.pop(name, None)
             self.folders.pop(name, None)
@@ -222,7 +227,7 @@ class LoraManager:
         else:
             self._infos[name] = info
             self.folders[name] = info["src"]
-            self.digests[name] = adapter_digest(info["src"])
+            self.digests[name] = digest
 
 
 class _ChangeSink:

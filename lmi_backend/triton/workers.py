@@ -69,7 +69,7 @@ class _Model:
         return self.clients
 
     def change_adapter(self, body: Mapping[str, object], sink: Sink) -> None:
-        self.lora_manager.handle(body, self.service, sink)
+        self.endpoint.management.take(body, sink)
 
     def close(self) -> None:
         # Triton has waited for its own requests, and knows nothing of the endpoint's.

@@ -1,6 +1,7 @@
 """One message of a client that cannot be handled is that message's failure."""
 
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ def _bug(*_: Any, **__: Any) -> Any:
         ("_service.submit", msg.Submit(8, (GenerateRequest("b"),)), msg.Failure),
         ("_service.submit", msg.SubmitHttp(8, HttpRequest("/v1/models", b"")), msg.Failure),
         ("_lora_manager.handle", msg.Manage(8, {}), msg.Failure),
+        ("management.take", msg.Manage(8, {}), msg.Failure),
         ("_service.health", msg.AskHealth(), msg.Health),
         ("_state.values", msg.AskState(), msg.State),
         ("_state.brief", msg.AskState(is_brief=True), msg.State),
@@ -179,3 +181,27 @@ def test_connections_are_taken_again_when_there_are_descriptors(
             another.sendall(encode([msg.AskHealth()]))
             assert another.recv(1000)
     assert "Too many open files" in caplog.text
+
+
+def test_a_file_system_that_hangs_holds_up_nobody_else(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_there = threading.Event()
+    lora_manager = client.endpoint._lora_manager
+    monkeypatch.setattr(lora_manager, "_folder", lambda _: is_there.wait(60) and Path("/adapter"))
+    number = next(iter(client.endpoint._service._states))
+    for request_id in range(100, 202):
+        name = f"a{request_id}"
+        register = {"requestType": "REGISTER_ADAPTER", "name": name, "src": name}
+        client.send(msg.Manage(request_id, register))
+    refused = client.hear()
+    assert (refused.kind, refused.id in (200, 201)) == ("unavailable", True)
+    client.send(msg.AskHealth())
+    while isinstance(client.hear(), msg.Failure):
+        pass
+    assert client.endpoint._service._states[number].error is None
+    # Nor those whose answers tell of an adapter.
+    assert lora_manager._lock.acquire(timeout=10)
+    lora_manager._lock.release()
+    assert client.goes_on()
+    is_there.set()
