@@ -1,0 +1,76 @@
+"""One request of a batch that Triton hands over is taken alone, whatever is wrong with it."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+OURS = "lmi_backend.triton."
+
+
+class Sender:
+    """Keeps what is sent of one request."""
+
+    def __init__(self, *, works: bool = True) -> None:
+        self.works = works
+        self.sent: list[tuple[Any, int]] = []
+
+    def send(self, response: Any, flags: int) -> None:
+        if not self.works:
+            raise RuntimeError("the request is gone")
+        self.sent.append((response, flags))
+
+
+class Request:
+    """One of which all that may fail may be told to."""
+
+    def __init__(self, sender: Sender | None, request_id: str = "a") -> None:
+        self._sender, self._id = sender, request_id
+
+    def get_response_sender(self) -> Sender:
+        if self._sender is None:
+            raise RuntimeError("no sender")
+        return self._sender
+
+    def request_id(self) -> str:
+        return self._id
+
+    def inputs(self) -> list[Any]:
+        raise TypeError("a bug")
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    fakes = Path(__file__).resolve().parents[2] / "fakes" / "triton"
+    monkeypatch.syspath_prepend(str(fakes))
+    before = {
+        name: sys.modules.pop(name)
+        for name in list(sys.modules)
+        if name.startswith(OURS) or name == "triton_python_backend_utils"
+    }
+    made = importlib.import_module(OURS + "model").TritonPythonModel()
+    made._codec = SimpleNamespace(read_inputs=lambda request: request.inputs())
+    made._loaded = SimpleNamespace(service=SimpleNamespace(refused=lambda _: None))
+    yield made
+    for name in list(sys.modules):
+        if name.startswith(OURS) or name == "triton_python_backend_utils":
+            del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_each_request_of_a_batch_is_answered_for_itself(
+    model: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, gone, last = Sender(), Sender(works=False), Sender()
+    requests = [Request(first), Request(None), Request(gone), Request(last, "b\0")]
+    model.execute(requests)
+    for sender in (first, last):
+        ((response, flags),) = sender.sent
+        assert response.error is not None
+        assert flags == 1
+    for words in ("TypeError: a bug", "no sender", "the request is gone"):
+        assert words in caplog.text
