@@ -38,7 +38,7 @@ def test_a_fault_costs_the_requests_that_are_open_and_no_more(
     service.on_messages([msg.Output(1, Delta("lost", 1))])
     wait_for(lambda: first.ends)
     assert first.ends == ["EngineDeadError"]
-    assert "TypeError: a bug" in caplog.text
+    wait_for(lambda: "TypeError: a bug" in caplog.text)
     wait_for(lambda: alias._workers.context is not None)
     alias.service.submit((GenerateRequest("a"),), second)
     wait_for(lambda: 2 in service._states)
