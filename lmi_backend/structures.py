@@ -24,10 +24,21 @@ _PATTERNS: Final = frozenset(
 """Fields whose strings are regular expressions."""
 _GRAMMARS: Final = frozenset({"grammar", "guided_grammar"})
 """Fields whose strings are grammars: EBNF, or Lark's."""
+_LEADING: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
+"""Fields whose strings refer to a part of the schema."""
 _ALL_PATTERNS: Final = 5
 """Times `repeats` that all patterns of a request may have together."""
 _PARTS: Final = 16
 """Times `repeats` that the pieces of all patterns may be, repeated or not: each is read in turn."""
+_REFERENCES: Final = 8
+"""Times `depth` that the places may be to which references lead: each may lead to the next one, and
+llguidance, which follows them, ends its process at a thousand."""
+_REFERENCE_SIZE: Final = 16
+"""Times `depth` that one reference may have characters: vLLM 0.32 looks for paths in an error that
+quotes it, in the square of its length."""
+_BRACKETS: Final = 8
+"""Times `repeats` that a grammar may have brackets; at 16,000 within each other llguidance ends its
+process."""
 _NESTING: Final = (dict, list, tuple)
 
 
@@ -73,6 +84,7 @@ class _Check:
     def __init__(self, field: str, bounds: StructureBounds) -> None:
         self._field, self._bounds = field, bounds
         self._size = self._repeats = self._parts = 0
+        self._references: set[str] = set()
         self._texts: list[str] = []
         """JSON in strings, looked at by itself."""
 
@@ -126,7 +138,27 @@ class _Check:
         elif name in _PATTERNS:
             self._look_at_pattern(text)
         elif name in _GRAMMARS:
-            self._count(cost_of_grammar(text, self._most()))
+            self._look_at_grammar(text)
+        elif name in _LEADING:
+            self._look_at_reference(text)
+
+    def _look_at_grammar(self, grammar: str) -> None:
+        self._count(cost_of_grammar(grammar, self._most()))
+        # One after the other, rules take llguidance the square of their number.
+        rules = max(grammar.count("\n"), grammar.count("::="))
+        if rules > self._bounds.choices:
+            raise self._error(f"has {rules} rules or lines", "choices", "rules or lines")
+        if (brackets := sum(map(grammar.count, "([{"))) > self._bounds.repeats * _BRACKETS:
+            raise self._error(f"has {brackets} brackets", "repeats", f"times {_BRACKETS}")
+
+    def _look_at_reference(self, reference: str) -> None:
+        self._references.add(reference)
+        if len(reference) > self._bounds.depth * _REFERENCE_SIZE:
+            problem = f"has a reference of {len(reference)} characters"
+            raise self._error(problem, "depth", f"times {_REFERENCE_SIZE}")
+        if len(self._references) > self._bounds.depth * _REFERENCES:
+            problem = f"refers to more than {len(self._references) - 1} places"
+            raise self._error(problem, "depth", f"times {_REFERENCES}")
 
     def _look_at_pattern(self, pattern: str) -> None:
         self._count(cost_of_pattern(pattern, self._most()))

@@ -36,7 +36,9 @@ _NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorizat
 """The client's secrets, which are for us, or for what is before us."""
 _MANAGEMENT: Final = b"_ADAPTER"
 """In each body that changes adapters."""
+_BAD_REQUEST: Final = 400
 _NOT_FOUND: Final = 404
+_FAILED: Final = 424
 
 
 class Lmi:
@@ -119,7 +121,7 @@ class Lmi:
         for name in (endpoint, ""):
             if (model := await self._models.reach(exchange, name)) is not None:
                 return model
-        return await self._models.of_body(exchange, await model_of(data) or endpoint)
+        return await self._models.of_body(exchange, await _model_named_in(data) or endpoint)
 
     async def _named(self, exchange: Exchange, name: str) -> Model:
         if (model := await self._models.reach(exchange, name)) is None:
@@ -141,9 +143,23 @@ def _parsed(data: bytes, headers: dict[str, str], context: Context) -> ParsedReq
     return read_http_body(_text(data), LMI_PATH, headers, context)
 
 
+async def _model_named_in(data: bytes) -> str:
+    try:
+        return await model_of(data)
+    except HttpError as error:
+        if error.status != _BAD_REQUEST:
+            raise
+        # As where there is one model, which reads the body itself.
+        raise _step_failed(str(error)) from error
+
+
 def _text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        text = json.dumps({"code": 424, "error": f"the body is not UTF-8: {error}"})
-        raise HttpError(424, text) from error
+        raise _step_failed(f"the body is not UTF-8: {error}") from error
+
+
+def _step_failed(text: str) -> HttpError:
+    """Return the error of a body that cannot be read, as LMI's clients know it."""
+    return HttpError(_FAILED, json.dumps({"code": _FAILED, "error": text}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from lmi_backend.names import check_headers
 from lmi_backend.schema.tracing import take_trace
 
 if TYPE_CHECKING:
+    from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.exchange import Exchange
     from lmi_backend.frontend.models import Model, Models
 
@@ -141,7 +143,7 @@ def _cards(model: Model) -> list[dict[str, Any]]:
         {
             "id": name,
             **common,
-            "root": said.root,
+            "root": shown_root(said),
             "parent": None,
             "max_model_len": said.max_model_len,
         }
@@ -152,6 +154,11 @@ def _cards(model: Model) -> list[dict[str, Any]]:
         for name in model.welcome.adapters
     ]
     return cards
+
+
+def shown_root(said: ModelInfo) -> str:
+    """Return what a client may know of where a model comes from: its id, not a folder of ours."""
+    return said.name if os.path.isabs(said.root) else said.root
 
 
 def _dump(value: object) -> bytes:

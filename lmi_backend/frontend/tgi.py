@@ -12,7 +12,7 @@ from lmi_backend.engine_config import ClientSettings
 from lmi_backend.errors import RequestError
 from lmi_backend.frontend.bodies import aside, read_object
 from lmi_backend.frontend.failures import tgi_failure
-from lmi_backend.frontend.openai import TARGET
+from lmi_backend.frontend.openai import TARGET, shown_root
 from lmi_backend.frontend.relay import send_answer
 from lmi_backend.frontend.tgi_form import TgiForm
 from lmi_backend.schema.body_reply import LmiBodyReply
@@ -50,7 +50,7 @@ class Tgi:
         """Say which model is served."""
         said = (await self._models.of_body(exchange, "")).info
         body = {
-            "model_id": said.root,
+            "model_id": shown_root(said),
             "model_dtype": None,
             "max_input_tokens": said.max_model_len - 1,
             "max_total_tokens": said.max_model_len,

@@ -102,6 +102,30 @@ def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> N
         assert len(json.dumps(said)) < 1000
 
 
+@pytest.mark.parametrize(
+    "structure",
+    [
+        {"json": {"$ref": "#"}},
+        {"json": {"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}}},
+        {"json": {"$ref": "#/nothing"}},
+        {"json": {"$ref": 5}},
+        {"json": {"$ref": "#" + "/a" * 500}},
+        {"grammar": "root ::= root"},
+        {"grammar": "root ::= nothing"},
+        {"regex": "("},
+        {"regex": "/a" * 60_000 + "("},
+    ],
+    ids=["itself", "a circle", "nothing", "number", "long", "rule", "no rule", "pattern", "paths"],
+)
+def test_a_structure_that_fits_nothing_is_the_clients_fault(
+    engine: Any, structure: dict[str, Any]
+) -> None:
+    body = {"messages": CHAT, "max_tokens": 2, "structured_outputs": structure}
+    status, said = ask(engine, "/v1/chat/completions", body)
+    assert (status, said["error"]["code"]) == (400, 400)
+    assert ask(engine, "/v1/chat/completions", {"messages": CHAT, "max_tokens": 2})[0] == 200
+
+
 def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
     if vllm_release() < (0, 32):
         pytest.skip("an older vLLM may know no tools that a message adds")

@@ -192,6 +192,13 @@ def test_a_line_of_the_log_cannot_be_forged(attacked: Served, headers: dict[str,
     assert "Traceback" not in attacked.log_file.read_bytes()[before:].decode()
 
 
+def test_clients_see_no_folder_of_the_server(attacked: Served) -> None:
+    for path in ("/v1/models", "/info"):
+        status, _, data = attacked.ask(path)
+        assert status == 200
+        assert b"/" not in data.replace(b"lmi-backend/", b"")
+
+
 def test_a_signature_of_60_kilobytes_is_read_at_once_without_a_key(guarded: Served) -> None:
     line = b"authorization: AWS4-HMAC-SHA256 " + b"Credential=" * 5_300
     attack = b"GET /v1/models HTTP/1.1\r\nhost: a\r\n" + line + b"\r\n\r\n"

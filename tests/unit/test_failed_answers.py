@@ -241,3 +241,12 @@ def test_the_log_tells_a_client_that_left_from_an_answer_that_failed(
         connection.close()
         line = _line(caplog, request_id)
     assert " status=200 outcome=left error=- " in line
+
+
+@pytest.mark.parametrize("body", [b"not json", b"", b"[1]", b"\xff", b'{"model": 5}'])
+def test_a_body_of_lmis_that_is_none_fails_as_where_there_is_one_model(
+    scripted: Scripted, body: bytes
+) -> None:
+    scripted.wait()
+    status, _, data, _ = scripted.ask("POST", "/invocations", body)
+    assert (status, json.loads(data)["code"]) == (424, 424)

@@ -139,6 +139,31 @@ def test_the_pieces_of_all_patterns_have_a_bound() -> None:
         check_structures({"json": schema}, DEFAULT_BOUNDS)
 
 
+@pytest.mark.parametrize(
+    ("structure", "said"),
+    [
+        ({"json": {"$ref": "#" + "/a" * 512}}, "a reference of 1025 characters.*64 times 16"),
+        ({"json": [{"$ref": f"#/{n}"} for n in range(513)]}, "more than 512 places.*64 times 8"),
+        ({"json": json.dumps([{"$dynamicRef": f"#{n}"} for n in range(513)])}, "512 places"),
+        ({"grammar": "a ::= b\n" * 2001}, "has 2001 rules or lines.*at most 2000"),
+        ({"grammar": "a ::= b " * 2001}, "has 2001 rules or lines.*at most 2000"),
+        ({"grammar": "\n" * 2001}, "has 2001 rules or lines.*max_structure_choices"),
+        ({"grammar": "a{" * 8193}, "has 8193 brackets.*1024 times 8"),
+    ],
+)
+def test_what_compilers_follow_step_by_step_has_a_bound(
+    structure: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(RequestError, match=said):
+        check_structures(structure, DEFAULT_BOUNDS)
+
+
+def test_references_to_the_same_places_are_few() -> None:
+    schema = [{"$ref": f"#/$defs/{number % 500}"} for number in range(2000)]
+    check_structures({"json": schema}, DEFAULT_BOUNDS)
+    check_structures({"json": {"properties": {"$ref": {"type": "string"}}}}, DEFAULT_BOUNDS)
+
+
 def _checked(structures: dict[str, Any]) -> None:
     """Check structures, refused or not: both must be quick."""
     with contextlib.suppress(RequestError):

@@ -17,6 +17,7 @@ from lmi_backend.engines.vllm.answer import Answer, Generation, answers
 from lmi_backend.engines.vllm.asgi import respond
 from lmi_backend.engines.vllm.continuation import Continued, current
 from lmi_backend.engines.vllm.direct_calls import DirectCalls
+from lmi_backend.engines.vllm.outputs import NOTHING_FITS
 from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
 from lmi_backend.generation import HttpRequest, openai_error
 from lmi_backend.names import DEFAULT_MODEL_NAME
@@ -74,6 +75,7 @@ class HttpApp:
             ConfigurationError: vLLM's server refuses an option's value.
         """
         server = server_compat.http_server()
+        server_compat.cut_messages()
         arguments = _arguments(server, engine_args, config)
         client = _CountingClient(engine, _wrapped(config.structure_bounds))
         tasks = await engine.get_supported_tasks()
@@ -162,9 +164,12 @@ class _CountingClient:
         params, answer = _params(args, kwargs), answers.get()
         _check(params, self._bounds)
         generation = Generation(self._engine, answer, params) if answer else None
+        may_fit_nothing = getattr(params, "structured_outputs", None) is not None
         # Closed with this one: closing is the abort.
         async with aclosing(self._engine.generate(*args, **kwargs)) as outputs:
             async for output in outputs:
+                if may_fit_nothing:
+                    may_fit_nothing = _has_no_token(output)
                 for known in _known(generation):
                     yield known
                 if generation is not None:
@@ -182,6 +187,19 @@ def _known(generation: Generation | None) -> Iterator[Any]:
         if generation is not None:
             generation.count(output, is_known=True)
         yield output
+
+
+def _has_no_token(output: Any) -> bool:
+    """Tell whether an answer with structured outputs has no token yet.
+
+    Raises:
+        VLLMClientError: none fits them; vLLM's server would call it a fault of its own.
+    """
+    answers_of_it = getattr(output, "outputs", ())
+    # vLLM hands on the token that it has refused.
+    if any(each.finish_reason == "error" for each in answers_of_it):
+        raise compat.VLLMClientError(f"structured_outputs {NOTHING_FITS}")
+    return not any(each.token_ids for each in answers_of_it)
 
 
 def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:

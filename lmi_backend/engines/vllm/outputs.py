@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lmi_backend.errors import EngineError
+from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, Token
 from lmi_backend.token_ids import pack
+
+NOTHING_FITS = "fit no text of this model, or could not be compiled"
+"""Structured outputs with which vLLM fails before it has a token."""
 
 
 class OutputReader:
@@ -18,6 +21,7 @@ class OutputReader:
         """Whether each answer comes as one delta."""
         self.sends_ids = False
         """Whether deltas carry ids."""
+        self._may_fit_nothing = bool(request.sampling.extra.get("structured_outputs"))
         self._wants_tokens = request.logprobs is not None
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs
@@ -32,12 +36,16 @@ class OutputReader:
 
         Raises:
             EngineError: vLLM has failed on the request, as its own server reports it.
+            RequestError: it has no token that fits the request's structured outputs.
         """
         num_prompt_tokens = len(output.prompt_token_ids or ())
         for answer in output.outputs:
             reason = answer.finish_reason
             if reason == "error":
+                if self._may_fit_nothing:
+                    raise RequestError(NOTHING_FITS, field="structured_outputs")
                 raise EngineError("vLLM failed on the request; its log says why")
+            self._may_fit_nothing = self._may_fit_nothing and not answer.token_ids
             delta = Delta(
                 text=answer.text,
                 num_tokens=len(answer.token_ids),

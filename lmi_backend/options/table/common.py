@@ -310,7 +310,8 @@ MAX_STRUCTURE_CHOICES: Final = Option(
     kind=whole(1),
     default=DEFAULT_BOUNDS.choices,
     plan_field="structure_bounds",
-    help="Members of the longest list in a structured output: of choices, or of an enum; and of a "
+    help="Members of the longest list in a structured output: of choices, of an enum, or the rules "
+    "or lines of a grammar; and of a "
     "request's lists of tokens or words: stop, bad_words, logit_bias, allowed_token_ids.",
 )
 MAX_STRUCTURE_DEPTH: Final = Option(
@@ -318,7 +319,8 @@ MAX_STRUCTURE_DEPTH: Final = Option(
     kind=whole(1),
     default=DEFAULT_BOUNDS.depth,
     plan_field="structure_bounds",
-    help="Objects and lists within each other in a structured output.",
+    help="Objects and lists within each other in a structured output. Its references may lead to "
+    "eight times as many places.",
 )
 MAX_STRUCTURE_REPEATS: Final = Option(
     name="option.max_structure_repeats",
