@@ -148,8 +148,10 @@ def kill_session(leader: int, shared: Collection[Path] = ()) -> None:
     end = time.monotonic() + _END_SECONDS
     while (members := _members(leader)) and time.monotonic() < end:
         left |= mapped_shared_memory(members)
-        for pid in members:
-            _kill(pid)
+        # Stopped first: a tracker that sees its parent die would remove what others use.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in members:
+                _send(pid, number)
         time.sleep(_POLL_SECONDS)
     remove_unmapped(left)
 
@@ -174,6 +176,6 @@ def _is_alive_in(entry: Path, leader: int) -> bool:
     return int(session) == leader and state not in "ZX"
 
 
-def _kill(pid: int) -> None:
+def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)

@@ -23,11 +23,11 @@ SEED = int(os.environ.get("LMI_BACKEND_TEST_SEED", "0"))
 """Of the first exchange; another one makes another test."""
 SECONDS, LONG_SECONDS = 50, 900
 STREAMS, TOKENS = 16, 100
-LONGEST_PAUSE, LONGEST_BESIDE_TESTS = 1.0, 3.0
-"""Seconds; `make test` runs other tests on the same cores."""
+LONGEST_PAUSE, LONGEST_BESIDE_TESTS = 1.0, 8.0
+"""Seconds; `make test` runs others on the same cores. What is looked for stops all for 10 s."""
 HARMFUL = 4
 """Clients at once that harm."""
-GROWTH = 150 << 20
+GROWTH = 400 << 20
 """Bytes that a process may have more after the second half of the exchanges than after the first:
 allocators keep some of what large bodies took."""
 

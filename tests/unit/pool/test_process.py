@@ -86,7 +86,7 @@ def test_a_group_that_is_gone_is_no_error() -> None:
 def test_one_that_hangs_in_the_kernel_is_not_waited_for(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lmi_backend.pool.process._kill", lambda _: None)
+    monkeypatch.setattr("lmi_backend.pool.process._send", lambda *_: None)
     monkeypatch.setattr("lmi_backend.pool.process._END_SECONDS", 0.1)
     code = "import time; time.sleep(600)"
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), print)
