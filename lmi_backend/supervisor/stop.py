@@ -60,7 +60,7 @@ class Stop:
     def listening(self) -> Iterator[None]:
         """Take the signals in the block, which is in the main thread.
 
-        Those that were ignored before stay so.
+        SIGHUP stays ignored where it was.
         """
         before = {number: signal.signal(number, self._handle) for number in taken_signals()}
         pipe_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
@@ -82,13 +82,10 @@ class Stop:
 
 
 def taken_signals() -> list[signal.Signals]:
-    """Return the signals that ask this process to stop: those that it was not told to ignore.
+    """Return the signals that ask this process to stop: not SIGHUP where `nohup` has it ignored.
 
-    `nohup` has SIGHUP ignored, and a shell SIGINT and SIGQUIT of what it starts in the background.
-    SIGTERM always counts.
+    A shell has SIGINT and SIGQUIT ignored in what a script starts in the background. There they
+    count: whoever sends them to a server means it.
     """
-    return [
-        number
-        for number in _NUMBERS
-        if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN
-    ]
+    is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [number for number in _NUMBERS if number != signal.SIGHUP or not is_kept]

@@ -118,7 +118,7 @@ _INFER = {
 def _over_http(port: int, path: str, body: dict[str, Any]) -> Iterator[None]:
     with socket.create_connection(("127.0.0.1", port)) as client:
         data = json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
         client.sendall(head.encode() + data)
         yield
 

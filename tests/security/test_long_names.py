@@ -202,13 +202,18 @@ def test_adapters_cannot_be_registered_without_end(
     lora_manager = LoraManager({}, (str(tmp_path),), is_enabled=True)
     register = {"requestType": "REGISTER_ADAPTER", "src": "a"}
     for number in range(50):
-        lora_manager.handle(register | {"name": f"{number}{FORGED}"}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(register | {"name": str(number)}, _Service(), _Sink())  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="control character"):
+        lora_manager.handle(register | {"name": FORGED}, _Service(), _Sink())  # type: ignore[arg-type]
     with pytest.raises(HttpError, match="unregister one first"):
         lora_manager.handle(register | {"name": "more"}, _Service(), _Sink())  # type: ignore[arg-type]
     assert len(lora_manager.folders) == 50
     assert all(message.isprintable() for message in caplog.messages)
+    look = {"requestType": "DESCRIBE_ADAPTER"}
+    with pytest.raises(RequestError, match="too long"):
+        lora_manager.handle(look | {"name": LONG}, _Service(), _Sink())  # type: ignore[arg-type]
     with pytest.raises(HttpError) as unknown:
-        lora_manager.handle({"requestType": "DESCRIBE_ADAPTER", "name": LONG}, _Service(), _Sink())  # type: ignore[arg-type]
+        lora_manager.handle(look | {"name": LONG[:500]}, _Service(), _Sink())  # type: ignore[arg-type]
     assert "and 30 more" in str(unknown.value)
     assert len(str(unknown.value)) < 3000
 
