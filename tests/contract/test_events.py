@@ -138,5 +138,7 @@ def test_a_thousand_bodies_have_the_events_that_the_server_writes(engine: Any) -
             sizes = [chunk.num_tokens for chunk in ours if not chunk.headers]
             assert min(sizes) >= asked["stream_interval"], asked
             num_apart += 1
-    assert num_written > BODIES / 3
-    assert num_apart > BODIES / 50
+    # How many answers have a middle depends on the model, which each kind of processor trains
+    # otherwise, and on how many tokens the engine hands over at once.
+    assert num_written > BODIES / 5
+    assert num_apart > BODIES / 100
