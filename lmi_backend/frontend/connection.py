@@ -18,6 +18,7 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.frontend.answer import Answer, Unread
+from lmi_backend.frontend.bodies import FREE_BYTES
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import rows
@@ -224,8 +225,6 @@ class ModelConnection(asyncio.Protocol):
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
             raise UnavailableError(GONE)
-        if self._transport.get_write_buffer_size() > UNSENT_BYTES:
-            raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         number = next(self._ids)
         order = message(number)
         try:
@@ -233,6 +232,10 @@ class ModelConnection(asyncio.Protocol):
         except ValueError as error:
             # The stub cannot read such a frame, and would close the connection.
             raise HttpError(400, f"the request cannot be sent to the model: {error}") from error
+        # Small requests pass: large ones of some clients must not cost others theirs.
+        is_full = self._transport.get_write_buffer_size() > UNSENT_BYTES
+        if is_full and len(frame) > FREE_BYTES:
+            raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
         keeps = self.model.return_seconds > 0
         progress = Progress(order, 0) if keeps and may_go_on(order) else None
         answer = Answer(self, number, progress)

@@ -8,6 +8,7 @@ import pytest
 from lmi_backend.engine_config import ClientSettings, ModelInfo
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.answer import Answer, Unread
+from lmi_backend.frontend.bodies import FREE_BYTES
 from lmi_backend.frontend.connection import ModelConnection
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
@@ -144,11 +145,14 @@ async def test_what_a_client_leaves_behind_is_not_held() -> None:
     assert unread.held == 0
 
 
-def test_a_model_that_reads_nothing_gets_no_more() -> None:
+def test_a_model_that_reads_nothing_gets_no_more_large_requests() -> None:
     model = Model()
     model.unsent = 65 << 20
     with pytest.raises(UnavailableError, match="does not read"):
-        model.connection.submit((GenerateRequest("a"),), "")
+        model.connection.submit((GenerateRequest("a" * FREE_BYTES),), "")
+    # What others send is small.
+    model.connection.submit((GenerateRequest("a"),), "")
+    assert model.connection.num_open == 1
 
 
 @pytest.mark.parametrize(
