@@ -170,9 +170,9 @@ class FrontEnd:
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:
         if self._health.is_stopping:
-            exchange.extra_headers.append((b"connection", b"close"))
             if service.needs_key:
                 raise StoppingError(STOPPING)
+            exchange.extra_headers.append((b"connection", b"close"))
         self._access.check_site(exchange, service.who)
         if not service.needs_key:
             await service.answer(exchange)

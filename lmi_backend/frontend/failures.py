@@ -11,6 +11,7 @@ from lmi_backend.errors import (
     HttpError,
     LmiError,
     RequestError,
+    StoppingError,
 )
 from lmi_backend.schema.body_reply import as_lmi
 
@@ -114,6 +115,9 @@ def _failure(status: int, text: str, error: LmiError) -> Failure:
     headers = {"content-type": "application/json"}
     if status in _RETRYABLE:
         headers["retry-after"] = str(getattr(error, "seconds", _RETRY_SECONDS))
+    if isinstance(error, StoppingError):
+        # A model may stop a moment before this process is told to.
+        headers["connection"] = "close"
     if status == _UNAUTHORIZED:
         headers["www-authenticate"] = "Bearer"
     return Failure(status, text.encode(), headers)
