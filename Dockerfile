@@ -7,11 +7,11 @@
 # Each serves the LMI folder mounted at /opt/ml/model, as LMI's own images do:
 #
 #     docker run --gpus all --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
-#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:vllm
+#         -p 127.0.0.1:8080:8080 lmi-backend:vllm
 #     docker run --gpus all --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
-#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:trtllm
+#         -p 127.0.0.1:8080:8080 lmi-backend:trtllm
 #     docker run --shm-size=2g -v $PWD/my-model:/opt/ml/model:ro \
-#         -p 127.0.0.1:8000-8002:8000-8002 lmi-backend:cpu
+#         -p 127.0.0.1:8080:8080 lmi-backend:cpu
 #
 # deploy/compose.yaml says the same, and takes more away from the container.
 #
@@ -38,7 +38,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends curl g++ libgomp1 libnuma1 make openssh-client \
     && rm -rf /var/lib/apt/lists/* \
     && useradd --create-home --uid 1001 lmi \
-    && install -d -o lmi -g lmi /opt/lmi-backend /opt/ml/model
+    && install -d -o lmi -g lmi /opt/lmi-backend /opt/ml/model /cache
 USER 1001
 WORKDIR /opt/lmi-backend
 COPY --chown=lmi Makefile pyproject.toml README.md LICENSE ./
@@ -52,7 +52,7 @@ ENV PATH=/opt/lmi-backend/.venv/bin:$PATH \
     LMI_BACKEND_HOST=0.0.0.0
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--triton-host", "0.0.0.0"]
@@ -62,15 +62,15 @@ FROM nvcr.io/nvidia/tritonserver:${VLLM_TRITON}-vllm-python-py3 AS vllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
-    && install -d -o lmi -g lmi /opt/ml/model
+    && install -d -o lmi -g lmi /opt/ml/model /cache
 ENV LMI_BACKEND_HOST=0.0.0.0
 USER 1001
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--triton-host", "0.0.0.0"]
@@ -80,16 +80,16 @@ FROM nvcr.io/nvidia/tritonserver:${TRTLLM_TRITON}-trtllm-python-py3 AS trtllm
 USER 0
 COPY pyproject.toml README.md LICENSE /opt/lmi-backend/
 COPY lmi_backend /opt/lmi-backend/lmi_backend
-RUN pip install --no-cache-dir "/opt/lmi-backend[client,s3]" \
+RUN pip install --no-cache-dir "/opt/lmi-backend[client,frontend,s3]" \
     && lmi-backend install-backend /opt/tritonserver/backends \
     && useradd --create-home --uid 1001 lmi \
-    && install -d -o lmi -g lmi /opt/ml/model
+    && install -d -o lmi -g lmi /opt/ml/model /cache
 ENV SERVING_FEATURES=trtllm \
     LMI_BACKEND_HOST=0.0.0.0
 USER 1001
 EXPOSE 8080 8000 8001 8002
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=10s --start-period=30m \
+HEALTHCHECK --interval=10s --timeout=10s --start-period=12537s \
     CMD ["lmi-backend", "health"]
 ENTRYPOINT ["lmi-backend"]
 CMD ["serve", "--triton-host", "0.0.0.0"]

@@ -11,6 +11,7 @@ PYTEST ?=
 BENCH ?=
 COMPAT ?=
 SCALE ?=
+PROGRAMS ?=
 MINUTES ?= 30
 # Most tests wait for a server or an engine; what shares one stays in one of the processes.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
@@ -22,7 +23,7 @@ export PYTHONDONTWRITEBYTECODE =
 # Workers run in the engine's environment; LMI's own variable says so.
 export PYTHON_EXECUTABLE ?= $(CURDIR)/.venv-engine/bin/python
 
-.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat chaos fleet soak bench scale check lint types layers docs licenses audit clean
+.PHONY: help install install-server install-engine install-clients model serve test test-unit test-gpu compat newest clients chaos fleet soak bench scale check lint types layers docs pictures site licenses audit clean
 
 help: ## show this
 	@sed -n 's/^\([a-z-]*\):.*## /  \1\t/p' $(MAKEFILE_LIST) | expand -t 16
@@ -56,8 +57,14 @@ test-unit: install-server ## the tests that need no engine, model or server; PYT
 test-gpu: install-server model ## the engines on GPUs; GPU_PYTHON= has their CUDA builds
 	@$(BIN)/python -m pytest tests/gpu $(PYTEST)
 
-compat: install model ## run the contract tests on other releases of vLLM, Triton and Python; COMPAT="--only NAME"
+compat: install model ## run the contract tests on every vLLM from 0.11 on, other Tritons and Pythons; COMPAT="--only NAME"
 	@$(BIN)/python tools/compat.py $(COMPAT)
+
+newest: install-server model ## the short set of those on vLLM's newest release, if none as new has run
+	@$(BIN)/python tools/newest.py
+
+clients: install model ## run programs that others wrote, each in an environment of its own; PROGRAMS="--only NAME"
+	@$(BIN)/python tools/run_clients.py $(PROGRAMS)
 
 chaos: install-server model ## break a running server in every way and write docs/reliability.md
 	@$(BIN)/python -m pytest tests/chaos --report docs/reliability.md $(PYTEST)
@@ -77,12 +84,14 @@ scale: install-server ## measure what one server carries, and ten; SCALE="--part
 
 check: lint types layers ## everything that reads the code without running it
 
-lint: install-server ## style, sizes, stale documents
+lint: install-server ## style, sizes, stale documents, their language
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/python tools/check_size.py
 	@$(BIN)/hadolint Dockerfile
+	@$(BIN)/actionlint -shellcheck= -pyflakes= .github/workflows/*.yml
 	@$(BIN)/python tools/make_docs.py --check
+	@$(BIN)/python tools/check_language.py
 
 types: install-server ## mypy --strict
 	@$(BIN)/mypy
@@ -93,6 +102,13 @@ layers: install-server ## imports point one way
 docs: install-server ## write the generated documents
 	@$(BIN)/python tools/make_docs.py
 
+pictures: install-server ## draw the page of README and the documentation anew, in Chromium
+	@UPDATE_PICTURES=1 $(BIN)/python -m pytest tests/integration/test_page.py -k picture $(PYTEST)
+
+site: ## build the documentation as a site into build/site; fails on a broken link
+	@$(PYTHON) tools/install.py site
+	@.venv-site/bin/python tools/build_site.py
+
 licenses: install ## read the licences of all that is installed into requirements/licenses.json
 	@$(BIN)/python tools/licenses.py
 
@@ -100,5 +116,5 @@ audit: install-server ## known vulnerabilities of all that the locks pin, and of
 	@$(BIN)/python tools/audit.py
 
 clean: ## remove the environments and everything built
-	rm -rf .venv .venv-engine .venv-clients .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-engine .venv-clients .venv-site .cache build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -6,6 +6,7 @@ it is: msgspec encodes plain dataclasses, and a plan may import the standard lib
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,9 +22,9 @@ class ClientSettings:
     dialect: Dialect = "async"
     """Whose defaults an LMI body gets."""
     output_formatter: str = ""
-    """LMI's form of answer; empty for the one that fits the request."""
+    """LMI's format of answers; empty for the one that fits the request."""
     tgi_compat: bool = False
-    """Whether LMI answers take the form of TGI's."""
+    """Whether LMI answers have TGI's format."""
     is_embedding: bool = False
     """Whether the model makes vectors, not text."""
     normalize: bool = True
@@ -32,14 +33,65 @@ class ClientSettings:
     """Whether a client may end a request by its id, as TensorRT-LLM's do."""
 
 
+@dataclass(frozen=True)
+class Context:
+    """What is known of the model when a body is read."""
+
+    clients: ClientSettings = ClientSettings()
+    adapters: Collection[str] = ()
+    """LoRA adapters known now, in order; in the stub a live view."""
+    is_custom: bool = False
+    """Whether the user's own code reads the bodies."""
+    has_lora: bool = False
+    """Whether LoRA adapters are served, known or not."""
+    adapter: str = ""
+    """The adapter whose name the client uses for the model, in a path or a header."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModelInfo:
+class RequestLimits:
+    """What clients may request at once, and for how long."""
+
+    max_running: int = 256
+    """Requests that one worker generates for at once."""
+    queue_size: int = 1000
+    """Requests that wait before one is refused."""
+    tenant_weights: Mapping[str, int] = field(default_factory=dict)
+    """Tenant to the answers it starts in its turn, where it is not 1."""
+    request_timeout: int = 240
+    """Seconds a request may run."""
+    max_message_size: int = 67_108_864
+    """Bytes of the largest message between stub and worker."""
+    migration_timeout: float | None = None
+    """Seconds a request waits for a worker while none is ready; None to go by the last start."""
+    migration_limit: int = 3
+    """Times a request resumes elsewhere."""
+    resumable: bool = False
+    """Whether clients may resume every stream, and not only those that request it."""
+    resume_window: int = 60
+    """Seconds that an answer is kept without its client; 0 to keep none."""
+    adapter_roots: tuple[str, ...] = ()
+    """Folders from which adapters may be loaded while serving; none where LoRA is off."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Identity:
+    """What token ids depend on: another process resumes an answer only if it has the same."""
+
+    digest: str = ""
+    """Changes with the model's files, its tokenizer and its prompts; empty if it is not known."""
+    adapters: dict[str, str] = field(default_factory=dict)
+    """LoRA adapter name to what changes with its files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelInfo(Identity):
     """What a model is, for those who list models."""
 
     name: str = ""
-    """What Triton calls it."""
+    """Its name in Triton."""
     served_names: tuple[str, ...] = ()
-    """Further names by which its clients' bodies may ask for it."""
+    """Further names of the model in its clients' bodies."""
     root: str = ""
     """Folder or hub id of its weights."""
     engine: str = ""
@@ -48,17 +100,19 @@ class ModelInfo:
     max_model_len: int = 0
     """Longest prompt plus answer, in tokens."""
     return_seconds: float = 0.0
-    """How long a request may wait for it when it is gone, to go on when it is back; 0: not."""
+    """How long a request may wait for it when it is gone, to resume when it is back; 0: not."""
     migration_limit: int = 0
     """How often a request may do so."""
     capacity: int = 0
     """Answers that run or wait at once."""
     triton_version: str = ""
-    """Its version there, where the front end may answer what is asked of Triton's `generate`."""
-    digest: str = ""
-    """Changes with the model's files, its tokenizer and its prompts; empty if it is not known."""
-    adapters: dict[str, str] = field(default_factory=dict)
-    """LoRA adapter name to what changes with its files."""
+    """Its version there, if the front end may answer Triton's `generate` for it."""
+    longest_token: int = 0
+    """Characters of the longest token; 0 if it is not known."""
+    is_resumable: bool = False
+    """Whether clients may resume every stream, and not only those that request it."""
+    resume_window: int = 0
+    """Seconds that an answer is kept without its client; 0 to keep none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +123,7 @@ class EngineConfig:
     """Local folder, hub id or, before it is fetched, s3:// prefix; empty for an engine that needs
     none."""
     name: str = ""
-    """What Triton calls the model: one of the names by which OpenAI bodies may ask for it."""
+    """Triton's name of the model: one of its names in OpenAI bodies."""
     clients: ClientSettings = ClientSettings()
     """How LMI bodies are answered, where the user's code stands before the engine."""
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +144,9 @@ class EngineConfig:
     adapters: dict[str, str] = field(default_factory=dict)
     """LoRA adapter name to folder."""
     sends_ids: bool = False
-    """Whether deltas carry the ids of their tokens, so that another worker can go on from them."""
+    """Whether deltas carry the ids of their tokens, so that another worker can resume from them."""
     structure_bounds: StructureBounds = DEFAULT_BOUNDS
-    """What a request may ask of the compiler of structured outputs."""
+    """Bounds of the structured outputs that a request may have compiled."""
+    fast_paths: str = ""
+    """Of the engine's fast paths, those that are off: names with commas between, `false` for all;
+    empty if none is."""

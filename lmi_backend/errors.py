@@ -7,9 +7,11 @@
     ├── RequestError          this request is wrong; the caller must change it
     ├── QuotedError           the same, in a peer's words
     ├── UnavailableError      nothing wrong with the request; try again
+    │   ├── LoadingError      the model is not there yet
     │   ├── EngineDeadError   the engine or its worker died under the request
     │   └── StoppingError     the server is going away
     ├── HttpError             an HTTP answer that is an error; its text is the body
+    │   └── UnknownModelError no model has the name that the request says
     ├── EngineError           the engine failed on this request only
     ├── CancelledError        the client went away
     │   └── StoppedError      the client stopped the request by its id; its answer ends as it is
@@ -25,9 +27,12 @@ same request may succeed later.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from lmi_backend.printable import cut, printable
+from lmi_backend.printable import cut, listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 HTTP_STATUS: Final = {
     "INVALID_ARG": 400, "NOT_FOUND": 404, "ALREADY_EXISTS": 409, "CANCELLED": 499,
@@ -39,10 +44,10 @@ HTTP_ERROR: Final = HTTP_STATUS["INVALID_ARG"]
 HTTP_SERVER_ERROR: Final = HTTP_STATUS["INTERNAL"]
 """The first HTTP status that is the fault of the server."""
 LMI_ERROR: Final = 424
-"""LMI's HTTP status of whatever is wrong with a body or a step."""
+"""LMI's HTTP status of any error in a body or a step."""
 _CODES: Final = {status: code for code, status in HTTP_STATUS.items()}
 _PROBLEM: Final = 2000
-"""Characters of what is said of an option."""
+"""Characters of an option's problem."""
 _FIELD: Final = 160
 """Characters of the name of a field."""
 
@@ -122,7 +127,7 @@ class RequestError(LmiError):
 
 
 class QuotedError(LmiError):
-    """A request that can never succeed, in the very words that its clients compare."""
+    """A request that can never succeed, in the very text that its clients compare."""
 
     code = "INVALID_ARG"
 
@@ -134,9 +139,27 @@ class HttpError(LmiError):
     """An answer that an HTTP server would send with an error's status; its text is the body."""
 
     def __init__(self, status: int, body: str) -> None:
-        self.status = status
+        # Python 3.10 writes an HTTPStatus by its name.
+        self.status = int(status)
         self.code = _CODES.get(status, "INVALID_ARG" if status < HTTP_SERVER_ERROR else "INTERNAL")
         super().__init__(body)
+
+
+class UnknownModelError(HttpError):
+    """No model has the name that a request says; the text begins as that of vLLM's server.
+
+    Args:
+        name: which the request says.
+        known: names that it could say.
+    """
+
+    field = "model"
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        text = f"The model `{printable(name)}` does not exist."
+        if names := listed(known, ""):
+            text += f" Served: {names}."
+        super().__init__(HTTP_STATUS["NOT_FOUND"], text)
 
 
 class UnavailableError(LmiError):
@@ -144,6 +167,18 @@ class UnavailableError(LmiError):
 
     code = "UNAVAILABLE"
     retryable = True
+
+
+class LoadingError(UnavailableError):
+    """A model is not loaded yet.
+
+    Args:
+        seconds: after which a client may try again.
+    """
+
+    def __init__(self, message: str, seconds: int) -> None:
+        self.seconds = seconds
+        super().__init__(message)
 
 
 class EngineDeadError(UnavailableError):
@@ -163,7 +198,7 @@ class EngineError(LmiError):
 
 
 class CancelledError(LmiError):
-    """The client cancelled the request or went away."""
+    """The client cancelled the request or disconnected."""
 
     code = "CANCELLED"
 
@@ -186,7 +221,7 @@ class WorkerError(LmiError):
 
 
 class WorkerStartError(WorkerError):
-    """A worker ended, or ran out of time, before it was ready."""
+    """A worker exited, or ran out of time, before it was ready."""
 
 
 class ConnectionLostError(WorkerError):

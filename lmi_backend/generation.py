@@ -1,13 +1,14 @@
 """What every engine and every wire format share: a request, and the deltas that answer it.
 
-The structs cross process borders, so each is a msgspec struct in array form: fields are
-positional on the wire and may only be appended. Both ends run the same copy of this package.
+The structs cross process borders, so each is a msgspec struct written as an array: fields are
+positional on the wire and may only be appended. Both sides run the same copy of this package.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from http import HTTPStatus
 from itertools import chain
 from typing import Any, ClassVar, Final, Literal, cast
 
@@ -50,7 +51,7 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
 class Continuation(msgspec.Struct, frozen=True, array_like=True):
     """What the client of a stream has of its answer, whose worker is gone.
 
-    The worker that goes on makes all of the answer again, up to here from the ids, and sends what
+    The worker that resumes makes all of the answer again, up to here from the ids, and sends what
     follows.
     """
 
@@ -84,7 +85,7 @@ class GenerateRequest(msgspec.Struct, frozen=True, array_like=True):
     images: tuple[bytes, ...] = ()
     """Files of the images the prompt speaks of, in its order."""
     continuation: Continuation | None = None
-    """Where to go on; None to begin."""
+    """Where to resume; None to begin."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +96,7 @@ class HttpRequest(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
     headers: dict[str, str] = {}
     continuation: Continuation | None = None
-    """Where to go on; None to begin."""
+    """Where to resume; None to begin."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -114,7 +115,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 CHUNK_BYTES: Final = 400
-"""What a chunk, or a token of it with its logprobs, takes beside its text, about."""
+"""About what a chunk takes in addition to its text, or a token of it with its logprobs."""
 
 
 class Delta(msgspec.Struct, array_like=True):
@@ -128,22 +129,22 @@ class Delta(msgspec.Struct, array_like=True):
     """Tokens generated since the delta before."""
     finish_reason: FinishReason | None = None
     stop_reason: str | int | None = None
-    """The stop string or stop token id that ended the answer, if one did."""
+    """The stop string or stop token id at which the answer stopped, if there was one."""
     num_prompt_tokens: int = 0
     """Length of the prompt in tokens; given with every delta."""
     index: int = 0
     """Which answer: those to the first prompt come first, `n` of them, then the next prompt's."""
     tokens: tuple[Token, ...] = ()
-    """The tokens, where they were asked for."""
+    """The tokens, if the request wants them."""
     prompt_tokens: tuple[Token, ...] = ()
-    """The prompt's tokens, where they were asked for; with the first delta."""
+    """The prompt's tokens, if the request wants them; with the first delta."""
     cumulative_logprob: float | None = None
-    """Sum of the logarithms of all tokens so far, where tokens were asked for."""
+    """Sum of the logarithms of all tokens so far, if the request wants tokens."""
     decode_seconds: float | None = None
     """From the first token to the last of an answer that comes whole, where the engine tells."""
     ids: bytes = b""
-    """The ids of these tokens (`token_ids.pack`), from an engine that can go on from them; the stub
-    keeps them."""
+    """The ids of these tokens (`token_ids.pack`), from an engine that can resume from them;
+    the stub keeps them."""
 
     @property
     def is_last(self) -> bool:
@@ -185,7 +186,7 @@ class HttpChunk(msgspec.Struct, array_like=True):
     """Tokens generated since the chunk before, as far as they are known."""
     num_prompt_tokens: int = 0
     ids: bytes = b""
-    """The ids of what was generated for it (`token_ids.pack`), from an engine that can go on from
+    """The ids of what was generated for it (`token_ids.pack`), from an engine that can resume from
     them; the stub keeps them."""
 
     @property
@@ -203,17 +204,17 @@ class HttpChunk(msgspec.Struct, array_like=True):
 
 
 def reports_error(events: bytes) -> bool:
-    """Return whether an engine's own server ends OpenAI's or Anthropic's events with an error."""
+    """Return whether an engine's own server closes OpenAI's or Anthropic's events with an error."""
     return _ERROR_EVENT.search(events[-_ERROR_BYTES:]) is not None
 
 
 def openai_error(status: int, message: str, field: str = "") -> HttpChunk:
-    """Return an error in OpenAI's form, as vLLM's server writes it.
+    """Return an error in OpenAI's format, as vLLM's server writes it.
 
     Args:
         field: the member of the body that is wrong; empty if none is.
     """
-    kind = "NotFoundError" if status == 404 else "BadRequestError"
+    kind = "NotFoundError" if status == HTTPStatus.NOT_FOUND else "BadRequestError"
     error = {"message": message, "type": kind, "param": field or None, "code": status}
     data = msgspec.json.encode({"error": error})
     return HttpChunk(

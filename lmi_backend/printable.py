@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 _NAMED = 20
 # A terminal that is paused, or a log reader that hangs, must not stop who writes.
@@ -37,12 +37,34 @@ def listed(names: Iterable[str], none: str = "none") -> str:
     return f"{shown} and {rest} more" if rest > 0 else shown or none
 
 
-def say(text: str) -> None:
+def say(text: str, level: str = "INFO") -> None:
     """Write a line to standard error, under the name of the command.
 
     The line is lost if nobody reads it or the disk is full: a server outlives its log.
     """
-    log(f"lmi-backend: {text}\n")
+    log(_line(level, text))
+
+
+@contextlib.contextmanager
+def speaking(line: Callable[[str, str], str]) -> Iterator[None]:
+    """Have `say` write its lines so until the end of the block.
+
+    Args:
+        line: returns a line, from its level and its text.
+    """
+    global _line  # noqa: PLW0603  one process has one log
+    before, _line = _line, line
+    try:
+        yield
+    finally:
+        _line = before
+
+
+def _plain(_level: str, text: str) -> str:
+    return f"lmi-backend: {text}\n"
+
+
+_line: Callable[[str, str], str] = _plain
 
 
 def log(text: str) -> None:

@@ -43,8 +43,8 @@ _OF_THE_HUB: Final = ("hub", "modules", "xet")
 def private_folder(path: Path) -> Path:
     """Make a folder of mode 0700, or take the one that is there if it is this user's.
 
-    One of this user's that others could read is closed to them; one that they could write to is
-    refused, as what is in it may be theirs.
+    One of this user's that others could read is closed to them. One that they could write to is
+    refused: its content may be theirs.
 
     Raises:
         ConfigurationError: it is no folder, a link, somebody else's, or was open to others.
@@ -72,8 +72,8 @@ def private_folder(path: Path) -> Path:
 def secure_cache(path: Path, name: str = "") -> None:
     """Make sure that no stranger made, or can exchange, a folder that a user has chosen.
 
-    Wherever everybody may write, what is on its way must be this user's or root's; what is missing
-    there is made now, with mode 0700, so that nobody else makes it first.
+    Where everybody may write, the folders above it must be this user's or root's. Missing ones
+    are made now, with mode 0700, before anybody else makes them.
 
     Args:
         path: the folder; it need not exist.
@@ -98,7 +98,7 @@ def _claim(part: Path, name: str) -> None:
     try:
         part.mkdir(mode=_PRIVATE)
     except FileExistsError:
-        _refuse_strangers(part, name)
+        _refuse_other_owner(part, name)
 
 
 def secure_caches(
@@ -146,10 +146,10 @@ def check_owner(path: Path, name: str = "") -> None:
     """
     if path.is_symlink():
         raise ConfigurationError(_refused(path, "is a link", name))
-    _refuse_strangers(path, name)
+    _refuse_other_owner(path, name)
 
 
-def _refuse_strangers(path: Path, name: str) -> None:
+def _refuse_other_owner(path: Path, name: str) -> None:
     # Of a link, not of what it leads to: who made it may lead it elsewhere.
     status = path.lstat()
     if status.st_uid not in (os.getuid(), 0):

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import quote
 
-_HIDDEN: Final = "***"
+HIDDEN: Final = "***"
+"""Stands in place of a secret."""
 # Shorter values are words that occur everywhere, such as "none".
 _SHORTEST: Final = 8
 _LONGEST_WORD: Final = 16
@@ -61,7 +62,7 @@ _GROUPED: Final = (
     r"|\"(?:[^\"\\]|\\.)*\"?|'(?:[^'\\]|\\.)*'?"
 )
 _VALUE: Final = re.compile(rf"{_GROUPED}|[^\s,;&\"']+(?:[\"'](?=\w)[^\s,;&\"']+)*")
-# In an option a value goes on to the next comma, blanks included.
+# In an option a value continues to the next comma, blanks included.
 _LONG_VALUE: Final = re.compile(rf"{_GROUPED}|[^,;&\"'{{}}]+")
 
 
@@ -88,11 +89,11 @@ def masked(name: str, value: str) -> str:
     Of option.env only the names are left: nobody but the user knows which of its values are secret.
     """
     if is_secret(name):
-        return value if _PLAIN_VALUE.fullmatch(value) else _HIDDEN
+        return value if _PLAIN_VALUE.fullmatch(value) else HIDDEN
     if name in _ENVIRONMENTS:
         return ",".join(map(_masked_variable, value.split(",")))
     if name in _LAUNCHERS:
-        value = _LAUNCHED.sub(rf"\1{_HIDDEN}", value)
+        value = _LAUNCHED.sub(rf"\1{HIDDEN}", value)
     return _hide(value, _LONG_VALUE)
 
 
@@ -102,12 +103,12 @@ def shown(name: str, value: Any) -> Any:
         return masked(name, value)
     if isinstance(value, Mapping):
         if name in _ENVIRONMENTS:
-            return dict.fromkeys(value, _HIDDEN)
+            return dict.fromkeys(value, HIDDEN)
         return {key: shown(str(key), item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)([shown(name, item) for item in value])
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return _HIDDEN if is_number and is_secret(name) else value
+    return HIDDEN if is_number and is_secret(name) else value
 
 
 def secrets_of(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -139,7 +140,7 @@ class Redactor:
 
     Args:
         environment: its variables with the name of a secret are known.
-        given: names and values of others (`secrets_of`), but for ordinary words among them.
+        given: names and values of others (`secrets_of`), but for ordinary names among them.
     """
 
     def __init__(
@@ -156,9 +157,9 @@ class Redactor:
     def __call__(self, text: str) -> str:
         """Return a text without them."""
         for form in self._long:
-            text = text.replace(form, _HIDDEN)
+            text = text.replace(form, HIDDEN)
         if self._known is not None:
-            text = self._known.sub(_HIDDEN, text)
+            text = self._known.sub(HIDDEN, text)
         return _hide(text, _VALUE)
 
     def each(self, value: Any) -> Any:
@@ -174,15 +175,15 @@ class Redactor:
 
 def _masked_variable(pair: str) -> str:
     name, is_pair, _ = pair.partition("=")
-    # A value with a comma goes on here.
-    return f"{name}={_HIDDEN}" if is_pair and _VARIABLE.fullmatch(name) else pair and _HIDDEN
+    # A value with a comma continues here.
+    return f"{name}={HIDDEN}" if is_pair and _VARIABLE.fullmatch(name) else pair and HIDDEN
 
 
 def _hide(text: str, value: re.Pattern[str]) -> str:
     for key in _KEYS:
         text = "".join(_without(text, key, value))
     text = "".join(_without(text, _FLAG, _VALUE))
-    return _FORMS.sub(_HIDDEN, text)
+    return _FORMS.sub(HIDDEN, text)
 
 
 def _without(text: str, key: re.Pattern[str], value: re.Pattern[str]) -> Iterator[str]:
@@ -195,7 +196,7 @@ def _without(text: str, key: re.Pattern[str], value: re.Pattern[str]) -> Iterato
         if secret is None or _PLAIN_VALUE.fullmatch(secret[0].strip("\"'")):
             continue
         mark = secret[0][0] if secret[0][0] in "\"'" else ""
-        yield f"{text[end : found.end()]}{mark}{_HIDDEN}{mark}"
+        yield f"{text[end : found.end()]}{mark}{HIDDEN}{mark}"
         end = secret.end()
     yield text[end:]
 
@@ -208,7 +209,7 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _is_word(value: str) -> bool:
-    """Tell what would be missed in a log: a word, numbers, the place of something here."""
+    """Return whether a text would be missed in a log: plain letters, numbers, a path here."""
     if len(value) <= _LONGEST_WORD and re.fullmatch(r"[A-Za-z_]*|[\d.,:|-]*", value):
         return True
     return value.startswith("/") and os.path.exists(value)

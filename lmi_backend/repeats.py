@@ -136,7 +136,7 @@ class _PatternReader:
         return self._is_verbose and self._pattern.startswith("#", end)
 
     def _repeat(self, last: list[int]) -> None:
-        """Count the last piece anew: it is repeated."""
+        """Count the last piece again: it is repeated."""
         self.repeats += last[1] - self._last[1]
         self._add([last[0] - self._last[0], last[1] - self._last[1]])
         self._last = last

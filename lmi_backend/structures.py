@@ -1,8 +1,8 @@
-"""How much a client may ask of the compiler of structured outputs.
+"""How much a client may require of the compiler of structured outputs.
 
-A grammar, a schema or a list of choices is read on the loop that hands out all tokens and compiled
-on the cores that make them, before its own first token. What it costs depends little on its length:
-50 bytes of a pattern keep vLLM 0.32's loop busy for more than 25 s.
+A grammar, a schema or a list of choices is read on the loop that hands out all tokens. It is
+compiled on the cores that make them, before its own first token. What it costs depends little on
+its length: 50 bytes of a pattern keep vLLM 0.32's loop busy for more than 25 s.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from lmi_backend.errors import RequestError
 from lmi_backend.printable import printable
 from lmi_backend.repeats import Cost, cost_of_grammar, cost_of_pattern
 
-_JSON: Final = frozenset({"json", "guided_json", "structural_tag"})
+_JSON: Final = frozenset({"json", "guided_json", "json_schema", "structural_tag"})
 """Fields whose strings are JSON."""
 _PATTERNS: Final = frozenset(
     {"pattern", "regex", "guided_regex", "whitespace_pattern", "guided_whitespace_pattern"}
 )
 """Fields whose strings are regular expressions."""
-_GRAMMARS: Final = frozenset({"grammar", "guided_grammar"})
+_GRAMMARS: Final = frozenset({"grammar", "guided_grammar", "ebnf"})
 """Fields whose strings are grammars: EBNF, or Lark's."""
 _LEADING: Final = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 """Fields whose strings refer to a part of the schema."""
@@ -31,14 +31,14 @@ _ALL_PATTERNS: Final = 5
 _PARTS: Final = 16
 """Times `repeats` that the pieces of all patterns may be, repeated or not: each is read in turn."""
 _REFERENCES: Final = 8
-"""Times `depth` that the places may be to which references lead: each may lead to the next one, and
-llguidance, which follows them, ends its process at a thousand."""
+"""Times `depth` that references may lead to places: each may lead to the next one, and llguidance,
+which follows them, crashes at a thousand."""
 _REFERENCE_SIZE: Final = 16
 """Times `depth` that one reference may have characters: vLLM 0.32 looks for paths in an error that
 quotes it, in the square of its length."""
 _BRACKETS: Final = 8
-"""Times `repeats` that a grammar may have brackets; at 16,000 within each other llguidance ends its
-process."""
+"""Times `repeats` that a grammar may have brackets; at 16,000 within each other llguidance
+crashes."""
 _NESTING: Final = (dict, list, tuple)
 
 
@@ -76,6 +76,21 @@ def check_structure(field: str, value: Any, bounds: StructureBounds) -> None:
         RequestError: as `check_structures`.
     """
     _Check(field, bounds).check(value)
+
+
+def check_depth(field: str, value: Any, bounds: StructureBounds) -> None:
+    """Check only how deep a value is nested: of one that is written out and not compiled.
+
+    Raises:
+        RequestError: as `check_structures`.
+    """
+    level = [value]
+    for _ in range(bounds.depth):
+        inner = [each.values() if isinstance(each, dict) else each for each in level]
+        level = [child for each in inner for child in each if isinstance(child, _NESTING)]
+    if level:
+        accepted = f"at most {bounds.depth} levels (option.max_structure_depth)"
+        raise RequestError("is nested too deeply", field=field, accepted=accepted)
 
 
 class _Check:

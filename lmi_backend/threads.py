@@ -19,7 +19,7 @@ PAUSE_SECONDS: Final = 1.0
 
 
 def guarded_thread(name: str, work: Callable[[], object]) -> threading.Thread:
-    """Return a thread, not yet started, that ends when its work returns.
+    """Return a thread, not yet started, that finishes when its work returns.
 
     Work that raises instead is logged with its trace, and begins again after a pause.
     """
@@ -53,7 +53,7 @@ class QueueThreads(Generic[_Item]):
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
         self._threads = [guarded_thread(name, self.run) for name in names]
         self.put = self._items.put
-        """Lets an item be taken after those before it; never blocks."""
+        """Queues an item behind those before it; never blocks."""
 
     def start(self) -> None:
         """Start the threads."""
@@ -61,9 +61,14 @@ class QueueThreads(Generic[_Item]):
             thread.start()
 
     def stop(self) -> None:
-        """End the threads, once all that was put before is taken."""
+        """End the threads, once all that was put before is handled."""
         for _ in self._threads:
             self._items.put(None)
+
+    def step(self) -> None:
+        """Take in this thread what was put so far, where no other thread takes it."""
+        self._items.put(None)
+        self.run()
 
     def run(self) -> None:
         """Take items until stopped."""

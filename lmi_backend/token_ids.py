@@ -1,7 +1,7 @@
 """Token ids as bytes: small to keep, quick to append, and grouped as the engine gave them.
 
-An id takes four bytes, little end first; the top bit marks the last id of a group, which is what
-one output of an engine brought. Groups that are appended to each other stay apart.
+An id takes four bytes, little end first. The top bit marks the last id of a group, which is one
+output of an engine. Groups that are appended to each other stay apart.
 """
 
 from __future__ import annotations

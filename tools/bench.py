@@ -1,7 +1,8 @@
 """Measure lmi-backend against what a user would pick instead, in turn and in one run.
 
     python tools/bench.py                            all targets at a GPU's pace, about 20 minutes
-    python tools/bench.py --quick                    chats and vLLM's server alone, about 4
+    python tools/bench.py --quick                    chats and vLLM's two servers alone, about 6
+    python tools/bench.py --long --tokens 512        the same with up to 1,024 chats, about 20
     python tools/bench.py --step-ms 0 --rounds 3     the engine wants its server's cores
     python tools/bench.py --targets "lmi-backend, chat" "vLLM's server" --concurrency 1 64
     python tools/bench.py --vllm-backend ../vllm_backend    Triton's vLLM backend beside them
@@ -28,12 +29,14 @@ from benchmark.catalogue import DEFAULT, QUICK, TARGETS, VLLM_BACKEND
 from benchmark.measure import Sample, Settings, measure
 from benchmark.perf_analyzer import find_perf_analyzer
 from benchmark.report import write_report
-from benchmark.servers import keep_pace
+from benchmark.servers import UnavailableError, keep_pace
 from benchmark.targets import PROTOCOLS, Target, peer
 from benchmark.triton_vllm import CHECKOUT, REPOSITORY, checkout, note
 
 ROOT = Path(__file__).resolve().parent.parent
 _AT_ONCE = [1, 64, 256]
+_QUICK_AT_ONCE = [1, 256]
+_MANY = [1024]
 
 
 def main(words: list[str]) -> int:
@@ -52,23 +55,40 @@ def main(words: list[str]) -> int:
     targets = _targets(arguments)
     cycles = arguments.rounds * len(targets) * len(arguments.concurrency)
     samples: list[Sample] = []
+    skipped: dict[str, str] = {}
     began = time.monotonic()
     try:
         for name in _in_turn(targets, arguments.rounds, began):
-            for sample in measure(name, targets[name], settings):
+            for sample in _measure(name, targets[name], settings, skipped):
                 samples.append(sample)
                 _say(began, f"{len(samples)} of {cycles}: {sample.line()}")
     finally:
         # Minutes of measurements are not lost with one that fails.
         if samples:
-            _write(samples, targets, arguments, began)
+            _write(samples, targets, arguments, [*skipped.values()], began)
     return 0
 
 
+def _measure(
+    name: str, target: Target, settings: Settings, skipped: dict[str, str]
+) -> Iterator[Sample]:
+    """Yield the samples of a target; note why there are none if it cannot be had."""
+    try:
+        yield from measure(name, target, settings)
+    except UnavailableError as error:
+        skipped[name] = f"{name} was skipped: {error}"
+        sys.stdout.write(f"{skipped[name]}\n")
+
+
 def _write(
-    samples: list[Sample], targets: dict[str, Target], arguments: argparse.Namespace, began: float
+    samples: list[Sample],
+    targets: dict[str, Target],
+    arguments: argparse.Namespace,
+    skipped: list[str],
+    began: float,
 ) -> None:
-    notes = [note()] if VLLM_BACKEND in targets else []
+    notes = [f"Answers have {arguments.tokens} tokens", *skipped]
+    notes += [note()] if VLLM_BACKEND in targets else []
     there = [name for name in targets if any(sample.target == name for sample in samples)]
     for path in write_report(samples, there, arguments.output, arguments.name, notes):
         _say(began, f"wrote {path}")
@@ -83,7 +103,7 @@ def _in_turn(targets: dict[str, Target], rounds: int, began: float) -> Iterator[
 
 
 def _targets(arguments: argparse.Namespace) -> dict[str, Target]:
-    names = arguments.targets or list(QUICK if arguments.quick else DEFAULT)
+    names = arguments.targets or list(QUICK if arguments.quick or arguments.long else DEFAULT)
     if arguments.vllm_backend:
         os.environ[CHECKOUT] = str(arguments.vllm_backend.resolve())
         names = list(dict.fromkeys((*names, VLLM_BACKEND)))
@@ -107,9 +127,15 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="few targets, 1 and 256 requests at once"
     )
+    parser.add_argument(
+        "--long", action="store_true", help="the same targets, up to 1,024 requests at once"
+    )
     _add_peers(parser)
     parser.add_argument(
-        "--concurrency", nargs="+", type=int, help="default: 1 64 256, quick: 1 256"
+        "--concurrency",
+        nargs="+",
+        type=int,
+        help="default: 1 64 256, quick: 1 256, long: 1 64 256 1024",
     )
     parser.add_argument("--rounds", type=int, default=1, help="default %(default)s")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer (%(default)s)")
@@ -128,7 +154,8 @@ def _arguments(words: list[str]) -> argparse.Namespace:
         "--name", default=time.strftime("%Y-%m-%d"), help="of the result files (the date)"
     )
     arguments = parser.parse_args(words)
-    arguments.concurrency = arguments.concurrency or ([1, 256] if arguments.quick else _AT_ONCE)
+    usual = _QUICK_AT_ONCE if arguments.quick else _AT_ONCE
+    arguments.concurrency = arguments.concurrency or usual + _MANY * arguments.long
     return arguments
 
 

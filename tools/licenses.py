@@ -73,10 +73,20 @@ def main() -> int:
     except LicensesError as error:
         sys.stderr.write(f"licenses: {error}\n")
         return 1
-    plain = {lock: {pin: asdict(each) for pin, each in of.items()} for lock, of in record.items()}
-    RECORD.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+    RECORD.write_text(_text(record), encoding="utf-8")
     sys.stdout.write(f"wrote {RECORD.relative_to(ROOT)}; `make docs` writes the page\n")
     return 0
+
+
+def _text(record: Mapping[str, Mapping[str, Licensed]]) -> str:
+    """Return the record as JSON, a package a line."""
+    locks = [
+        f"{json.dumps(lock)}: {{\n"
+        + ",\n".join(f"{json.dumps(pin)}: {json.dumps(asdict(row))}" for pin, row in of.items())
+        + "\n}"
+        for lock, of in record.items()
+    ]
+    return "{" + ",\n".join(locks) + "}\n"
 
 
 def pins(lock: str) -> list[str]:

@@ -27,6 +27,7 @@ PURPOSES: Final[Mapping[str, str]] = {
     "oss-harmony": "prompts of gpt-oss models, in vLLM; its file LICENSE is Apache-2.0's",
     "pathspec": "file patterns, for mypy",
     "pycountry": "names of countries and languages, for mistral_common; imported, unchanged",
+    "shtab": "completion of shells (`lmi-backend completion`), imported, unchanged",
     "tqdm": "progress bars of model downloads, unchanged",
 }
 """What each package is for that is not under a permissive licence."""
@@ -51,37 +52,43 @@ _KINDS: Final = (
 _HEAD: Final = """\
 # Licences
 
-lmi-backend is under Apache-2.0 ([LICENSE](../LICENSE)). Its package holds its own code, and the two
-libraries of the web page that are named below. What the locks in [requirements/](../requirements)
-pin is fetched from PyPI by whoever installs it, and is inside an image that is built with
-`--target cpu`, development tools too. The other two images begin with NVIDIA's, whose licence is
-NVIDIA's own, and add what pip finds for the package.
+*For people who distribute it: the licence of each dependency.*
 
-Each licence is what the package's metadata says (`make licenses` reads it from what is installed,
-and `make lint` fails when a lock has moved on), which is no lawyer's opinion.
+lmi-backend is under Apache-2.0 ([LICENSE](../LICENSE)). Its package contains its own code and the
+two libraries of the web page that are named below.
 
-**used for**: *server* runs beside a model, *engine* runs it, *development* only tests and checks.
+- The [locks](../requirements/server.txt) pin the dependencies. Anyone who installs them fetches
+  them from PyPI.
+- The image of `--target cpu` contains them, development tools too.
+- The other two images start from an image under a licence of NVIDIA, and add the dependencies of
+  the package.
+
+Each licence is the one in the metadata of the package. `make licenses` reads it from the installed
+files, and `make lint` fails when a lock has changed. It is no opinion of a lawyer.
+
+**used for**: *server* runs next to a model, *engine* runs it, *development* only tests and checks.
 """
 _CARRIED_HEAD: Final = """
 ## Inside wheels
 
-Shared libraries of others that a wheel brings along, where their licence is another than its
-package names.
+Shared libraries of others inside a wheel, under another licence than the wheel.
 
 | wheel | libraries | licence |
 | --- | --- | --- |"""
 VENDORED: Final[Mapping[str, tuple[str, str, str]]] = {
+    "highlight.js": ("Highlight.js v11.12.0", "BSD-3-Clause", "colours code"),
     "marked.js": ("marked 18.2.1", "MIT", "reads the Markdown of answers"),
     "purify.js": ("DOMPurify 3.4.18", "Apache-2.0 OR MPL-2.0", "lets no HTML through but text"),
+    "temml.js": ("Temml 0.13.5", "MIT", "writes formulas as MathML"),
 }
-"""What the page brings along, unchanged from npm, in lmi_backend/frontend/page/vendor: file to name
-and version, licence, and what it does. Its licence lies beside each."""
+"""What the page brings along from npm, in lmi_backend/frontend/operators/page/vendor:
+file to name and version, licence, and what it does. Its licence lies beside each."""
 _VENDORED_HEAD: Final = """
 ## Inside the package
 
-Libraries of the web page, unchanged, each with its licence beside it in
-[lmi_backend/frontend/page/vendor](../lmi_backend/frontend/page/vendor). DOMPurify is used under
-Apache-2.0.
+The libraries of the web page are unchanged, but for a first line and an export around Temml. Their
+licences are in the same folder,
+`lmi_backend/frontend/operators/page/vendor`. DOMPurify is used under Apache-2.0.
 
 | file | library | licence | what it does |
 | --- | --- | --- | --- |"""

@@ -7,29 +7,42 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from architecture_picture import pictures
 from clients_page import PAGE as CLIENTS
 from clients_page import clients_page
+from commands_page import commands_page
+from contents_page import CONTENTS, contents_page
+from dashboards import dashboard, fleet_dashboard
 from engines_page import engines_page
+from foreign_objects_page import foreign_objects_page
 from licenses import LicensesError
 from licenses_page import licenses_page
-from metrics_page import dashboard, fleet_dashboard, metrics_page
+from metrics_page import metrics_page
+from mutations_page import mutations_page
 from planner_page import planner_page
+from releases_record import PATH as RELEASES
+from releases_record import releases_record
+from results_page import RESULTS, results_page
 from scaling_page import scaling_page
+from support_page import PAGE as SUPPORT
+from support_page import support_page
+from triton_page import triton_page
 
-from lmi_backend.deploy.files import base_files, repository_compose
+from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.deploy.files import repository_compose, repository_manifests
 from lmi_backend.options import OPTIONS
+from lmi_backend.options.argument_types import is_text_for
 from lmi_backend.options.engine_spec import SPECS, implementations
 from lmi_backend.options.option import AnyOption
-from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
+from lmi_backend.options.signature import NO_FLAG, Argument, recorded_signature, shorten
 from lmi_backend.options.table import VARIABLES, find_option
 from lmi_backend.repository.tensors import Tensor
 from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
-from lmi_backend.schema.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -61,24 +74,33 @@ def main(arguments: list[str]) -> int:
 def pages() -> dict[Path, str]:
     """Return each page and its text."""
     made = {
+        "commands.md": commands_page(),
         "engines.md": engines_page(),
+        "foreign-objects.md": foreign_objects_page(),
         "licenses.md": licenses_page(),
         "options.md": _options(),
         "parameters.md": _parameters(),
         "tensors.md": _tensors(),
         "metrics.md": metrics_page(),
+        "mutations.md": mutations_page(),
         "planner.md": planner_page(),
         "scaling.md": scaling_page(),
+        "triton-releases.md": triton_page(),
         "wire.md": _wire(),
     }
-    return {
+    texts = {
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
+        RESULTS.with_suffix(".md"): "\n".join([NOTE, *results_page()]) + "\n",
+        SUPPORT: "\n".join([NOTE, *support_page()]) + "\n",
         CLIENTS: clients_page(),
+        **pictures(),
+        RELEASES: releases_record(),
         DASHBOARD: "\n".join(dashboard()) + "\n",
         DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
-        **{DEPLOY / "kubernetes" / "base" / name: text for name, text in base_files().items()},
+        **{DEPLOY / "kubernetes" / name: text for name, text in repository_manifests().items()},
         **{DEPLOY / name: text for name, text in repository_compose().items()},
     }
+    return texts | {CONTENTS: "\n".join([NOTE, *contents_page(texts)]) + "\n"}
 
 
 def _read(path: Path) -> str:
@@ -87,11 +109,13 @@ def _read(path: Path) -> str:
 
 def _options() -> Iterator[str]:
     yield "# Options\n"
-    yield "Every option of LMI, from `lmi_backend/options/table/`; a key may have a row for several"
-    yield "engines. `lmi-backend options --engine ENGINE` prints what counts for one engine,"
-    yield "`lmi-backend check FOLDER` what becomes of your own.\n"
-    yield "A few SageMaker variables win over the file; the file wins over OPTION_* and SERVING_*"
-    yield "variables, those over bare ones such as TENSOR_PARALLEL_DEGREE."
+    yield "*For people who write a serving.properties: every option, its values and its meaning.*\n"
+    yield "Start with [the 20 options you will use](common-options.md). This page has every option"
+    yield "of LMI; some have a row for each engine. An arrow names what the option sets.\n"
+    yield "- `lmi-backend check FOLDER` says what becomes of your options."
+    yield "- `lmi-backend options WORD --engine ENGINE` explains an option under an engine."
+    yield "- [Coming from LMI](migrating-from-lmi.md#what-stays) says which source wins.\n"
+    yield "The source of this page is `lmi_backend/options/table/`."
     live = [option for option in OPTIONS if option.status == "mapped"]
     for scope, options in groupby(sorted(live, key=_scope), key=_scope):
         yield f"\n## {_title(scope)}\n"
@@ -115,14 +139,22 @@ def _passed(engine: str) -> Iterator[str]:
     if signature is None:
         return
     yield f"\n## Passed to {_title(engine)}\n"
-    yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them; it reads"
-    yield "the value itself. Another version takes the arguments it has.\n"
-    rows = [
+    yield f"Arguments of {_title(engine)} {signature.version}, with `option.` before them. The"
+    yield "engine reads their values. Another version has those of its installed files.\n"
+    yield from _table(("option", "type", "default"), _argument_rows(engine, signature.arguments))
+    if signature.server:
+        yield f"\n### Passed to the HTTP server of {_title(engine)}\n"
+        yield "These change how bodies are read and answered. The server itself is not started.\n"
+        settable = {name: each for name, each in signature.server.items() if is_text_for(each.type)}
+        yield from _table(("option", "type", "default"), _argument_rows(engine, settable))
+
+
+def _argument_rows(engine: str, arguments: Mapping[str, Argument]) -> list[tuple[str, ...]]:
+    return [
         (f"`option.{name}`", shorten(argument.type), argument.default)
-        for name, argument in signature.arguments.items()
+        for name, argument in arguments.items()
         if argument.flag != NO_FLAG and find_option(f"option.{name}", engine) is None
     ]
-    yield from _table(("option", "type", "default"), rows)
 
 
 _TITLES = {"lmcache": "LMCache"} | {name: spec.title for name, spec in SPECS.items()}
@@ -141,10 +173,13 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
     default = option.default if option.lmi_default is None else option.lmi_default
     shown = "" if default in ("", 0, {}, [], None, False) else f"`{default}`"
     variables = option.variables
+    # Two implementations may be one engine.
     becomes = "".join(
-        f" → {implementation.name} `{argument}`"
-        for implementation in implementations().values()
-        if (argument := option.argument_of(implementation))
+        dict.fromkeys(
+            f" → {implementation.name} `{argument}`"
+            for implementation in implementations().values()
+            if (argument := option.argument_of(implementation))
+        )
     )
     plan = f" → plan {option.plan_field}" if option.plan_field else ""
     return names, option.kind.accepted, shown, ", ".join(variables), option.help + becomes + plan
@@ -152,15 +187,18 @@ def _option_row(option: AnyOption) -> tuple[str, ...]:
 
 def _parameters() -> Iterator[str]:
     yield "# Request parameters\n"
-    yield "Names from `lmi_backend/schema/fields.py`, usable in LMI's `parameters`, as request"
+    yield "*For people who send requests: every parameter of a request.*\n"
+    yield "Names from `lmi_backend/clients/fields.py`, usable in LMI's `parameters`, as request"
     yield "parameters of Triton, and in `sampling_parameters`.\n"
     rows = [
         (f"`{name}`", field.kind.accepted, "" if field.target in CONTROLS else field.target)
         for name, field in FIELDS.items()
     ]
     yield from _table(("parameter", "accepted", "sets"), rows)
-    yield "\nNot served. LMI bodies may have them, and are answered without; of other clients only"
-    yield "these values, which ask for nothing, are accepted:\n"
+    yield "\nNot served. These values change nothing, and any body may have them. Other values are"
+    yield "refused by name: with 422 in bodies of Text Generation Inference, else with 400."
+    yield "LMI's bodies are the exception. LMI itself passes over them, so a body that it answers"
+    yield "is answered here too, and the log names the parameter once.\n"
     neutral = [(f"`{n}`", ", ".join(f"`{v}`" for v in values)) for n, values in NEUTRAL.items()]
     yield from _table(("parameter", "accepted"), neutral)
     yield f"\nIgnored: {', '.join(f'`{name}`' for name in sorted(IGNORED))}."
@@ -168,9 +206,11 @@ def _parameters() -> Iterator[str]:
 
 def _tensors() -> Iterator[str]:
     yield "# Tensors\n"
-    yield "From `lmi_backend/repository/tensors.py`. Every input is optional, but one that holds a"
-    yield "prompt must be given. Where a dimension is -1, any length is accepted. The models for"
-    yield "other clients share the workers of NAME; `lmi-backend convert --clients` writes them.\n"
+    yield "*For clients of Triton's ports: every input and output of the models.*\n"
+    yield "Every input is optional, but a request needs one input with a prompt. A dimension of -1"
+    yield "accepts any length. The models for other clients share the workers of NAME;"
+    yield "`lmi-backend convert --clients` writes them. The table in the code is"
+    yield "`lmi_backend/repository/tensors.py`.\n"
     rows = [
         (f"`{variant.model_name('NAME')}`", f"`{variant.clients}`", variant.help, _mode(variant))
         for variant in VARIANTS.values()
@@ -211,8 +251,9 @@ def _tensor_row(tensor: Tensor, variant: Variant) -> tuple[str, ...]:
 
 def _wire() -> Iterator[str]:
     yield "# Requests and answers\n"
-    yield "Made from `tests/wire/`, whose cases the tests run. Tensors and parameters are shown as"
-    yield "a body of `/generate`; an answer is shown with each of its responses.\n"
+    yield "*For people who write a client: requests and their answers, case by case.*\n"
+    yield "The tests run each of these cases. Tensors and parameters are shown as a body of"
+    yield "`/generate`. An answer is shown with each of its responses. `tests/wire/` has them.\n"
     for file in sorted(WIRE.glob("*.json")):
         yield f"\n## {file.stem.replace('_', ' ')}\n"
         for case in json.loads(file.read_text(encoding="utf-8")):

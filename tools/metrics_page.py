@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from lmi_backend.frontend.metrics import FAMILIES as FRONT_END_FAMILIES
+from lmi_backend.frontend.operators.metrics import FAMILIES as FRONT_END_FAMILIES
 from lmi_backend.serving.metrics import FAMILIES, VLLM_NAMES
 
 _HEAD = """# Metrics
 
-On Triton's `/metrics`, each labelled with `model`, some also with `worker`; `lmi_requests_total`
-with `outcome`: `stop`, `length`, `error`, or an error's code. A histogram has `_bucket`, `_sum` and
-`_count`, as `histogram_quantile` wants them; Triton's page calls each of them a counter, and has
-the buckets in no order.
+*For operators: each metric, what it counts, and where to scrape it.*
+
+Triton's `/metrics` has these metrics. Each has the label `model`, and some have `worker`.
+`lmi_requests_total` also has `outcome`: `stop`, `length`, `error` or the code of an error.
+`lmi_engine_fast_path` has `name` and `state` ([engines.md](engines.md)): `private` is in use,
+`public` means that vLLM differs, `chosen` means that an option decided. A histogram has `_bucket`,
+`_sum` and `_count`, for `histogram_quantile`. Triton types each of them as a counter. The front
+end's `/metrics` types the family as a histogram, for collectors that need the type.
 """
 _VLLM = """
-What vLLM's own server and Triton's vLLM backend have too is there under their names as well, at
-most a second old, with the labels `model`, `version`, `model_name` and, of a worker, `engine`:
-boards that were made for these show it unchanged. `REPORT_CUSTOM_METRICS: "false"` among the
-parameters of config.pbtxt leaves them out; unlike there they need no "true". Of an answer that is
-not streamed the first token's time is known on vLLM; where it is not (OpenAI's bodies, several
-answers to a request, other engines) it is one response, whose time is that of its first token, and
-has none from token to token. There are no `vllm:request_queue_time_seconds`,
-`vllm:request_prefill_time_seconds`, `vllm:request_decode_time_seconds` and
-`vllm:iteration_tokens_total`, which only the engine could tell.
+Metrics of vLLM's server and of Triton's vLLM backend have their names here too. They are at most a
+second old. Their labels are `model`, `version` and `model_name`; those of a worker have `engine`.
+Dashboards for these servers work unchanged. `REPORT_CUSTOM_METRICS: "false"` in the parameters of
+config.pbtxt turns them off.
+
+For non-streamed answers vLLM reports the first token's time. Elsewhere (OpenAI's bodies, several
+answers, other engines) the response time counts as the first-token time, without inter-token times.
+Not here: `vllm:request_{queue,prefill,decode}_time_seconds` and `vllm:iteration_tokens_total`.
 
 | name here | name there |
 | --- | --- |"""
+_TRTLLM = """
+TensorRT-LLM reports its KV cache by `get_stats_async`, read once a second under load.
+With `option.enable_iter_perf_stats=false` they stay 0. Prompt tokens count as whole blocks.
+"""
 _FLEETS = """
-The front end's `/metrics` shows these too, and what gateways' endpoint pickers route by, under the
-names of vLLM's own server, one series of each over all models and workers:
-`vllm:num_requests_running`, `vllm:num_requests_waiting`, `vllm:kv_cache_usage_perc` (of the fullest
-worker), and of vLLM's models `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`; not where
-models differ in the former) and, with LoRA, `vllm:lora_requests_info` (`max_lora`,
-`running_lora_adapters`, `waiting_lora_adapters`). The first three, which Triton's port has of each
-worker, have the label `model_name` where there is one model.
+The front end's `/metrics` shows all of this, and the metrics that endpoint pickers route by. These
+have the names of vLLM's own server, one series over all models and workers:
 
-What it counts itself has the labels `model` and `process`: each of `--frontend-processes` counts
-its own, and any of them answers.
+- `vllm:num_requests_running`, `vllm:num_requests_waiting`, and `vllm:kv_cache_usage_perc` of the
+  fullest worker; with one model they have the label `model_name`
+- `vllm:cache_config_info` (`block_size`, `num_gpu_blocks`), unless models differ in `block_size`
+- `vllm:lora_requests_info` (`max_lora`, `running_lora_adapters`, `waiting_lora_adapters`)
+
+The front end's own metrics have the labels `model` and `process`. Each of `--frontend-processes`
+counts its own, and any of them answers.
 
 | name | kind | meaning |
 | --- | --- | --- |"""
@@ -49,7 +54,6 @@ _QUESTIONS_HEAD = """
 
 [deploy/](../deploy/README.md) has these as a Grafana dashboard, and Prometheus alerts.
 """
-_PLACES = {"width": 12, "height": 8}
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,10 @@ def _ratio(part: str, whole: str) -> dict[str, str]:
     return {"{{model}}": f"{_rate(part)} / {_rate(whole)}"}
 
 
+_BLOCKS = {"all": "lmi_engine_kv_cache_blocks", "in use": "lmi_engine_kv_cache_blocks_used"}
 QUESTIONS = (
     Question(
-        "Requests ended, by outcome",
+        "Finished requests, by outcome",
         "reqps",
         {"{{model}} {{outcome}}": _rate("lmi_requests_total", "model, outcome")},
     ),
@@ -102,7 +107,7 @@ QUESTIONS = (
     ),
     Question("Prompt tokens of a request", "short", _quantiles("lmi_request_prompt_tokens")),
     Question("Tokens of an answer", "short", _quantiles("lmi_request_generation_tokens")),
-    Question("Answers a request asks for", "short", _quantiles("lmi_request_answers")),
+    Question("Answers of a request", "short", _quantiles("lmi_request_answers")),
     Question(
         "Requests in the engine",
         "short",
@@ -115,6 +120,19 @@ QUESTIONS = (
         "KV cache in use",
         "percentunit",
         {"{{model}}/{{worker}}": "lmi_engine_kv_cache_usage_ratio"},
+    ),
+    Question(
+        "Tokens that the KV cache has room for, and of blocks in use",
+        "short",
+        {
+            f"{{{{model}}}}/{{{{worker}}}} {legend}": f"{blocks} * lmi_engine_kv_cache_block_tokens"
+            for legend, blocks in _BLOCKS.items()
+        },
+    ),
+    Question(
+        "Fast paths of the engine that are off",
+        "short",
+        {"{{model}}/{{worker}} {{name}}": "1 - lmi_engine_fast_path > 0"},
     ),
     Question(
         "Tokens a response carries",
@@ -137,11 +155,12 @@ QUESTIONS = (
         {
             "{{model}}/{{worker}} ready": "lmi_worker_ready",
             "{{model}}/{{worker}} wanted": "lmi_worker_wanted",
+            "{{model}}/{{worker}} spare": "lmi_worker_spare",
             "{{model}}/{{worker}} deaths": "increase(lmi_worker_deaths_total[1h])",
         },
     ),
     Question(
-        "Answers asked of each worker",
+        "Answers of each worker",
         "reqps",
         {"{{model}}/{{worker}}": _rate("lmi_worker_requests_total", "model, worker")},
     ),
@@ -149,20 +168,34 @@ QUESTIONS = (
         "Requests whose worker died or was not ready, in the last hour",
         "short",
         {
-            "{{model}}: went on elsewhere": "increase(lmi_migrations_total[1h])",
+            "{{model}}: resumed elsewhere": "increase(lmi_migrations_total[1h])",
             "{{model}}: waited for a worker": "increase(lmi_requests_held_total[1h])",
             "{{model}}: no worker in time": "increase(lmi_requests_given_up_total[1h])",
         },
     ),
     Question(
-        "Requests whose server died or was away, in the last hour, and those that wait",
+        "Requests without a server, in the last hour, and those that wait",
         "short",
         {
-            "{{model}}: went on when it was back": _hour("lmi_front_end_migrations_total"),
+            "{{model}}: resumed when it was back": _hour("lmi_front_end_migrations_total"),
             "{{model}}: waited to begin": _hour("lmi_front_end_requests_held_total"),
             "{{model}}: not back in time": _hour("lmi_front_end_requests_given_up_total"),
             "{{model}}: wait now": "sum by (model) (lmi_front_end_requests_waiting)",
         },
+    ),
+    Question(
+        "Streams whose clients reconnect, in the last hour, and those that are kept",
+        "short",
+        {
+            "{{model}}: reconnected": _hour("lmi_front_end_reconnections_total"),
+            "{{model}}: did not reconnect": _hour("lmi_front_end_answers_lapsed_total"),
+            "{{model}}: kept now": "sum by (model) (lmi_front_end_answers_kept)",
+        },
+    ),
+    Question(
+        "Memory of streams that are kept",
+        "bytes",
+        {"{{model}}": "sum by (model) (lmi_front_end_answers_kept_bytes)"},
     ),
 )
 """In the order of the dashboard."""
@@ -219,6 +252,7 @@ def metrics_page() -> Iterator[str]:
     yield _VLLM
     for name, theirs in VLLM_NAMES.items():
         yield f"| `{name}` | {', '.join(f'`{each}`' for each in theirs)} |"
+    yield _TRTLLM
     yield _FLEETS
     for name, (kind, _, text) in FRONT_END_FAMILIES.items():
         yield f"| `{name}` | {kind} | {text} |"
@@ -228,52 +262,3 @@ def metrics_page() -> Iterator[str]:
     for question in QUESTIONS:
         query = list(question.queries.values())[-1].replace("$__rate_interval", "5m")
         yield f"| {question.title} | `{query}` |"
-
-
-def dashboard() -> Iterator[str]:
-    """Yield deploy/grafana-dashboard.json."""
-    yield from _board("lmi-backend", QUESTIONS)
-
-
-def fleet_dashboard() -> Iterator[str]:
-    """Yield deploy/grafana-fleet.json."""
-    yield from _board("lmi-backend-fleet", FLEET_QUESTIONS)
-
-
-def _board(name: str, questions: tuple[Question, ...]) -> Iterator[str]:
-    board = {
-        "title": name,
-        "uid": name,
-        "tags": ["triton", "llm"],
-        "schemaVersion": 39,
-        "refresh": "10s",
-        "time": {"from": "now-1h", "to": "now"},
-        "templating": {"list": [_source()]},
-        "panels": [_panel(number, question) for number, question in enumerate(questions)],
-    }
-    yield json.dumps(board, indent=2)
-
-
-def _source() -> dict[str, Any]:
-    return {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
-
-
-def _panel(number: int, question: Question) -> dict[str, Any]:
-    width, height = _PLACES["width"], _PLACES["height"]
-    return {
-        "id": number + 1,
-        "type": "timeseries",
-        "title": question.title,
-        "datasource": {"type": "prometheus", "uid": "${source}"},
-        "gridPos": {
-            "x": number % 2 * width,
-            "y": number // 2 * height,
-            "w": width,
-            "h": height,
-        },
-        "fieldConfig": {"defaults": {"unit": question.unit, "min": 0}, "overrides": []},
-        "targets": [
-            {"refId": chr(ord("A") + place), "expr": query, "legendFormat": legend}
-            for place, (legend, query) in enumerate(question.queries.items())
-        ],
-    }

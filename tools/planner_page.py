@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from planner_introduction import INTRODUCTION, LOGS
+
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 from lmi_backend.sizing.step import GRAPHS_DEDUCTED, Step, cuda_graphs
@@ -72,9 +74,16 @@ class Comparison:
 
 def comparisons() -> list[Comparison]:
     """Return every published log with its prediction, or with the reason why it has none."""
-    configs = json.loads((DATA / "configs.json").read_text(encoding="utf-8"))
+    configs = known_configs()
     with (DATA / "measured.csv").open(encoding="utf-8", newline="") as file:
         return [_compare(row, configs) for row in csv.DictReader(file)]
+
+
+def known_configs() -> dict[str, Any]:
+    """Return each model's config.json: the published file, else the fields that are known of it."""
+    published = json.loads((DATA / "published.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = json.loads((DATA / "configs.json").read_text(encoding="utf-8"))
+    return found | {name: each["config"] for name, each in published.items()}
 
 
 def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
@@ -86,7 +95,7 @@ def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
         return Comparison(row, "a vLLM older than 0.11, the oldest that is served")
     if config is None:
         return Comparison(row, "no public config.json of the model is known here")
-    facts = _facts(config)
+    facts = facts_of(config)
     step = replace(_step(row, release), release=max(release, GRAPHS_DEDUCTED))
     layers = facts.num_layers // int(row["pp"] or 1)
     graphs = cuda_graphs(facts, step, layers=layers)
@@ -129,7 +138,8 @@ def _step(row: dict[str, str], release: tuple[int, int]) -> Step:
     )
 
 
-def _facts(config: dict[str, Any]) -> ModelFacts:
+def facts_of(config: dict[str, Any]) -> ModelFacts:
+    """Return what is read of a config.json."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config), encoding="utf-8")
         facts = read_model_facts(Path(folder))
@@ -153,7 +163,7 @@ def planner_page() -> Iterator[str]:
     found = comparisons()
     compared = [each for each in found if each.estimate and not each.reason]
     errors = [abs(each.error) for each in compared]
-    yield _INTRODUCTION
+    yield INTRODUCTION
     yield "## Predicted and measured\n"
     yield (
         f"{len(compared)} published logs with complete settings, weights computed from "
@@ -164,7 +174,7 @@ def planner_page() -> Iterator[str]:
     )
     graphs = graph_differences(found)
     yield (
-        f"CUDA graphs beside the {len(graphs)} estimates that 0.19 logs: half are within "
+        f"CUDA graphs compared with the {len(graphs)} estimates that 0.19 logs: half are within "
         f"{statistics.median(graphs):.2f} GiB, the farthest is {max(graphs):.2f} GiB off.\n"
     )
     yield (
@@ -176,6 +186,14 @@ def planner_page() -> Iterator[str]:
         yield from _line(each)
     yield "\n## Not compared\n"
     yield from _not_compared(found)
+    # That module reads this one.
+    import planner_logs  # noqa: PLC0415
+
+    logs = planner_logs.logs()
+    yield LOGS
+    yield from planner_logs.table(logs)
+    yield ""
+    yield from planner_logs.summary(logs)
 
 
 def graph_differences(found: list[Comparison]) -> list[float]:
@@ -211,63 +229,3 @@ def _not_compared(found: list[Comparison]) -> Iterator[str]:
         tokens = f"{each.tokens:,} / {int(row['kv_tokens']):,}" if each.tokens else "-"
         link = f"[{row['vllm']}]({row['url']})"
         yield f"| {row['model']} | {link} | {each.reason} | {tokens} |"
-
-
-_INTRODUCTION = """# What the planner predicts
-
-`lmi-backend plan` says what weights, a step and the KV cache take before anything is loaded, for
-the release of vLLM that its interpreter has. **No GPU was at hand: nothing here was measured by
-this project.** The arithmetic is vLLM's own, read in its sources from 0.16 to 0.32, and compared
-with logs that others have published.
-
-```
-lmi-backend plan FOLDER --gpus 1 --gpu-memory 79.19GiB --explain-memory
-```
-
-writes the lines that vLLM would log. Give the memory that vLLM sees, not the one on the box: an
-H100 with 80 GB has 79.19 GiB for it, as the driver keeps some. On the machine itself `plan` asks
-`nvidia-smi` for both; that has not been seen on a GPU either.
-
-A step has 2048 tokens unless `option.max_rolling_batch_prefill_tokens` says otherwise: what vLLM
-takes by itself where it is not its own server's engine, which takes 8192 on large GPUs.
-
-## What is deducted
-
-From `gpu_memory_utilization` times the device's memory:
-
-- **Weights**, and the rotations of all positions, which each device has whole.
-- **Peak activation** of a trial run with the most tokens of a step: either its layers (what stands
-  before and after a layer, and the widest part of one), or the sampling of `max_num_seqs` rows of
-  logits after it, 38 bytes a logit until 0.16 (PyTorch's sort), 14 from 0.17 on (Triton's or
-  FlashInfer's), 2 with the second model runner (for some models from 0.22 on, for all from 0.29
-  on). Experts' two workspaces stay through both.
-- **Non-torch memory**: 0.13 GiB until 0.17 and 0.25 from 0.18 on, with tensor parallelism 0.42 more
-  for NCCL, or 1.83 where FlashInfer's fused all-reduce is used: from 0.17 on, on Hopper and
-  Blackwell, without stages. From 0.22 on 0.65 more where the first model runner samples with
-  FlashInfer: two logs agree on it (0.23 below, and 0.24 if its steps have the default's 2048
-  tokens).
-- **CUDA graphs** from 0.20 on: 40 MiB, and for each graph 3.3 MiB and 0.145 MiB a layer. vLLM
-  extrapolates from two graphs, so that its own figure for one model differs by 0.2 GiB and more.
-- From 0.27 on, what is made before the trial run: the second runner's counts for penalties.
-
-These constants are the only measured ones: non-torch from the rows with one, two and four devices
-before and after the release named, graphs from the estimates that 0.19 logs but does not deduct.
-What is left goes to blocks. Layers of a kind (all of the text, a window, a state) form groups of
-as many layers as the rarest kind has, all groups' blocks are of one size, and a block of attention
-has as many tokens as a state needs. "GPU KV cache size" is blocks divided by groups until 0.20;
-from 0.21 on it is the maximum concurrency times the longest sequence. For models of one kind both
-are the same; for others compare GiB. `tests/contract/test_vllm_layout.py` asks the installed vLLM
-for blocks and tokens of 122 mixtures of layers; they are the planner's.
-
-**Only one log of 0.20 or later was found with complete settings**, so what these releases deduct is
-read in their sources; of the others the tokens are compared, but not the GiB.
-
-A vision encoder's weights are counted by its layers where only config.json is known, its trial run
-only by the embeddings that stay. Of a draft model or MTP layers weights and KV cache are counted,
-the cache where all layers of the model are of one kind, but not what their steps take; a plan says
-which. The installed vLLM gives the same blocks; no published log checks the weights. Not counted:
-LoRA's buffers.
-
-Sources of the models' fields: their public config.json, written from memory, as the Hub was out of
-reach; each row's measured weights and tokens check them.
-"""

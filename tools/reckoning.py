@@ -53,7 +53,7 @@ WHY: Final[Mapping[str, str]] = {
     "streams_a_server": "of one server: what its engine answers at once, which a plan says",
     "tokens_a_second": "that an engine makes for each stream",
     "most_events_a_second": "of a stream: the flush policy lets tokens share events, 50 ms apart",
-    "answer_seconds": "that an answer takes, about; then its client asks again",
+    "answer_seconds": "that an answer takes, about; then its client sends the next request",
     "busy": "of a core that a process is given work for; the rest is for peaks",
     "pickers": "endpoint pickers or routers that each look at every server's metrics",
     "scrapes_a_second": "of each of them; the Gateway API's picker does so by default",

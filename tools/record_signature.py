@@ -10,22 +10,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import enum
+import importlib
 import importlib.metadata
 import json
 import re
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 RECORDS = Path(__file__).resolve().parent.parent / "lmi_backend" / "options" / "signatures"
-# This file runs without our package; lmi_backend/options/signature.py says the same.
+# This file runs without our package; lmi_backend/options/class_fields.py says the same.
 TEXT_LIMIT = 120
 REQUIRED = "required"
 NO_FLAG = "no flag"
 
 Record = dict[str, Any]
+Field = dataclasses.Field[Any]
 
 
 def main(arguments: list[str]) -> int:
@@ -50,20 +52,30 @@ def record_vllm() -> Record:
     """Return what the vLLM of this interpreter takes; this imports it."""
     # Only here: `--help` needs no engine, and tests read this file without one.
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415
-    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # noqa: PLC0415
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
 
     fields = [field for field in dataclasses.fields(AsyncEngineArgs) if field.init]
-    parser = AsyncEngineArgs.add_cli_args(argparse.ArgumentParser(add_help=False))
+    parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(add_help=False))
     flags = {action.dest: action for action in parser._actions}
+    application, listener = _server()
+    actions = {action.dest: action for action in _server_parser()._actions}
     return {
         "engine": "vllm",
         "version": _version("vllm"),
         "ended_models": _ended_models(is_replaced=False),
-        "object_keys": {
-            field.name: keys for field in fields if (keys := _keys(field)) and field.name in flags
-        },
-        "words": {"quantization": list(QUANTIZATION_METHODS)},
         "replaced_models": _ended_models(is_replaced=True),
+        "objects": {field.name: keys for field in fields if (keys := _keys(field))},
+        "words": _words(),
+        "server": {
+            field.name: [_type(field, actions.get(field.name)), _default(field)]
+            for field in application
+        },
+        "listener": sorted(field.name for field in listener),
+        "opposites": {
+            flag: name
+            for flag, name in _opposites(actions.values())
+            if name not in {field.name for field in listener}
+        },
         "arguments": {
             field.name: [
                 _type(field, flags.get(field.name)),
@@ -74,6 +86,64 @@ def record_vllm() -> Record:
             if not field.name.startswith("_")
         },
     }
+
+
+def _server() -> tuple[list[Field], list[Field]]:
+    """Return the arguments of vLLM's HTTP server, and those of its listener."""
+    arguments = _server_arguments().FrontendArgs
+    fields = {field.name: field for field in dataclasses.fields(arguments) if field.init}
+    bases = [base for base in arguments.__bases__ if dataclasses.is_dataclass(base)]
+    names = {field.name for base in bases for field in dataclasses.fields(base)}
+    return (
+        [field for name, field in fields.items() if name in names],
+        [field for name, field in fields.items() if name not in names],
+    )
+
+
+def _server_parser() -> argparse.ArgumentParser:
+    from vllm.utils.argparse_utils import FlexibleArgumentParser  # noqa: PLC0415
+
+    parser: argparse.ArgumentParser = _server_arguments().make_arg_parser(FlexibleArgumentParser())
+    return parser
+
+
+def _server_arguments() -> Any:
+    """Return the module that declares the arguments of vLLM's HTTP server."""
+    import vllm.entrypoints  # noqa: PLC0415
+
+    root = Path(vllm.entrypoints.__path__[0])
+    files = (path for path in root.rglob("*.py") if "class FrontendArgs(" in path.read_text())
+    name = ".".join(next(files).relative_to(root.parent.parent).with_suffix("").parts)
+    return importlib.import_module(name)
+
+
+def _words() -> dict[str, list[str]]:
+    """Return the words of arguments that take any text, beside those of plugins."""
+    from vllm.config import cache  # noqa: PLC0415
+    from vllm.model_executor import model_loader  # noqa: PLC0415
+    from vllm.model_executor.layers.quantization import QUANTIZATION_METHODS  # noqa: PLC0415
+    from vllm.reasoning import ReasoningParserManager  # noqa: PLC0415
+    from vllm.tool_parsers import ToolParserManager  # noqa: PLC0415
+
+    return {
+        "quantization": list(QUANTIZATION_METHODS),
+        # Since 0.33 plugins add to them.
+        **({"kv_cache_dtype": cache.KV_CACHE_DTYPES} if hasattr(cache, "KV_CACHE_DTYPES") else {}),
+        "load_format": list(model_loader._LOAD_FORMAT_TO_MODEL_LOADER),
+        "tool_call_parser": list(ToolParserManager.list_registered()),
+        "reasoning_parser": list(ReasoningParserManager.list_registered()),
+    }
+
+
+def _opposites(actions: Iterable[argparse.Action]) -> Iterator[tuple[str, str]]:
+    """Yield the flags that turn an argument off and have another name than `--no-…`, with it."""
+    switches = (each for each in actions if isinstance(each, argparse.BooleanOptionalAction))
+    for action in switches:
+        own = f"--{action.dest.replace('_', '-')}"
+        others = {each for each in action.option_strings if each.startswith("--")} - {own}
+        for flag in sorted(others):
+            if not flag.startswith("--no-"):
+                yield flag.removeprefix("--").replace("-", "_"), action.dest
 
 
 def _ended_models(*, is_replaced: bool) -> dict[str, str]:
@@ -95,16 +165,43 @@ def _ended_models(*, is_replaced: bool) -> dict[str, str]:
     }
 
 
-def _keys(field: dataclasses.Field[Any]) -> list[str]:
+def _keys(field: Field) -> dict[str, str]:
     """Return the keys of an argument that is an object of a class; none for any other."""
     kinds = [field.type, *typing.get_args(field.type)]
-    cls = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
-    return [each.name for each in dataclasses.fields(cls) if each.init] if cls else []
+    cls: Any = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+    if field.name == "speculative_config":
+        # It is declared as a dictionary, of which vLLM makes an object.
+        cls = importlib.import_module("vllm.config").SpeculativeConfig
+    if cls is None:
+        return {}
+    changed = _changed(cls)
+    return {
+        each.name: "Any" if changed & {each.name, "*"} else type_text(each.type)
+        for each in dataclasses.fields(cls)
+        if each.init
+    }
 
 
-def _type(field: dataclasses.Field[Any], flag: argparse.Action | None) -> str:
+def _changed(cls: Any) -> set[str]:
+    """Return the fields that a validator sees before they are judged by their types."""
+    decorators = getattr(cls, "__pydantic_decorators__", None)
+    validators = decorators.field_validators.values() if decorators else ()
+    return {
+        name
+        for validator in validators
+        if validator.info.mode != "after"
+        for name in validator.info.fields
+    }
+
+
+def _type(field: Field, flag: argparse.Action | None) -> str:
     """Return a field's type, or the words that its flag takes where the field takes any text."""
+    from vllm.platforms import current_platform  # noqa: PLC0415
+
     declared = type_text(field.type)
+    if flag and current_platform.device_type in (flag.choices or ()):
+        # Elsewhere it takes another device.
+        return declared
     if flag is None or not flag.choices or declared not in ("str", "str | None"):
         return declared
     words = f"Literal[{', '.join(repr(word) for word in flag.choices if word is not None)}]"
@@ -152,7 +249,7 @@ def _is_generic(kind: type) -> bool:
     return hasattr(kind, "__args__")
 
 
-def _default(field: dataclasses.Field[Any]) -> str:
+def _default(field: Field) -> str:
     if field.default is not dataclasses.MISSING:
         return value_text(field.default)
     if field.default_factory is not dataclasses.MISSING:

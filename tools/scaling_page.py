@@ -39,11 +39,12 @@ def scaling_page() -> Iterator[str]:
     data: _Data = json.loads(DATA.read_text(encoding="utf-8"))
     here = data["machine"]
     yield "# What one server carries, and many\n"
+    yield "*For people who size servers: how many streams one server carried, and several.*\n"
     yield (
         f"Measured by `make scale` on {here['cores']} cores of {here['processor']} with "
         f"{here['memory_gib']:.0f} GiB, **which the client and the router share**. The echo engine "
-        "makes each stream's tokens at a steady pace; a real client asks the front end for "
-        "OpenAI's chats, all streams in the same moment. CPU is in cores, while all streams run.\n"
+        "makes the tokens of each stream at a steady pace. A real client starts all streams in the "
+        "same moment, as OpenAI chats. CPU is in cores, while all streams run.\n"
     )
     yield from _one_server(data["one_server"], here["cores"])
     yield from _workers(data["workers"])
@@ -56,8 +57,8 @@ def _one_server(found: _Data, cores: int) -> Iterator[str]:
     rate = 1 / found["token_seconds"]
     yield "## One server\n"
     yield (
-        f"One worker, {rate:g} tokens/s for each stream, flush policy as it is by default. It is "
-        f"ready {found['start_seconds']:g} s after its start, and has {found['mib']:,} MiB after "
+        f"One worker makes {rate:g} tokens/s for each stream, with the default flush policy. The "
+        f"server is ready after {found['start_seconds']:g} s and uses {found['mib']:,} MiB after "
         "all these streams.\n"
     )
     yield from _table(found["rows"])
@@ -67,9 +68,9 @@ def _one_server(found: _Data, cores: int) -> Iterator[str]:
     if held:
         most = held[-1]
         yield (
-            f"**{most['streams']:,} streams are carried** here: {most['came']:,.0f} tokens/s, of "
-            f"{cores} cores {_sum(most):.2f} in use, the client's {most['cores']['client']:.2f} "
-            "with them.\n"
+            f"**{most['streams']:,} streams are carried** here: {most['came']:,.0f} tokens/s. "
+            f"{_sum(most):.2f} of {cores} cores are in use, {most['cores']['client']:.2f} of them "
+            "by the client.\n"
         )
     if broken is None:
         yield "None of these breaks it.\n"
@@ -84,8 +85,8 @@ def _broken(row: _Data, cores: int) -> Iterator[str]:
     kind, used = max(row["busiest"].items(), key=lambda each: float(each[1]))
     yield (
         f"**{row['streams']:,} streams are held, but not at their pace**: "
-        f"{row['came'] / row['asked']:.0%} of the tokens come in the time in which they should. "
-        f"Each stream comes to its end, later. {_sum(row):.2f} of {cores} cores are in use; the "
+        f"{row['came'] / row['asked']:.0%} of the tokens come in time. "
+        f"Each stream finishes, but late. {_sum(row):.2f} of {cores} cores are in use; the "
         f"busiest process is the {_named(kind)} ({used:.2f}).\n"
     )
 
@@ -95,22 +96,22 @@ def _workers(found: _Data) -> Iterator[str]:
     rate = 1 / found["token_seconds"]
     default, unheld = (found["by_flush"][flush] for flush in ("default", "none"))
     yield (
-        f"{found['workers']} workers in one server, {default['streams']:,} streams of {rate:g} "
-        "tokens/s, a pace that these cores carry with the client: with the flush policy as it is "
-        "by default, then with `option.stream_flush_ms=0`.\n"
+        f"{found['workers']} workers in one server carry {default['streams']:,} streams of "
+        f"{rate:g} tokens/s, as many as these cores carry with the client. The first row has "
+        "the default flush policy, the second `option.stream_flush_ms=0`.\n"
     )
     yield from _table([default, unheld])
     if default["trouble"] or unheld["trouble"]:
-        yield f"Not all came to their end: `{default['trouble'] or unheld['trouble']}`\n"
+        yield f"Not all finished: `{default['trouble'] or unheld['trouble']}`\n"
         return
     alone = {
         kind: max(row["busiest"].get(kind, 0.0) for row in (default, unheld)) for kind in _ALONE
     }
     kind, used = max(alone.items(), key=lambda each: each[1])
     yield (
-        f"Beside the workers the busiest process is the {_named(kind)}, with {used:.0%} of a core "
-        f"({'under' if used <= _BUSY else 'over'} {_BUSY:.0%}). The delay added to a token is at "
-        f"its 99th percentile {_delay(default)}, and {_delay(unheld)} where none is held.\n"
+        f"Of the other processes the busiest is the {_named(kind)}, with {used:.0%} of a core "
+        f"({'under' if used <= _BUSY else 'over'} {_BUSY:.0%}). The added delay of a token "
+        f"(99th percentile) is {_delay(default)}, and {_delay(unheld)} without the policy.\n"
     )
 
 
@@ -122,11 +123,10 @@ def _delay(row: _Data) -> str:
 def _servers(row: _Data) -> Iterator[str]:
     yield "## Ten servers\n"
     yield (
-        f"{row['servers']} servers, each with all its processes, are ready "
-        f"{row['start_seconds']:g} s after they were started together. One takes {row['mib']:,} "
-        f"MiB of memory, {row['mib_with_streams']:,} once it has had its part of the streams (its "
-        f"own pages and its part of shared ones): {row['fit']} would fit here. Envoy before them, "
-        f"{row['streams']:,} streams of {1 / row['token_seconds']:g} tokens/s through it:\n"
+        f"{row['servers']} servers, started together, are ready after {row['start_seconds']:g} s. "
+        f"One uses {row['mib']:,} MiB of memory, and {row['mib_with_streams']:,} MiB after its "
+        f"part of the streams; {row['fit']} would fit here. Shared pages count in part. Envoy "
+        f"passes {row['streams']:,} streams of {1 / row['token_seconds']:g} tokens/s to them:\n"
     )
     yield from _table([row], "router")
     share = row["cores"]["router"] / row["came"] * 1e6
@@ -136,8 +136,8 @@ def _servers(row: _Data) -> Iterator[str]:
 def _costs(costs: _Data) -> Iterator[str]:
     yield "## Costs\n"
     yield (
-        "CPU in µs, from long answers and short ones: a token in an event of its own, and a "
-        "request beside its tokens. The worker's are the echo engine's; vLLM's own come on top.\n"
+        "CPU in µs: of a token in an event of its own, and of a request without its tokens. The "
+        "worker runs the echo engine; the CPU of vLLM comes on top.\n"
     )
     yield "| process | an event | a request |"
     yield "| --- | --- | --- |"
@@ -145,11 +145,11 @@ def _costs(costs: _Data) -> Iterator[str]:
         yield f"| {_named(kind)} | {event} | {costs['request_us'][kind]} |"
     yield ""
     yield (
-        f"A look at `/metrics` of {costs['scrape_bytes']:,} bytes takes {costs['scrape_us']:.0f} "
-        "µs of all processes of a server together. On Triton's own ports a response takes stub and "
-        f"tritonserver about {RESPONSE_SECONDS * 1e6:.0f} µs under load, with which the flush "
-        f"policy counts; it asks a stub for at most {MAX_RESPONSES:,} a second, and beyond that "
-        "tokens share responses, up to 50 ms apart.\n"
+        f"A scrape of `/metrics` ({costs['scrape_bytes']:,} bytes) takes {costs['scrape_us']:.0f} "
+        "µs of all processes of a server. On Triton's own ports a response takes "
+        f"about {RESPONSE_SECONDS * 1e6:.0f} µs of stub and tritonserver under load. The flush "
+        f"policy allows a stub {MAX_RESPONSES:,} responses a second. Beyond that, tokens share "
+        "responses, up to 50 ms apart.\n"
     )
 
 
@@ -158,8 +158,8 @@ def _fleet(data: _Data) -> Iterator[str]:
     found = reckon(costs, assumed)
     yield "## A million streams\n"
     yield (
-        "**A calculation, not a measurement** (`tools/reckoning.py`): the costs above, on cores "
-        "like these, and these assumptions:\n"
+        "**A calculation, not a measurement** (`tools/reckoning.py`). It uses the costs above and "
+        "these assumptions:\n"
     )
     yield "| assumed | value | |"
     yield "| --- | --- | --- |"
@@ -172,8 +172,8 @@ def _fleet(data: _Data) -> Iterator[str]:
         yield f"| {what} | {value} |"
     yield ""
     yield (
-        "Not reckoned: networks, TLS, the engines and their GPUs, the pickers' own CPU, prompts "
-        "that are computed again after an update because their prefixes' server is new."
+        "Not counted: networks, TLS, the engines and their GPUs, the CPU of the pickers, and "
+        "prompts that a new server computes again after an update."
     )
 
 
@@ -185,8 +185,8 @@ def _needed(found: Reckoning, assumed: Assumptions) -> Iterator[tuple[str, str]]
         yield f"cores of {_named(kind)}s", f"{found.cores[kind]:,.0f} ({each:.2f} a server)"
     yield "front-end processes a server", str(found.front_ends_a_server)
     megabytes = found.scrape_bytes_a_second / 1e6
-    yield "looks at metrics", f"{found.scrapes_a_second:,.0f}/s, {megabytes:,.0f} MB/s"
-    yield "of a core of each server for them", f"{found.scrape_share:.1%}"
+    yield "scrapes of metrics", f"{found.scrapes_a_second:,.0f}/s, {megabytes:,.0f} MB/s"
+    yield "share of a core of each server for them", f"{found.scrape_share:.1%}"
     away = f"{assumed.renewed_share:.0%} of the servers at a time"
     yield (
         "a rolling update",
@@ -214,8 +214,8 @@ def _table(rows: list[_Data], *more: str) -> Iterator[str]:
 
 def _late_note() -> Iterator[str]:
     yield (
-        "*Late*: by how much a token came after its time, by the engine's steady pace, from the "
-        "earliest of its answer; not known where tokens shared an event.\n"
+        "*Late*: how much later a token came than the steady pace of the engine allows, counted "
+        "from the earliest token. It is not known where tokens share an event.\n"
     )
 
 

@@ -12,8 +12,8 @@ from lmi_backend.repository.writer import check_model_name
 
 
 def add_clients(parser: argparse.ArgumentParser) -> None:
-    """Add --clients; its value is the list of aliases beside the main model."""
-    forms = "; ".join(
+    """Add --clients; its value is the list of aliases next to the main model."""
+    forms = ". ".join(
         f"{variant.clients} = {variant.model_name('NAME')}, for {variant.help}"
         for variant in VARIANTS.values()
     )
@@ -22,7 +22,7 @@ def add_clients(parser: argparse.ArgumentParser) -> None:
         type=_aliases,
         default=[],
         metavar="A,B=NAME",
-        help=f"further models that share the workers of NAME, for other clients: {forms}. "
+        help=f"further models that share the workers of NAME, for other clients. {forms}. "
         f"{MAIN.clients} is always there. With =NAME the model is called so, for clients that "
         "have a name built in: trtllm=ensemble,trtllm=tensorrt_llm",
     )
@@ -50,15 +50,22 @@ def _names(model: str, aliases: Sequence[Alias]) -> list[str]:
     return [model, *(alias.model_name(model) for alias in aliases)]
 
 
-def describe_aliases(name: str, aliases: Sequence[Alias]) -> list[str]:
-    """Return a line for each alias model of a model, and one for those that a flag would open."""
+def describe_aliases(
+    name: str, aliases: Sequence[Alias], *, shows_closed: bool = True
+) -> list[str]:
+    """Return a line for each alias model of a model.
+
+    Args:
+        name: of the model.
+        aliases: of it.
+        shows_closed: whether a line names those that --clients would open.
+    """
     lines = [f"{each.model_name(name)}: for {each.variant.help}" for each in aliases]
     there = {alias.variant.clients for alias in aliases}
     closed = [word for word in VARIANTS if word != MAIN.clients and word not in there]
-    if closed:
-        lines.append(
-            f"not there, for other clients of Triton's ports: --clients {','.join(closed)}"
-        )
+    if closed and shows_closed:
+        words = ",".join(closed)
+        lines.append(f"alias models for other clients of Triton's ports are off: --clients {words}")
     return lines
 
 

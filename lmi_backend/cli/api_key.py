@@ -14,9 +14,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "api-key",
         help="make a key for a client of the front end",
-        description="Make a key. The key itself is written to standard error once, for the client; "
-        "the line for the file of --api-keys goes to standard output and holds its hash only: "
-        "lmi-backend api-key alice --running 8 >> keys",
+        description="Make a key. Standard error gets the key itself, once, for the client. "
+        "Standard output gets the line for the file of --api-keys, with a hash only.",
     )
     parser.add_argument("name", help="whose it is; logs and limits go by it")
     parser.add_argument("--operator", action="store_true", help="it also manages models")
@@ -29,7 +28,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _api_key(arguments: argparse.Namespace) -> int:
-    from lmi_backend.frontend.api_keys import ACCEPTED, hash_of, is_name  # noqa: PLC0415
+    from lmi_backend.frontend.http.api_keys import ACCEPTED, hash_of, is_name  # noqa: PLC0415
 
     if not is_name(arguments.name):
         raise ConfigurationError(f"{arguments.name!r} is no name; accepted: {ACCEPTED}")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import Model, add_path, models_at
-from lmi_backend.cli.planning import add_hardware, hardware_of
+from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
 from lmi_backend.errors import ConfigurationError, OptionError
 from lmi_backend.options import LmiOptions, examine_options
 from lmi_backend.options.classification import classify_unknown
+from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.option import Status
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.model_source import find_interpreter
-from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.printable import printable
 from lmi_backend.redaction import Redactor
 
@@ -35,9 +34,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser = commands.add_parser(
         "check",
         help="show what becomes of each option of an LMI folder",
-        description="Show what would run for an LMI folder in one line, and each option, where it "
-        "was set, and what becomes of it: mapped, passed to the engine, ignored or refused. Exit "
-        "status 2 if anything is refused.",
+        description="Show what would run for an LMI folder in one line. Then show each option: "
+        "where it is set, and whether it is mapped, passed to the engine, ignored or refused. "
+        "Exit status 2 if anything is refused.",
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
@@ -48,7 +47,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def _check(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
-    examined = [_examine(model, hardware) for model in models]
+    release, is_elsewhere = release_of(arguments), arguments.gpus is not None
+    examined = [examine(each, hardware, release, is_elsewhere=is_elsewhere) for each in models]
     if arguments.json:
         rows = [each.as_dict() for each in examined]
         text = json.dumps(rows if len(rows) > 1 else rows[0], indent=2)
@@ -60,7 +60,7 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 @dataclass(frozen=True)
-class _Examined:
+class Examined:
     """A model, what becomes of its settings, and why it is refused, if it is."""
 
     name: str
@@ -91,19 +91,26 @@ class _Examined:
         notes = self.plan.notes if self.plan else ()
         return [self.redact(note) for note in notes if " is ignored: " not in note]
 
+    @property
+    def rows(self) -> list[dict[str, str]]:
+        """Each setting with what becomes of it."""
+        return [_row(setting, status) for setting, status in self.settings]
+
     def as_dict(self) -> dict[str, object]:
-        rows = [self.redact.each(_row(setting, status)) for setting, status in self.settings]
+        """Return it as --json prints it."""
         return {
             "model": self.name,
             "what": self.what,
-            "options": rows,
+            "options": [self.redact.each(row) for row in self.rows],
             "notes": self.notes,
             "problems": self.problems,
         }
 
 
-def _examine(model: Model, hardware: Hardware) -> _Examined:
+def examine(model: Model, hardware: Hardware, release: str, *, is_elsewhere: bool) -> Examined:
+    """Return what becomes of each setting of a model on a machine."""
     options, errors = examine_options(model.folder, os.environ)
+    options = replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
     settings = _classify(options)
     problems = [str(error) for error in errors]
     passed = set(map(id, options.passthrough.values()))
@@ -116,7 +123,6 @@ def _examine(model: Model, hardware: Hardware) -> _Examined:
     if not problems:
         try:
             plan = plan_model(options, os.environ, hardware=hardware)
-            refuse_unserved(plan)
         except ConfigurationError as error:
             problems.append(str(error))
             if isinstance(error, OptionError):
@@ -124,7 +130,7 @@ def _examine(model: Model, hardware: Hardware) -> _Examined:
         else:
             settings = [(each, _ignored(each, status, options, plan)) for each, status in settings]
     redact = Redactor(os.environ, options.secrets())
-    return _Examined(model.name, options, settings, redact.each(problems), plan, redact)
+    return Examined(model.name, options, settings, redact.each(problems), plan, redact)
 
 
 def _classify(options: LmiOptions) -> list[tuple[Setting, Status]]:
@@ -161,7 +167,7 @@ def _row(setting: Setting, status: Status) -> dict[str, str]:
     }
 
 
-def _print(examined: _Examined) -> None:
+def _print(examined: Examined) -> None:
     sys.stdout.write(f"{examined.redact(examined.what)}\n")
     rows = [
         (examined.redact(setting.written), setting, status) for setting, status in examined.settings

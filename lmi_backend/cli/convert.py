@@ -10,9 +10,10 @@ from pathlib import Path
 
 from lmi_backend.cli.aliases import add_clients, model_names
 from lmi_backend.cli.folders import Model, find_models, model_folder
-from lmi_backend.cli.planning import served_plan
+from lmi_backend.cli.planning import add_hardware, hardware_of, release_of, served_plan
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions
+from lmi_backend.plan.hardware import Hardware
 from lmi_backend.printable import say
 from lmi_backend.repository.environment import environment_properties, left_to_the_server
 from lmi_backend.repository.writer import (
@@ -25,9 +26,14 @@ from lmi_backend.repository.writer import (
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands of this module."""
-    render = commands.add_parser("render", help="print the config.pbtxt of an LMI folder")
+    render = commands.add_parser(
+        "render",
+        help="print the config.pbtxt of an LMI folder",
+        description="Print the config.pbtxt that `convert` would write for an LMI folder.",
+    )
     render.add_argument("path", type=Path, help="folder with serving.properties")
     render.add_argument("--name", help="name of the Triton model; default: the folder's name")
+    add_hardware(render)
     render.set_defaults(run=_render)
 
     convert = commands.add_parser(
@@ -46,10 +52,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--warmup", action="store_true", help="let Triton send a request before it says ready"
     )
     add_clients(convert)
+    add_hardware(convert)
     convert.set_defaults(run=_convert)
 
     install = commands.add_parser(
-        "install-backend", help='write backends/lmi, which makes `backend: "lmi"` work in Triton'
+        "install-backend",
+        help='write backends/lmi, which makes `backend: "lmi"` work in Triton',
+        description="Write backends/lmi into a tritonserver's backend directory. A config.pbtxt "
+        'may then say `backend: "lmi"`, and a model folder needs no 1/model.py.',
     )
     install.add_argument("path", type=Path, help="Triton's backend directory")
     install.set_defaults(run=_install_backend)
@@ -57,7 +67,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def _render(arguments: argparse.Namespace) -> int:
     folder = model_folder(arguments.path)
-    served_plan(Model(folder.resolve().name, folder))
+    model = Model(folder.resolve().name, folder)
+    served_plan(model, hardware_of(arguments), release_of(arguments))
     sys.stdout.write(render_config(arguments.name or folder.resolve().name))
     return 0
 
@@ -70,7 +81,7 @@ def _convert(arguments: argparse.Namespace) -> int:
             raise ConfigurationError(message)
         models = [replace(models[0], name=arguments.name)]
     model_names([model.name for model in models], arguments.clients)
-    ready = _check_all(models)
+    ready = _check_all(models, hardware_of(arguments), release_of(arguments))
     for model, options in ready:
         changes = write_model(
             model.folder,
@@ -97,12 +108,14 @@ def _report(folder: Path, changes: list[str]) -> None:
     sys.stdout.write("".join(f"    {change}\n" for change in changes))
 
 
-def _check_all(models: list[Model]) -> list[tuple[Model, LmiOptions]]:
+def _check_all(
+    models: list[Model], hardware: Hardware, release: str
+) -> list[tuple[Model, LmiOptions]]:
     """Plan every model: what cannot be run is refused here, not by a server in the field."""
     ready, problems = [], []
     for model in models:
         try:
-            options, _ = served_plan(model)
+            options, _ = served_plan(model, hardware, release)
             ready.append((model, options))
         except ConfigurationError as error:
             problems.append(f"{model.folder}: {error}" if len(models) > 1 else str(error))

@@ -8,14 +8,27 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.cli.folders import Model, model_folder
-from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
-from lmi_backend.deploy.files import TARGETS, Served
+from lmi_backend.cli.deploy_placement import NAME, OF_PODS, add_placement, placement_of
+from lmi_backend.cli.folders import Model, find_models, model_folder
+from lmi_backend.cli.planning import (
+    add_hardware,
+    hardware_of,
+    options_of,
+    plan_one_node,
+    release_of,
+)
+from lmi_backend.deploy.files import TARGETS
+from lmi_backend.deploy.filling import STORE
 from lmi_backend.deploy.needs import Needs
+from lmi_backend.deploy.served import Served
+from lmi_backend.deploy.variables import interpreter_of, variables_of
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.plan import plan_model
-from lmi_backend.plan.refusals import refuse_unserved
+from lmi_backend.options.model_store import DEFAULT_STORE, LOAD_MODELS
+from lmi_backend.options.table import common as opt
+from lmi_backend.plan.hardware import MASK
+from lmi_backend.plan.model_source import S3
 from lmi_backend.printable import printable, say
+from lmi_backend.repository.writer import check_model_name
 
 if TYPE_CHECKING:
     import argparse
@@ -24,11 +37,18 @@ if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
 
+_PRIVATE: Final = ("/tmp/", "/var/tmp/")  # noqa: S108  no file is made there
 _MOST_REPLICAS: Final = 1000
 _MOST_NAME: Final = 40
 _MOST_BYTES: Final = 1 << 20
 """Of a ConfigMap."""
-_CLAIM: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", re.ASCII)
+_SECRETS: Final = {
+    "kubernetes": "put it into a Secret and the container's env",
+    "helm": "put it into a Secret and the container's env",
+    "compose": "name it under environment and set it where docker compose runs",
+    "systemd": "put it into the unit's EnvironmentFile",
+}
+"""Where a secret goes, for each target."""
 _IMAGE: Final = re.compile(r"[\w./:@-]{1,400}", re.ASCII)
 
 
@@ -36,14 +56,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command of this module."""
     parser = commands.add_parser(
         "deploy",
-        help="write what Kubernetes, Compose or systemd need to run a model",
-        description="Write the files by which Kubernetes (with Kustomize), Docker Compose or "
-        "systemd run the server of a model: devices, host memory, /dev/shm and times are those of "
-        "its plan. Nothing is sent anywhere.",
-        epilog="lmi-backend deploy llama --to kubernetes --output fleet --gpus 1 --gpu-memory "
-        "80GiB; kubectl apply -k fleet",
+        help="write what Kubernetes, Helm, Compose or systemd need to run a model",
+        description="Write the files with which Kubernetes (with Kustomize or Helm), Docker "
+        "Compose or systemd run a model. Devices, host memory, /dev/shm and times come from its "
+        "plan. Nothing is sent anywhere.",
     )
-    parser.add_argument("path", type=Path, metavar="PATH", help="folder with serving.properties")
+    parser.add_argument(
+        "path",
+        nargs="?",
+        type=Path,
+        metavar="PATH",
+        help="folder with serving.properties; default: the model that the environment configures",
+    )
     parser.add_argument("--to", choices=TARGETS, required=True, help="who runs it")
     parser.add_argument(
         "--output", type=Path, required=True, metavar="FOLDER", help="write the files here"
@@ -62,14 +86,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="a PersistentVolumeClaim of Kubernetes that holds the folder, for models whose "
         "weights lie in it; default: a ConfigMap with the folder's files",
     )
+    add_placement(parser)
     add_hardware(parser)
     parser.set_defaults(run=_deploy)
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    folder = model_folder(arguments.path)
-    model = Model(folder.resolve().name, folder)
-    files = TARGETS[arguments.to](_served(model, arguments))
+    files = TARGETS[arguments.to](_served(_model(arguments.path), arguments))
     for path, text in _unwritten(files, arguments.output, is_forced=arguments.force).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -77,37 +100,125 @@ def _deploy(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _model(path: Path | None) -> Model:
+    """Return the model at a path, or the one that the environment configures.
+
+    Raises:
+        ConfigurationError: there is none, or there are several.
+    """
+    if path is not None:
+        folder = model_folder(path)
+        return Model(folder.resolve().name, folder)
+    models = find_models([], os.environ, DEFAULT_STORE)
+    if len(models) > 1:
+        named = ", ".join(model.name for model in models)
+        raise ConfigurationError(f"no PATH, and {len(models)} models; accepted: one of {named}")
+    return models[0]
+
+
 def _served(model: Model, arguments: argparse.Namespace) -> Served:
-    """Return what the arguments ask for.
+    """Return what the arguments describe.
 
     Raises:
         ConfigurationError: the model cannot be run, or not in this way.
     """
-    options = options_of(model)
-    plan = plan_model(options, os.environ, hardware=hardware_of(arguments), reach="config", say=say)
-    refuse_unserved(plan)
-    if plan.parallel.nodes > 1:
-        raise ConfigurationError(
-            f"{model.name}: its plan spans {plan.parallel.nodes} nodes; deploy writes servers of "
-            "one node. Start from deploy/kubernetes/overlays/multi-node, or plan for larger ones"
-        )
+    placement = placement_of(arguments)
+    is_elsewhere = arguments.to != "systemd" or arguments.gpus is not None
+    options = options_of(model, release_of(arguments), is_elsewhere=is_elsewhere)
+    plan = plan_one_node(options, hardware_of(arguments), model.name)
     for note in plan.notes:
         say(f"{model.name}: {note}")
+    _say_what_to_mount(model, plan, arguments)
+    has_folder = os.path.isdir(model.folder)
     texts: Mapping[str, str] = {}
-    if arguments.to == "kubernetes" and not arguments.model_claim:
+    if has_folder and arguments.to in OF_PODS and not arguments.model_claim:
         texts = _texts(model.folder)
         _warn_of_secrets(plan)
+    title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
+    remote_model = _remote_model(plan, arguments)
     return Served(
         name=_name(model.name),
+        title=title or model.name,
         image=_checked(
             "--image", arguments.image or _image(options, plan), _IMAGE, "an image's name"
         ),
-        needs=Needs.of(plan),
+        needs=Needs.of(plan, is_downloaded=bool(remote_model)),
         replicas=_replicas(arguments.replicas),
-        folder=model.folder.resolve(),
+        folder=model.folder.resolve() if has_folder else None,
+        place=place,
+        words=words,
+        variables=_variables(options, plan, arguments, title=title or model.name, place=place),
         texts=texts,
-        claim=_checked("--model-claim", arguments.model_claim, _CLAIM, "the name of a claim"),
+        placement=placement,
+        remote_model=remote_model,
+        revision=options[opt.REVISION],
+        claim=_checked("--model-claim", arguments.model_claim, NAME, "the name of a claim"),
     )
+
+
+def _say_what_to_mount(model: Model, plan: EnginePlan, arguments: argparse.Namespace) -> None:
+    """Name a folder that the container or the unit would not see."""
+    place, folder = plan.config.model, str(model.folder.resolve())
+    if arguments.to == "systemd":
+        hidden = next((each for each in (folder, place) if each.startswith(_PRIVATE)), "")
+        if hidden:
+            say(f"{model.name}: move {hidden}: the unit has a /tmp of its own (PrivateTmp=yes)")
+        return
+    is_mounted = place == folder or place.startswith((f"{folder}/", STORE))
+    if os.path.isabs(place) and not is_mounted:
+        say(f"{model.name}: mount {place} at the same path in the container; nothing written does")
+
+
+def _remote_model(plan: EnginePlan, arguments: argparse.Namespace) -> str:
+    """Return the hub id or s3:// prefix that the server downloads; empty if there is none."""
+    model = plan.config.model
+    is_without_role = arguments.to in OF_PODS and not arguments.service_account
+    if model.startswith(S3) and is_without_role:
+        say(f"{model}: the pods need a role that reads it; name one with --service-account")
+    return "" if os.path.isabs(model) else model
+
+
+def _place(model: Model, options: LmiOptions, target: str) -> tuple[str, str, tuple[str, ...]]:
+    """Return a model's name, its folder where it will run, and what `serve` is given.
+
+    Raises:
+        ConfigurationError: no Triton model can have the name, and its folder stays where it is.
+    """
+    if target == "systemd":
+        folder = str(model.folder.resolve())
+        return check_model_name(model.name), folder, (folder,)
+    title = re.sub(r"[^A-Za-z0-9_.-]+", "_", model.name).lstrip("_.-") or "model"
+    if title != model.name:
+        say(f"{model.name}: is no name of a Triton model; it is served as {title}")
+    if os.path.normpath(options[opt.MODEL_ID] or ".") == STORE:
+        # As LMI has it: the properties and the weights are in one folder, which they name.
+        return title, STORE, ()
+    return title, f"{STORE}/{title}", (f"{STORE}/{title}",)
+
+
+def _variables(
+    options: LmiOptions,
+    plan: EnginePlan,
+    arguments: argparse.Namespace,
+    *,
+    title: str,
+    place: str,
+) -> dict[str, str]:
+    """Return the variables to write; say which are not."""
+    is_here = arguments.to == "systemd"
+    found = variables_of(options, os.environ, place=place, name=title)
+    written = {LOAD_MODELS: f"{title}={STORE}"} if place == STORE else {}
+    written |= found.written
+    if is_here:
+        written |= interpreter_of(options, plan.launch.python)
+        if arguments.gpus is None and os.environ.get(MASK):
+            written |= {MASK: os.environ[MASK]}
+    left = sorted({*found.left} - {*written})
+    for name in found.secret:
+        say(f"{title}: {name} may be secret and is not written; {_SECRETS[arguments.to]}")
+    if left:
+        say(f"{title}: not written, set where the server runs: {', '.join(left)}")
+    return written
 
 
 def _name(name: str) -> str:

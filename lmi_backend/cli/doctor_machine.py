@@ -51,6 +51,8 @@ class CheckResult:
     found: str
     advice: str = ""
     """What to do; empty if nothing."""
+    rows: tuple[dict[str, str], ...] = ()
+    """A table of it, where there is one."""
 
 
 def machine_checks(ports: Ports) -> Iterator[Callable[[], CheckResult]]:
@@ -107,7 +109,7 @@ def _numpy() -> CheckResult:
         problem = numpy_problem(server, version)
         return CheckResult("numpy", "error" if problem else "ok", found, problem)
     advice = (
-        "a tritonserver before 25.01 needs `pip install 'numpy<2'`, or its first request kills it"
+        "a tritonserver before 24.11 needs `pip install 'numpy<2'`, or its first request kills it"
     )
     return CheckResult("numpy", "warning", found, advice)
 
@@ -125,7 +127,7 @@ def _mpirun() -> CheckResult:
     path = find_mpirun(os.environ)
     if not path:
         advice = "install Open MPI if a model says engine=MPI or option.rolling_batch=lmi-dist"
-        found = "none on PATH, none beside Python"
+        found = "none on PATH, none next to Python"
         return CheckResult("mpirun", "warning", found, advice)
     said = _first_line([path, "--version"])
     if "Open MPI" in said or "OpenRTE" in said:
@@ -137,8 +139,8 @@ def _mpirun() -> CheckResult:
 
 def _gpus() -> CheckResult:
     hardware = detect_hardware(os.environ)
-    if hardware.doubt:
-        return CheckResult("GPUs", "error", hardware.doubt, f"unset {MASK}, or correct it")
+    if hardware.mask_problem:
+        return CheckResult("GPUs", "error", hardware.mask_problem, f"unset {MASK}, or correct it")
     if not hardware.devices:
         memory = hardware.host_memory / GIB
         found = f"none; models run on {os.cpu_count()} cores with {memory:.0f} GiB of memory free"

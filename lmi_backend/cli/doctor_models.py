@@ -12,12 +12,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
+from lmi_backend.cli.doctor_fast_paths import check_fast_paths, fast_paths
 from lmi_backend.cli.doctor_machine import CheckResult
 from lmi_backend.cli.folders import model_folder
 from lmi_backend.cli.planning import held_devices, served_beside
 from lmi_backend.errors import LmiError
 from lmi_backend.options import LmiOptions, load_options
-from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.engine_spec import Implementation, implementations
+from lmi_backend.options.releases import newer_than_run
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import detect_hardware
 from lmi_backend.plan.refusals import age_problem
@@ -28,18 +30,24 @@ _IMPORT_SECONDS: Final = 180
 _CODE: Final = (
     "import sys\n"
     "module = __import__(sys.argv[1], fromlist=['__version__'])\n"
-    "print('version', getattr(module, '__version__', 'unknown'))\n"
+    # On a line of its own: what a library prints when it is imported may have no end.
+    "print('\\nversion', getattr(module, '__version__', 'unknown'))\n"
 )
 _Import = Callable[[str, str], tuple[bool, str]]
 
 
-def engine_checks() -> Iterator[Callable[[], CheckResult]]:
+def engine_checks() -> Iterator[Callable[[], CheckResult | None]]:
     """Yield what to look at where no model is named: which engines the interpreter has."""
     asked = os.environ.get("PYTHON_EXECUTABLE")
-    yield partial(_engines, shutil.which(asked) if asked else sys.executable)
+    python = shutil.which(asked) if asked else sys.executable
+    for each in implementations().values():
+        # A variant has the library of another.
+        if python and not each.variant:
+            yield partial(check_fast_paths, "fast paths", each, python)
+    yield partial(_engines, python)
 
 
-def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult]]:
+def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult | None]]:
     """Yield what to look at for models that are served side by side; to begin plans them."""
     found: dict[str, LmiOptions | LmiError | OSError] = {}
     for path in paths:
@@ -51,7 +59,7 @@ def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult]]:
         except (LmiError, OSError) as error:
             found[name] = error
     hardware = detect_hardware(os.environ)
-    hardware = replace(hardware, holdings=held_devices(hardware))
+    hardware = replace(hardware, allocations=held_devices(hardware))
     readable = {name: each for name, each in found.items() if isinstance(each, LmiOptions)}
     plans = plan_together(readable, hardware, served_beside)
     # Seconds for each, and most models share both.
@@ -61,6 +69,7 @@ def model_checks(paths: Sequence[Path]) -> Iterator[Callable[[], CheckResult]]:
         if isinstance(plan, EnginePlan):
             yield partial(_plan, name, plan)
             yield partial(_weights, name, plan)
+            yield partial(_fast_paths, name, plan)
             yield partial(_engine, name, plan, import_once)
         else:
             yield partial(CheckResult, name, "error", str(plan))
@@ -91,6 +100,13 @@ def _weights(name: str, plan: EnginePlan) -> CheckResult:
     return CheckResult(what, "ok", str(folder))
 
 
+def _fast_paths(name: str, plan: EnginePlan) -> CheckResult | None:
+    implementation = implementations().get(plan.engine)
+    if implementation is None:
+        return None
+    return check_fast_paths(f"{name}: fast paths", implementation, plan.launch.python, plan)
+
+
 def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
     what = f"{name}: engine"
     implementation = implementations().get(plan.engine)
@@ -98,8 +114,10 @@ def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
     if not library:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
     is_there, said = imported(plan.launch.python, library)
-    if is_there:
-        return CheckResult(what, "ok", f"{library} {said}, {plan.launch.python}")
+    if implementation and is_there:
+        age = _age(implementation, said, plan.launch.python)
+        found = f"{library} {said}, {plan.launch.python}"
+        return CheckResult(what, "warning" if age else "ok", found, age)
     advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"
     return CheckResult(what, "error", f"{plan.launch.python} cannot import {library}", advice)
 
@@ -113,14 +131,20 @@ def _engines(python: str | None) -> CheckResult:
     there = {library: said for library, (is_there, said) in tried.items() if is_there}
     if there:
         found = f"{', '.join(f'{library} {said}' for library, said in there.items())}; {python}"
-        old = [
-            f"{library} {said} is {problem}"
-            for library, said in there.items()
-            if (problem := age_problem(known[library], said))
-        ]
-        return CheckResult("engines", "warning" if old else "ok", found, "; ".join(old))
+        each = (_age(known[library], said, python) for library, said in there.items())
+        ages = [problem for problem in each if problem]
+        return CheckResult("engines", "warning" if ages else "ok", found, "; ".join(ages))
     advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
     return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
+
+
+def _age(implementation: Implementation, version: str, python: str) -> str:
+    """Say whether a release is too old, or newer than any that was run; else nothing."""
+    if problem := age_problem(implementation, version):
+        return f"{implementation.library} {version} is {problem}"
+    if not implementation.probes:
+        return newer_than_run(implementation, version)
+    return newer_than_run(implementation, version, str(fast_paths(implementation, python)))
 
 
 def _import(python: str, library: str) -> tuple[bool, str]:

@@ -22,19 +22,19 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command of this module."""
     parser = commands.add_parser(
         "drain",
-        help="let a server's requests end before it is stopped",
-        description="Let the models of a tritonserver on this machine take no more requests, which "
-        "are refused as UNAVAILABLE, wait until those that run have ended, and unload the models; "
-        "what takes too long is ended with an error. As a pre-stop hook of a container. Run it as "
-        "the server's user, where the server runs.",
+        help="let running requests finish before a server stops",
+        description="Refuse new requests on a tritonserver on this machine (UNAVAILABLE), wait "
+        "until the running ones have finished, and unload the models. Requests that take too long "
+        "fail. Use it as a pre-stop hook of a container. Run it as the server's user, where the "
+        "server runs.",
     )
     add_url(parser)
     add_timeout(parser, 30.0, "time running requests have to finish")
     parser.add_argument(
         "--worker",
         metavar="N",
-        help="a number, or all: the server serves on; the requests of this worker, or of one after "
-        "the other, go on elsewhere, those that cannot end, and it is started anew",
+        help="a number, or all: restart this worker, or one after the other, while the server "
+        "continues. Its requests resume elsewhere; those that cannot fail",
     )
     parser.add_argument(
         "--model", metavar="NAME", help="whose worker; needed where the server has several models"
@@ -64,7 +64,7 @@ def _drain(arguments: argparse.Namespace) -> int:
 
 
 def _renew(server: LocalServer, arguments: argparse.Namespace) -> int:
-    """Start workers anew, one after the other."""
+    """Restart workers, one after the other."""
     name = arguments.model
     found = [each for each in server.endpoints if name is None or is_endpoint_of(each, name)]
     if len(found) != 1:

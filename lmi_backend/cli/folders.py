@@ -69,7 +69,7 @@ def models_at(arguments: argparse.Namespace, environment: Mapping[str, str]) -> 
     Raises:
         ConfigurationError: there is nothing to serve.
     """
-    # A model of which there are only variables has no folder yet: none of its paths is found.
+    # A model with variables only has no folder yet: none of its paths is found.
     return find_models([arguments.path] if arguments.path else [], environment, DEFAULT_STORE)
 
 
@@ -78,7 +78,7 @@ def find_models(
 ) -> list[Model]:
     """Return the models of some folders and stores; of LMI's own environment if there are none.
 
-    A model of which there are only variables has its folder in the Triton repository.
+    A model with variables only has its folder in the Triton repository.
 
     Raises:
         ConfigurationError: there is nothing to serve, or two models have one name.

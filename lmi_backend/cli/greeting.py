@@ -1,71 +1,156 @@
-"""What `lmi-backend serve` says once its models are ready: what serves, and how to ask it."""
+"""What `lmi-backend serve` says once its models are ready: what serves, and how to use it."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import threading
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
+from lmi_backend.cli.first_request import (
+    PROMPT,
+    base_url,
+    certified_host,
+    curl_command,
+    needs_key,
+)
 from lmi_backend.cli.generate import stream
 from lmi_backend.cli.standard_streams import show
 from lmi_backend.errors import LmiError
-from lmi_backend.printable import say
-from lmi_backend.supervisor.front_end import missing_libraries
-from lmi_backend.supervisor.ports import Ports, url_of, wait_until_well
+from lmi_backend.front_end_settings import KEY_VARIABLE
+from lmi_backend.printable import printable, say
+from lmi_backend.supervisor.log_lines import JSON
+from lmi_backend.supervisor.ports import Ports, wait_until_well
 from lmi_backend.supervisor.triton_http import TritonHttp
-from lmi_backend.supervisor.triton_release import describe
+from lmi_backend.supervisor.triton_release import describe, known_vulnerabilities
+from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
-_FRONT_END_SECONDS = 20.0
+    from lmi_backend.plan import EnginePlan
+
+_FRONT_END_SECONDS: Final = 20.0
+_LONGEST_PATH: Final = 200
 
 
-class Greeting(threading.Thread):
-    """Asks the server and writes to standard output, while somebody else watches the server.
+@dataclass(frozen=True)
+class Greeter:
+    """Tells what serves, while somebody else watches the server.
 
     Args:
-        names: of the models.
+        plans: of the models, by name.
         ports: Triton's own.
         arguments: of `serve`.
         is_over: whether the server is to stop.
     """
 
-    def __init__(
-        self,
-        names: Sequence[str],
-        ports: Ports,
-        arguments: argparse.Namespace,
-        is_over: Callable[[], bool],
-    ) -> None:
-        super().__init__(name="lmi-greeting", daemon=True)
-        self._names, self._ports, self._is_over = names, ports, is_over
-        self._arguments = arguments
+    plans: Mapping[str, EnginePlan]
+    ports: Ports
+    arguments: argparse.Namespace
+    is_over: Callable[[], bool]
 
-    def run(self) -> None:
-        """Greet; a server that dies meanwhile is not for this to notice."""
-        server, example = TritonHttp(self._ports.url), self._arguments.example
-        prompt = example or "The capital of France is"
+    def start(self, missing: Collection[str]) -> None:
+        """Greet in a thread; a server that dies meanwhile is not for this to notice.
+
+        Args:
+            missing: models that do not serve.
+        """
+        there = {name: plan for name, plan in self.plans.items() if name not in missing}
+        told = replace(self, plans=there)
+        threading.Thread(target=told._greet, name="lmi-greeting", daemon=True).start()
+
+    def _greet(self) -> None:
+        self._warn_of_release()
+        certified = self._wait_for_front_end()
+        if self.arguments.example is not None:
+            self._show_example()
+        lines = [*self._summary(), *self._addresses(certified)]
+        if self.arguments.log_format == JSON:
+            for line in lines:
+                say(line.strip())
+        else:
+            show("".join(f"{line}\n" for line in lines))
+
+    def _warn_of_release(self) -> None:
         try:
-            say(describe(str(server.json("/v2").get("version", ""))))
-            if example is not None:
-                show(f"\n{prompt}")
-                for text in stream(server, self._names[0], prompt, {"max_new_tokens": 20}):
-                    show(text)
+            version = str(TritonHttp(self.ports.url).json("/v2").get("version", ""))
         except LmiError as error:
-            say(str(error))
-        body = json.dumps({"inputs": prompt, "parameters": {"max_new_tokens": 20}})
-        show(f"\nTry next:\n  curl -s {self._url()} -d '{body}'\n")
+            say(str(error), "WARNING")
+        else:
+            say(describe(version), "WARNING" if known_vulnerabilities(version) else "INFO")
 
-    def _url(self) -> str:
-        arguments = self._arguments
-        if arguments.no_frontend or missing_libraries():
-            return f"{self._ports.url}/v2/models/{self._names[0]}/generate"
-        # A small model may be ready before the front end.
-        certificate, host, port = arguments.tls_certificate, arguments.host, arguments.port
-        wait_until_well(
-            host, port, _FRONT_END_SECONDS, has_tls=bool(certificate), is_over=self._is_over
+    def _show_example(self) -> None:
+        prompt = self.arguments.example
+        show(f"\n{prompt}")
+        try:
+            server = TritonHttp(self.ports.url)
+            for text in stream(server, next(iter(self.plans)), prompt, {"max_new_tokens": 20}):
+                show(text)
+        except LmiError as error:
+            say(str(error), "WARNING")
+        show("\n")
+
+    def _summary(self) -> Iterator[str]:
+        """Yield what serves: each model, its workers and its memory."""
+        for name, plan in self.plans.items():
+            yield f"  {name}: {plan.engine} {printable(plan.config.model, _LONGEST_PATH)}".rstrip()
+            yield f"    workers  {_workers(plan)}"
+            yield f"    memory   {_memory(plan)}"
+        keys = "are needed" if self._has_front_end and needs_key(self.arguments) else "none needed"
+        log = self.arguments.log_file or (
+            "all lines here" if self.arguments.verbose else "warnings and requests here; all: -v"
         )
-        option, scheme = (f"--cacert {certificate} ", "https") if certificate else ("", "http")
-        return f"{option}{url_of(host, port, scheme)}/invocations"
+        yield f"  keys {keys} · log {log}"
+
+    def _addresses(self, certified: str) -> Iterator[str]:
+        triton = f"Triton http {self.ports.http}, gRPC {self.ports.grpc}"
+        if not self._has_front_end:
+            yield triton
+            url = f"{self.ports.url}/v2/models/{next(iter(self.plans))}/generate"
+            yield f'  curl -s {url} -d \'{{"text_input": "{PROMPT}"}}\''
+            return
+        url = base_url(self.arguments, certified)
+        page = f" · page {url}/" if self.arguments.has_page else ""
+        yield f"API {url}/v1{page} · {triton}"
+        if self.arguments.api_keys is not None:
+            yield f"Put one of the keys of {self.arguments.api_keys} into {KEY_VARIABLE}, and try:"
+        prompt = self.arguments.example or PROMPT
+        yield f"  {curl_command(self.arguments, list(self.plans), prompt, certified)}"
+
+    @property
+    def _has_front_end(self) -> bool:
+        return not self.arguments.no_frontend
+
+    def _wait_for_front_end(self) -> str:
+        """Wait until it takes requests; return a host of its certificate."""
+        if not self._has_front_end:
+            return ""
+        given = self.arguments
+        # A small model may be ready before the front end.
+        wait_until_well(
+            given.host,
+            given.port,
+            _FRONT_END_SECONDS,
+            has_tls=bool(given.tls_certificate),
+            is_over=self.is_over,
+        )
+        if not given.tls_certificate:
+            return ""
+        return certified_host(given.host, given.port, given.tls_certificate)
+
+
+def _workers(plan: EnginePlan) -> str:
+    groups = ["+".join(group) for group in plan.parallel.device_groups if group]
+    devices = f"GPU {', '.join(groups)}" if groups else "the CPU"
+    return f"{plan.num_workers} on {devices}, {plan.max_requests} requests at once"
+
+
+def _memory(plan: EnginePlan) -> str:
+    memory = plan.memory
+    if memory is None:
+        return "not known before the engine loads"
+    return (
+        f"{human_bytes(memory.weights)} weights and {human_bytes(memory.kv_cache)} KV cache "
+        f"per device, {memory.num_tokens} tokens at once"
+    )

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from lmi_backend.cli.arguments import add_timeout, add_url
-from lmi_backend.endpoint.control import ask_health
+from lmi_backend.endpoint.control import request_health
 from lmi_backend.supervisor.local_server import LocalServer
 
 
@@ -15,18 +15,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command of this module."""
     parser = commands.add_parser(
         "health",
-        help="tell whether a server's models take requests",
-        description="Ask each model of a tritonserver on this machine whether it would take a "
-        "request; Triton itself may call a model READY whose process has died or whose workers "
-        "have. Exit status 0 if all would. Run it as the server's user, where the server runs.",
+        help="say whether the models of a server accept requests",
+        description="Check whether each model of a tritonserver on this machine accepts requests. "
+        "Triton itself may call a model READY after a crash. Exit status 0 if all accept. Run it "
+        "as the server's user, where the server runs.",
     )
     add_url(parser)
-    parser.add_argument("--model", metavar="NAME", help="ask this model only; default: all")
+    parser.add_argument("--model", metavar="NAME", help="check this model only; default: all")
     parser.add_argument(
         "--live",
         action="store_true",
-        help="for a liveness probe: only fail where nobody will repair it, that is, where a "
-        "model's process does not answer or its workers are given up, not while one restarts",
+        help="for a liveness probe: fail only if a restart of the container helps. That is so if "
+        "a model's process does not answer, or if all its workers have failed",
     )
     add_timeout(parser, 3.0, "time each model has to answer")
     parser.set_defaults(run=_health)
@@ -49,7 +49,7 @@ def _health(arguments: argparse.Namespace) -> int:
 
 def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:
     """Return what is wrong with a model; nothing if it is well."""
-    health = ask_health(endpoint, arguments.timeout)
+    health = request_health(endpoint, arguments.timeout)
     if health is None:
         return f"its process does not answer within {arguments.timeout:g} s"
     if arguments.live:

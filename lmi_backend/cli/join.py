@@ -13,7 +13,6 @@ from lmi_backend.cli.planning import options_of
 from lmi_backend.errors import ConfigurationError, EngineDeadError, UnavailableError
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.pool.pool import Pool
 from lmi_backend.printable import say
 from lmi_backend.supervisor.init_process import leave_init_behind
@@ -33,12 +32,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Add the command of this module."""
     parser = commands.add_parser(
         "join",
-        help="be a further machine of a model that spans several without Ray and MPI",
+        help="add a machine to a model that spans several without Ray and MPI",
         description="Run this machine's part of a model that vLLM spreads over several machines by "
         "itself (option.distributed_executor_backend=mp, option.cluster_size), until SIGTERM. The "
-        "first machine serves it, in Triton; each of the others runs this, with the same folder "
-        "and the same variables, before or after. When the first machine's engine ends, this "
-        "waits for the next one.",
+        "first machine serves it, in Triton. Each other machine runs this, with the same folder "
+        "and the same variables, before or after. When the engine of the first machine stops, "
+        "this waits for the next one.",
     )
     add_path(parser, "folder with serving.properties")
     parser.add_argument(
@@ -62,7 +61,6 @@ def _run(arguments: argparse.Namespace, stop: Stop) -> int:
     if others:
         raise ConfigurationError("join: there are several models; accepted: the PATH of one")
     plan = plan_model(options_of(model), os.environ, reach="model", say=say)
-    refuse_unserved(plan)
     plan = on_node(plan, _rank_of(arguments))
     for note in plan.notes:
         say(f"{model.name}: {note}")

@@ -12,6 +12,7 @@ from lmi_backend import __version__
 from lmi_backend.cli import (
     api_key,
     check,
+    completion,
     convert,
     deploy,
     doctor,
@@ -20,10 +21,14 @@ from lmi_backend.cli import (
     generate,
     health,
     join,
+    migrate,
     options,
     plan,
+    record,
+    replay,
     serve,
 )
+from lmi_backend.cli.help_texts import Parser, add_endings
 from lmi_backend.cli.standard_streams import abandon_unread, open_missing
 from lmi_backend.errors import ConfigurationError, LmiError
 from lmi_backend.printable import log, say
@@ -33,7 +38,10 @@ from lmi_backend.redaction import Redactor
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `lmi-backend`; return the exit status."""
     open_missing()
-    arguments = _parser().parse_args(argv)
+    if not (sys.argv[1:] if argv is None else argv):
+        parser().print_help(sys.stderr)
+        return 2
+    arguments = parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         status = run(arguments)
@@ -54,18 +62,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    whole = Parser(
         prog="lmi-backend",
         description="Serve large language models on NVIDIA Triton from an LMI serving.properties.",
         epilog="Start with: lmi-backend serve FOLDER   (a folder with a serving.properties)",
     )
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    whole.add_argument("--version", action="version", version=__version__)
+    commands = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
     modules = (serve, frontend, api_key, drain, health, generate, join)
-    for module in (*modules, doctor, check, plan, deploy, options, convert):
+    for module in (
+        *modules,
+        doctor,
+        check,
+        plan,
+        deploy,
+        options,
+        convert,
+        migrate,
+        record,
+        replay,
+        completion,
+    ):
         module.add_commands(commands)
-    return parser
+    add_endings(commands)
+    return whole
 
 
 if __name__ == "__main__":

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
+from lmi_backend.cli.planning import add_release, release_of
 from lmi_backend.options import OPTIONS
 from lmi_backend.options.engine_spec import SPECS, default_engine, implementation_of
+from lmi_backend.options.foreign_words import meanings_of
 from lmi_backend.options.option import PREFIX, AnyOption, StatusWord
+from lmi_backend.options.planned import supposed_signature
 from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
-from lmi_backend.options.table import ENGINES, VARIABLES
+from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 from lmi_backend.printable import printable, say
+
+_OTHERS: Final = re.compile(r"--|SM_VLLM_(NO_)?|option\.", re.IGNORECASE)
+"""What a flag, a variable of AWS's images or a key has before its name."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -25,17 +33,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "variables, and what becomes of it under an engine.",
     )
     parser.add_argument(
-        "word",
-        nargs="?",
-        default="",
+        "words",
+        nargs="*",
         metavar="WORD",
-        help="only what has this in its name, an alias, a variable, or the engine's own name for "
-        "it, in any case; of an engine's name, what is that engine's own",
+        help="show options with all of these in a name, an alias, a variable or the engine's own "
+        "name. The name of an engine shows its own options. A variable SM_VLLM_… or the name that "
+        "another server uses shows what it means here",
     )
     parser.add_argument(
         "--engine", choices=ENGINES, default=default_engine(), help="default %(default)s"
     )
     parser.add_argument("--json", action="store_true", help="print the table as JSON")
+    add_release(parser)
     parser.set_defaults(run=_options)
 
 
@@ -53,18 +62,18 @@ class Row:
     detail: str
     help: str
 
-    def has(self, word: str) -> bool:
-        """Tell whether one of its names contains a word, in any case."""
+    def has(self, words: Sequence[str]) -> bool:
+        """Tell whether one of its names contains all of some texts, in any case."""
         is_live = self.status in ("mapped", "passed")
         names = (self.name, *self.aliases, *self.environment, self.detail if is_live else "")
-        return any(word.lower() in name.lower() for name in names)
+        return any(all(word.lower() in name.lower() for word in words) for name in names)
 
 
 def _options(arguments: argparse.Namespace) -> int:
-    word = arguments.word
-    rows = _found(word, arguments.engine)
+    word, release = " ".join(arguments.words), release_of(arguments)
+    rows = _found(word, arguments.engine, release)
     if not rows:
-        other, rows = _found_elsewhere(word, arguments.engine)
+        other, rows = _found_elsewhere(word, arguments.engine, release)
         say(f"no option or variable under {arguments.engine} has {printable(word)} in a name")
         if not rows:
             return 1
@@ -77,18 +86,30 @@ def _options(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _found(word: str, engine: str) -> list[Row]:
-    """Return what a word finds under an engine."""
+def _found(word: str, engine: str, release: str) -> list[Row]:
+    """Return what search terms find under an engine."""
     if owner := _engine_called(word):
         own = {option.name for option in OPTIONS if option.scope == owner}
-        return [row for row in table(owner) if row.name in own or row.status == "passed"]
-    return [row for row in table(engine) if row.has(word)]
+        return [row for row in table(owner, release) if row.name in own or row.status == "passed"]
+    rows = list(table(engine, release))
+    words = [_plain(each) for each in word.split()]
+    name = "_".join(words)
+    # A key of any engine is no other server's word.
+    meant = () if PREFIX + name in KEYS else meanings_of(name)
+    named = [row for row in rows if {row.name, *row.aliases} & {*meant}] if word else []
+    return named + [row for row in rows if row not in named and row.has(words)]
 
 
-def _found_elsewhere(word: str, engine: str) -> tuple[str, list[Row]]:
-    """Return the first other engine under which a word finds something, and what."""
+def _plain(word: str) -> str:
+    """Return the name in a flag, in a variable of AWS's images, or in a key."""
+    found = _OTHERS.match(word)
+    return word[found.end() if found else 0 :].replace("-", "_")
+
+
+def _found_elsewhere(word: str, engine: str, release: str) -> tuple[str, list[Row]]:
+    """Return the first other engine under which search terms find something, and what."""
     for other in ENGINES:
-        if other != engine and (rows := _found(word, other)):
+        if other != engine and (rows := _found(word, other, release)):
             return other, rows
     return "", []
 
@@ -96,7 +117,7 @@ def _found_elsewhere(word: str, engine: str) -> tuple[str, list[Row]]:
 def _engine_called(word: str) -> str:
     """Return the engine that LMI, its makers or we call so; empty if none is."""
     for name, spec in SPECS.items():
-        if word.lower() in (name, spec.title.lower(), spec.rolling_batch):
+        if word.lower() in (name, spec.title.lower(), spec.rolling_batch or name):
             return name
     return ""
 
@@ -112,10 +133,14 @@ def _show(row: Row) -> None:
         sys.stdout.write(f"    accepted: {row.accepted}{also}\n")
 
 
-def table(engine: str) -> Iterator[Row]:
-    """Yield a row for every option that an engine understands or LMI knows."""
+def table(engine: str, release: str = "") -> Iterator[Row]:
+    """Yield a row for every option that an engine understands or LMI knows.
+
+    Args:
+        release: of the engine; the recorded one if it is left out.
+    """
     yield from (_row(option, engine) for option in OPTIONS if engine in option.engines)
-    yield from _arguments(implementation_of(engine))
+    yield from _arguments(engine, release)
     for name, status in VARIABLES.items():
         yield Row(
             name=name,
@@ -127,21 +152,29 @@ def table(engine: str) -> Iterator[Row]:
         )
 
 
-def _arguments(implementation: str) -> Iterator[Row]:
+def _arguments(engine: str, release: str) -> Iterator[Row]:
     """Yield what is an option under the engine's own name alone."""
-    signature = recorded_signature(implementation)
-    listed = {key for option in OPTIONS for key in (option.name, *option.aliases)}
-    for name, argument in (signature.arguments if signature else {}).items():
+    implementation = implementation_of(engine)
+    known = recorded_signature(implementation)
+    if release:
+        known = supposed_signature(implementation, release)
+    if known is None:
+        return
+    listed = {key for key in KEYS if find_option(key, engine)}
+    for name, argument in {**known.server, **known.arguments}.items():
         if PREFIX + name not in listed:
             is_settable = argument.flag != NO_FLAG
+            of_server = "" if name in known.arguments else ", of its HTTP server"
             yield Row(
                 name=PREFIX + name,
                 environment=(f"OPTION_{name.upper()}",),
                 accepted=shorten(argument.type),
                 default=argument.default,
                 status="passed" if is_settable else "refused",
-                detail=f"{implementation} {name}" if is_settable else "it has no flag for it",
-                help=f"Argument of {implementation}, read by its own parser.",
+                detail=f"{implementation} {name}{of_server}"
+                if is_settable
+                else "it has no flag for it",
+                help=f"Argument of {implementation}{of_server}, read by its own parser.",
             )
 
 

@@ -6,14 +6,14 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import Model, add_path, models_at
-from lmi_backend.cli.planning import add_hardware, hardware_of, options_of
+from lmi_backend.cli.planning import add_hardware, hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.engine_spec import implementations
+from lmi_backend.options.planned import release_and_why
 from lmi_backend.plan import EnginePlan, plan_model
-from lmi_backend.plan.fleet_size import GpuSpeed, Load, fleet_lines
 from lmi_backend.plan.memory_report import memory_lines
 from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.shown import without_secrets
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from _typeshed import DataclassInstance
-
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.memory import MemoryEstimate
@@ -34,13 +32,12 @@ if TYPE_CHECKING:
 _BAR_WIDTH = 48
 _SHOWN = 400
 _LINE = 3000
-_SPEEDS = ("gpu_tflops", "gpu_bandwidth")
 _NO_MEMORY = (
-    "the memory of a GPU is not known, so it is not said whether the model fits, on how few GPUs, "
-    "and how many tokens do; --gpu-memory SIZE supposes one"
+    "the memory of a GPU is not known, so neither is whether the model fits: --gpu-memory SIZE "
+    "supposes one"
 )
-
-T = TypeVar("T", bound="DataclassInstance")
+UNREAD = 3
+"""Exit status: a plan was made without the size of a model."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -50,94 +47,37 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="show what would run for an LMI folder, and why",
         description="Show how a model would be distributed and served, with the reasons. The "
         "model's config.json is enough: neither a GPU nor the weights are needed.",
-        epilog="lmi-backend plan FOLDER --gpus 8 --gpu-memory 80GiB --nodes 2",
     )
     add_path(parser, "folder with serving.properties or config.json")
     parser.add_argument("--json", action="store_true", help="print the whole plan as JSON")
     parser.add_argument(
         "--explain-memory",
         action="store_true",
-        help="print what takes a GPU's memory, in the words of vLLM's log",
+        help="print what takes the memory of a GPU, as lines of vLLM's log",
     )
     add_hardware(parser)
-    _add_fleet(parser)
     parser.set_defaults(run=_plan)
-
-
-def _add_fleet(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("fleet", "how many replicas a load needs, and why")
-    group.add_argument(
-        "--requests-per-second",
-        type=float,
-        metavar="N",
-        help="of all clients; the others count with this one only",
-    )
-    group.add_argument(
-        "--prompt-tokens", type=int, default=1000, metavar="N", help="default %(default)s"
-    )
-    group.add_argument(
-        "--answer-tokens", type=int, default=250, metavar="N", help="default %(default)s"
-    )
-    group.add_argument(
-        "--ttft",
-        type=float,
-        default=1.0,
-        metavar="SECONDS",
-        help="that the first token may take (default %(default)s)",
-    )
-    group.add_argument("--gpus-per-node", type=int, default=0, metavar="N", help="to count nodes")
-    group.add_argument(
-        "--gpu-tflops",
-        type=float,
-        default=GpuSpeed.tflops,
-        metavar="N",
-        help="of a GPU, 16-bit, dense (%(default)s, an H100's)",
-    )
-    group.add_argument(
-        "--gpu-bandwidth",
-        type=float,
-        default=GpuSpeed.terabytes,
-        metavar="N",
-        help="TB/s of a GPU's memory (%(default)s, an H100's)",
-    )
 
 
 def _plan(arguments: argparse.Namespace) -> int:
     models = models_at(arguments, os.environ)
     hardware = hardware_of(arguments)
-    plans = _planned(models, hardware)
+    release, is_elsewhere = release_of(arguments), arguments.gpus is not None
+    plans = _planned(models, hardware, release, is_elsewhere=is_elsewhere)
     if arguments.json:
         rows = [plan.as_dict() for plan in plans]
         sys.stdout.write(json.dumps(rows if len(rows) > 1 else rows[0], indent=2) + "\n")
-        return 0
+        return _status(plans)
     for model, plan in zip(models, plans, strict=True):
         lines = _explained(plan, hardware) if arguments.explain_memory else _lines(plan)
-        if arguments.requests_per_second is not None:
-            lines = _of_fleet(plan, arguments)
         if len(models) > 1:
             sys.stdout.write(f"{model.name}:\n")
         sys.stdout.write("".join(f"{printable(line, _LINE)}\n" for line in lines))
-    return 0
+    return _status(plans)
 
 
-def _of_fleet(plan: EnginePlan, arguments: argparse.Namespace) -> Iterator[str]:
-    """Return the lines of a fleet.
-
-    Raises:
-        ConfigurationError: a number makes no sense, or no number of replicas is enough.
-    """
-    for option in ("requests_per_second", "prompt_tokens", "answer_tokens", "ttft", *_SPEEDS):
-        if not (value := getattr(arguments, option)) > 0:
-            name = option.replace("_", "-")
-            raise ConfigurationError(f"--{name} {value}; accepted: more than 0")
-    load = Load(
-        requests=arguments.requests_per_second,
-        prompt_tokens=arguments.prompt_tokens,
-        answer_tokens=arguments.answer_tokens,
-        first_token=arguments.ttft,
-    )
-    speed = GpuSpeed(tflops=arguments.gpu_tflops, terabytes=arguments.gpu_bandwidth)
-    return fleet_lines(plan, load, speed, arguments.gpus_per_node)
+def _status(plans: Sequence[EnginePlan]) -> int:
+    return UNREAD if any(plan.is_unread for plan in plans) else 0
 
 
 def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
@@ -160,16 +100,20 @@ def _explained(plan: EnginePlan, hardware: Hardware) -> Iterator[str]:
     yield f"estimated, as vLLM {release} would log it on the device with the least left:"
     yield from memory_lines(plan.memory, hardware.device_memory if hardware.devices else 0)
     if plan.memory.draft is not None:
-        yield f"beside the log: {plan.memory.draft}"
+        yield f"with the log: {plan.memory.draft}"
 
 
-def _planned(models: Sequence[Model], hardware: Hardware) -> list[EnginePlan]:
+def _planned(
+    models: Sequence[Model], hardware: Hardware, release: str, *, is_elsewhere: bool
+) -> list[EnginePlan]:
     """Return the plans of models that share a machine.
 
     Raises:
-        ConfigurationError: one cannot be run, or not beside the others.
+        ConfigurationError: one cannot be run, or not together with the others.
     """
-    options = {model.name: options_of(model) for model in models}
+    options = {
+        model.name: options_of(model, release, is_elsewhere=is_elsewhere) for model in models
+    }
     plans = plan_together(options, hardware, _plan_one)
     for name, plan in plans.items():
         if isinstance(plan, ConfigurationError):
@@ -179,9 +123,13 @@ def _planned(models: Sequence[Model], hardware: Hardware) -> list[EnginePlan]:
 
 def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
     """Return the plan of a model, without secrets, and with what it cannot say."""
-    plan = plan_model(options, os.environ, hardware=hardware, reach="config", say=say)
+    plan = plan_model(
+        options, os.environ, hardware=hardware, reach="config", must_start=False, say=say
+    )
     if hardware.devices and not hardware.device_memory:
         plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))
+    if not options.supposed_release and (said := release_and_why(options, plan.launch.python)):
+        plan = replace(plan, reasons=(*plan.reasons, f"planned for {said}"))
     return without_secrets(plan, os.environ)
 
 

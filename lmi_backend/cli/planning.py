@@ -5,47 +5,65 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from lmi_backend.cli.folders import Model
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, load_options, resolve_options
+from lmi_backend.options.releases import is_known, numbers
 from lmi_backend.plan import EnginePlan, plan_model
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.hardware import Hardware, detect_hardware
-from lmi_backend.plan.holdings import Holding
-from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.together import plan_together
 from lmi_backend.printable import printable, say
 
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 _MOST = 4096
+_LEAST_PARTS = 2
+"""Numbers of a release: 0.26 is one, and 26 may be a slip."""
+_MORE_NODES = (2, 4, 8, 16)
+_ONE_NODE = (
+    "deploy writes servers of one node. Start from deploy/kubernetes/overlays/multi-node, or plan "
+    "for larger ones"
+)
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
-def options_of(model: Model) -> LmiOptions:
+def options_of(model: Model, release: str = "", *, is_elsewhere: bool = False) -> LmiOptions:
     """Return the options of a model.
+
+    Args:
+        release: of the engine, to be planned for; empty for the one that is installed.
+        is_elsewhere: whether it is for another machine, which may have folders that are not here.
 
     Raises:
         ConfigurationError: one of them cannot be used.
     """
     if model.has_file:
-        return load_options(model.folder, os.environ)
-    return resolve_options([], os.environ, folder=model.folder)
+        options = load_options(model.folder, os.environ)
+    else:
+        options = resolve_options([], os.environ, folder=model.folder)
+    return replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
 
 
-def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
-    """Return options and plan of a model that this release can run on this machine, alone.
+def served_plan(
+    model: Model, hardware: Hardware | None = None, release: str = ""
+) -> tuple[LmiOptions, EnginePlan]:
+    """Return options and plan of a model that this release can run, alone.
 
-    What it does not do as written is said.
+    A log line names what it does not do as written.
+
+    Args:
+        hardware: the machine; this one if it is left out.
+        release: of the engine; the one that is installed if it is left out.
 
     Raises:
         ConfigurationError: it cannot be run.
     """
-    options = options_of(model)
-    plan = plan_model(options, os.environ)
-    refuse_unserved(plan)
+    options = options_of(model, release)
+    plan = plan_model(options, os.environ, hardware=hardware)
     for note in plan.notes:
         say(f"{model.folder.name}: {note}")
     return options, plan
@@ -53,15 +71,15 @@ def served_plan(model: Model) -> tuple[LmiOptions, EnginePlan]:
 
 def served_plans(
     models: Sequence[Model],
-) -> Iterator[tuple[Model, LmiOptions, EnginePlan, Holding]]:
+) -> Iterator[tuple[Model, LmiOptions, EnginePlan, Allocation]]:
     """Yield each of some models that are served together, as `served_plan` does, and what it gets.
 
     Raises:
-        ConfigurationError: one cannot be run, or not beside the others and what is already held.
+        ConfigurationError: one cannot be run, or not with the others and what is already held.
     """
     options = {model.name: options_of(model) for model in models}
     hardware = detect_hardware(os.environ)
-    hardware = replace(hardware, holdings=held_devices(hardware))
+    hardware = replace(hardware, allocations=held_devices(hardware))
     plans = plan_together(options, hardware, served_beside)
     problems = {name: made for name, made in plans.items() if not isinstance(made, EnginePlan)}
     if problems and len(models) > 1:
@@ -78,7 +96,12 @@ def served_plans(
             say(f"{model.name}: {plan.parallel.workers} worker(s) on GPU {groups}{share}")
         for note in plan.notes:
             say(f"{model.name}: {note}")
-        yield model, options[model.name], plan, Holding.of(model.name, plan.parallel, hardware.gpus)
+        yield (
+            model,
+            options[model.name],
+            plan,
+            Allocation.of(model.name, plan.parallel, hardware.gpus),
+        )
 
 
 def served_beside(options: LmiOptions, hardware: Hardware) -> EnginePlan:
@@ -87,12 +110,10 @@ def served_beside(options: LmiOptions, hardware: Hardware) -> EnginePlan:
     Raises:
         ConfigurationError: it cannot be run.
     """
-    plan = plan_model(options, os.environ, hardware=hardware)
-    refuse_unserved(plan)
-    return plan
+    return plan_model(options, os.environ, hardware=hardware)
 
 
-def held_devices(hardware: Hardware) -> tuple[Holding, ...]:
+def held_devices(hardware: Hardware) -> tuple[Allocation, ...]:
     """Return what the servers of this user hold of this machine's devices."""
     return Reservations("").held() if hardware.devices else ()
 
@@ -105,6 +126,31 @@ def add_hardware(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpus", type=int, metavar="N", help="GPUs of one node; 0 is a CPU")
     group.add_argument("--gpu-memory", metavar="SIZE", help="memory of one GPU, for example 80GiB")
     group.add_argument("--nodes", type=int, metavar="N", help="nodes that may share the model")
+    add_release(group)
+
+
+def add_release(parser: argparse._ActionsContainer) -> None:
+    """Add --engine-version; `release_of` reads it."""
+    parser.add_argument(
+        "--engine-version",
+        default="",
+        metavar="VERSION",
+        help="release of the engine to suppose, such as 0.26.0 of vLLM; default: the one that the "
+        "workers' interpreter has, else the one of our record",
+    )
+
+
+def release_of(arguments: argparse.Namespace) -> str:
+    """Return the release that the arguments suppose; empty for none.
+
+    Raises:
+        ConfigurationError: it is no release.
+    """
+    given: str = arguments.engine_version.strip().removeprefix("v")
+    if given and (len(numbers(given)) < _LEAST_PARTS or not is_known(given)):
+        message = f"--engine-version {printable(given)}; accepted: a release, such as 0.26.0"
+        raise ConfigurationError(message)
+    return given
 
 
 def hardware_of(arguments: argparse.Namespace) -> Hardware:
@@ -129,7 +175,41 @@ def hardware_of(arguments: argparse.Namespace) -> Hardware:
     return replace(hardware, nodes=arguments.nodes or 1)
 
 
-def parse_size(text: str) -> int:
+def plan_one_node(options: LmiOptions, hardware: Hardware, name: str) -> EnginePlan:
+    """Plan a server of one node.
+
+    Raises:
+        ConfigurationError: it cannot be planned, or spans several nodes. The error says so where
+            only several have the devices.
+    """
+
+    def plan(nodes: int, say: Callable[[str], None]) -> EnginePlan:
+        supposed = replace(hardware, nodes=nodes)
+        return plan_model(options, os.environ, hardware=supposed, reach="config", say=say)
+
+    try:
+        made = plan(hardware.nodes, say)
+    except ConfigurationError as error:
+        nodes = next((count for count in _MORE_NODES if _is_possible(plan, count)), 0)
+        if not nodes or hardware.nodes > 1:
+            raise
+        message = f"{name}: {nodes} nodes can run it, not one ({error}); {_ONE_NODE}"
+        raise ConfigurationError(message) from error
+    if made.parallel.nodes > 1:
+        message = f"{name}: its plan spans {made.parallel.nodes} nodes; {_ONE_NODE}"
+        raise ConfigurationError(message)
+    return made
+
+
+def _is_possible(plan: Callable[[int, Callable[[str], None]], EnginePlan], nodes: int) -> bool:
+    try:
+        plan(nodes, lambda _: None)
+    except ConfigurationError:
+        return False
+    return True
+
+
+def parse_size(text: str, flag: str = "--gpu-memory") -> int:
     """Read a size such as 80GiB, in bytes; K, M, G and T are powers of 1024.
 
     Raises:
@@ -139,6 +219,6 @@ def parse_size(text: str) -> int:
     size = int(float(match[1]) * (1 << _UNITS[match[2].lower()])) if match else 0
     # A number alone would be bytes, and is meant as GiB.
     if size <= 0:
-        message = f"--gpu-memory {printable(text)}; accepted: a number and a unit, such as 80GiB"
+        message = f"{flag} {printable(text)}; accepted: a number and a unit, such as 80GiB"
         raise ConfigurationError(message)
     return size

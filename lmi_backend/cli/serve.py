@@ -7,47 +7,53 @@ import contextlib
 import importlib.metadata
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from lmi_backend.cli.aliases import add_clients, describe_aliases, model_names
-from lmi_backend.cli.arguments import add_ports, comma_list, ports_of
+from lmi_backend.cli.aliases import describe_aliases, model_names
+from lmi_backend.cli.arguments import ports_of
 from lmi_backend.cli.folders import Model, find_models
 from lmi_backend.cli.frontend import (
-    add_front_end_arguments,
-    certificate_of,
+    check_certificate,
     exposure,
-    front_end_words,
+    settings_of,
 )
-from lmi_backend.cli.greeting import Greeting
+from lmi_backend.cli.greeting import Greeter
 from lmi_backend.cli.planning import served_plans
+from lmi_backend.cli.serve_arguments import add_serve_arguments
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.extras import pip_command
-from lmi_backend.printable import say
+from lmi_backend.printable import listed, say, speaking
 from lmi_backend.repository.restricted_apis import (
-    HEADER,
-    KEY_VARIABLES,
     NOT_FOR_CLIENTS,
     Restriction,
+    headers_for,
 )
 from lmi_backend.repository.writer import write_alias_model, write_model
 from lmi_backend.supervisor.control_key import new_key, read_key
 from lmi_backend.supervisor.front_end import FrontEnds, front_ends, missing_libraries
 from lmi_backend.supervisor.guard import guarded
 from lmi_backend.supervisor.init_process import leave_init_behind
-from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.installation import TritonServer, find_server
+from lmi_backend.supervisor.log_lines import LogFormat
+from lmi_backend.supervisor.log_relay import STANDARD_ERROR, relaying
 from lmi_backend.supervisor.ports import check_free
 from lmi_backend.supervisor.run_folder import RunFolder, shell_problem
-from lmi_backend.supervisor.server import ServerSetup
+from lmi_backend.supervisor.server_setup import ServerSetup
 from lmi_backend.supervisor.shared_names import SharedNames, remove_abandoned
 from lmi_backend.supervisor.stop import Stop
 from lmi_backend.supervisor.supervisor import Supervisor
 from lmi_backend.supervisor.traces import Traces
-from lmi_backend.supervisor.triton_release import installed_version, numpy_problem
+from lmi_backend.supervisor.triton_release import (
+    installed_version,
+    numpy_problem,
+    starts_stubs_by_shell,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lmi_backend.options import LmiOptions
+    from lmi_backend.plan import EnginePlan
     from lmi_backend.repository.variants import Alias
 
 
@@ -61,97 +67,67 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "dies or hangs, the server is restarted, with growing pauses if it does not last. "
         "Triton's APIs that are not for clients, such as loading models, need a key.",
     )
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="LMI folder or model store; default: what SERVING_LOAD_MODELS or /opt/ml/model holds",
-    )
-    parser.add_argument(
-        "--model-repository",
-        type=Path,
-        help="keep the Triton model folders here; default: none kept",
-    )
-    add_front_end_arguments(parser)
-    parser.add_argument(
-        "--no-frontend",
-        action="store_true",
-        help="do not start the front end: Triton's own ports only",
-    )
-    add_ports(parser, "address on which Triton's own ports listen")
-    parser.add_argument(
-        "--drain-timeout",
-        type=float,
-        default=30.0,
-        metavar="SECONDS",
-        help="time running requests have to finish when stopping (default %(default)s)",
-    )
-    _add_protection(parser)
-    add_clients(parser)
-    parser.add_argument("--log-file", type=Path, help="write Triton's log here, not to stderr")
-    parser.add_argument("--example", metavar="PROMPT", help="when ready, stream this answer")
+    add_serve_arguments(parser)
     parser.set_defaults(run=_serve)
-
-
-def _add_protection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--on-failure",
-        choices=("restart", "exit"),
-        default="restart",
-        help="what to do when all workers of a model are given up (retry_threshold): load the "
-        "model again, with growing pauses, or exit with status 1 (default %(default)s)",
-    )
-    parser.add_argument(
-        "--open-api",
-        type=lambda text: comma_list(text, NOT_FOR_CLIENTS),
-        default=[],
-        metavar="A,B",
-        help="Triton's APIs that any client may use without a key, of "
-        f"{', '.join(NOT_FOR_CLIENTS)}; default: none of these",
-    )
-    parser.add_argument(
-        "--control-key",
-        type=Path,
-        metavar="FILE",
-        help=f"holds the key that opens these APIs, as the header {HEADER}; made if it is not "
-        "there. Default: a new one at each start, that only this command and drain know",
-    )
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     leave_init_behind()
     _check(arguments)
     stop = Stop()
-    with _run_folder() as (folder, traces), stop.listening():
+    with _run_folder() as (folder, traces), stop.listening(), _logging(arguments) as log:
         try:
             # Nothing but a signal ends a plan that waits for the Hub.
             with stop.interrupting():
-                setup = _prepare(arguments, folder, traces)
+                setup, plans = _prepare(arguments, folder, traces, log.descriptor)
         except KeyboardInterrupt:
             return 0
+        log.format.models = setup.names
         supervisor = Supervisor(
             setup,
             stop,
             drain_seconds=arguments.drain_timeout,
             exits_when_given_up=arguments.on_failure == "exit",
         )
-        greeting = Greeting(setup.names, setup.ports, arguments, lambda: stop.is_asked)
+        greeter = Greeter(plans, setup.ports, arguments, lambda: stop.is_requested)
         with _front_ends(arguments, setup, stop) as front:
-            return supervisor.run(greeting.start, front.drain if front else lambda: None)
+            return supervisor.run(greeter.start, front.drain if front else lambda: None)
+
+
+class _Log(NamedTuple):
+    """Where what `serve` starts logs, and how it is shown."""
+
+    descriptor: int
+    format: LogFormat
+
+
+@contextlib.contextmanager
+def _logging(arguments: argparse.Namespace) -> Iterator[_Log]:
+    """Give where programs log, and write our own lines in the same format."""
+    file: Path | None = arguments.log_file
+    shown = LogFormat(arguments.log_format, shows_all=arguments.verbose or file is not None)
+    with contextlib.ExitStack() as stack:
+        target = STANDARD_ERROR
+        if file is not None:
+            target = stack.enter_context(file.open("ab", buffering=0)).fileno()
+        stack.enter_context(speaking(shown.own))
+        descriptor = stack.enter_context(relaying(target, change=shown))
+        yield _Log(descriptor, shown)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     """Refuse what cannot work before anything is planned."""
     ports_of(arguments).check()
     if not arguments.no_frontend:
+        if missing := missing_libraries():
+            raise ConfigurationError(
+                f"--port {arguments.port}: the front end needs {', '.join(missing)}; accepted: "
+                f"the extra `frontend`, as by {pip_command('frontend')}, or --no-frontend"
+            )
         check_free("--port", "--host", arguments.host, arguments.port)
-        certificate_of(arguments)
+        check_certificate(arguments)
         if warning := exposure(arguments):
-            say(warning)
-    repository = arguments.model_repository
-    if repository and (problem := shell_problem(repository)):
-        raise ConfigurationError(f"--model-repository {repository}: {problem}")
+            say(warning, "WARNING")
     if arguments.log_file:
         try:
             arguments.log_file.open("ab").close()
@@ -160,24 +136,21 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ConfigurationError(message) from error
 
 
-def _prepare(arguments: argparse.Namespace, folder: RunFolder, traces: Traces) -> ServerSetup:
+def _prepare(
+    arguments: argparse.Namespace, folder: RunFolder, traces: Traces, log: int
+) -> tuple[ServerSetup, dict[str, EnginePlan]]:
     """Plan the models and write what the server reads."""
     restriction = _restriction(arguments.open_api, arguments.control_key)
+    server = _server(arguments, folder)
     repository = arguments.model_repository or folder.path / "models"
     models = find_models(arguments.paths, os.environ, repository)
     names = model_names([model.name for model in models], arguments.clients)
     # All are planned before anything is written or loaded.
     plans = list(served_plans(models))
     for model, options, _, _ in plans:
-        _write(model, options, repository, arguments.clients)
-    server = find_server(folder.path)
-    if problem := shell_problem(server.backends):
-        raise ConfigurationError(f"{server.backends}: {problem}")
-    numpy = importlib.metadata.version("numpy")
-    if problem := numpy_problem(installed_version(server.binary), numpy):
-        raise ConfigurationError(problem)
+        _write(model, options, repository, arguments.clients, is_verbose=arguments.verbose)
     folder.keep()
-    return ServerSetup(
+    setup = ServerSetup(
         server,
         repository,
         names,
@@ -185,9 +158,43 @@ def _prepare(arguments: argparse.Namespace, folder: RunFolder, traces: Traces) -
         folder,
         traces,
         restriction,
-        arguments.log_file,
-        tuple(holding for *_, holding in plans),
+        log,
+        tuple(allocation for *_, allocation in plans),
+        max(plan.limits.max_message_size for _, _, plan, _ in plans),
+        _required(arguments.require, names),
     )
+    return setup, {model.name: plan for model, _, plan, _ in plans}
+
+
+def _server(arguments: argparse.Namespace, folder: RunFolder) -> TritonServer:
+    """Find the server.
+
+    Raises:
+        ConfigurationError: there is none, or it cannot start our models.
+    """
+    server = find_server(folder.path)
+    version = installed_version(server.binary)
+    if starts_stubs_by_shell(version):
+        repository: Path | None = arguments.model_repository
+        if repository and (problem := shell_problem(repository)):
+            raise ConfigurationError(f"--model-repository {repository}: {problem}")
+        if problem := shell_problem(server.backends):
+            raise ConfigurationError(f"{server.backends}: {problem}")
+    if problem := numpy_problem(version, importlib.metadata.version("numpy")):
+        raise ConfigurationError(problem)
+    return server
+
+
+def _required(given: Sequence[str], names: Sequence[str]) -> frozenset[str]:
+    """Return the models of --require.
+
+    Raises:
+        ConfigurationError: one of them is not served.
+    """
+    for name in given:
+        if name not in names:
+            raise ConfigurationError(f"--require {name}: accepted: {listed(names)}")
+    return frozenset(given)
 
 
 def _front_ends(
@@ -195,37 +202,39 @@ def _front_ends(
 ) -> contextlib.AbstractContextManager[FrontEnds | None]:
     if arguments.no_frontend:
         return contextlib.nullcontext()
-    if missing := missing_libraries():
-        say(f"no front end: {', '.join(missing)} missing; {pip_command('frontend')} brings them")
-        return contextlib.nullcontext()
-    words = ["--run-folder", str(setup.traces.run), "--triton-url", setup.ports.url]
-    words += ["--metrics-url", setup.ports.metrics_url]
-    awaited = ",".join(holding.model for holding in setup.holdings)
-    words += [f"--awaited={awaited}", *front_end_words(arguments)]
-    secrets = dict(zip(KEY_VARIABLES[:1], setup.restriction.arguments(), strict=False))
-    return front_ends(
-        words,
-        arguments.frontend_processes,
-        secrets,
-        setup.log_file,
-        is_urgent=lambda: stop.is_urgent,
+    settings = settings_of(
+        arguments,
+        base=setup.traces.run,
+        triton_url=setup.ports.url,
+        metrics_url=setup.ports.metrics_url,
+        control_headers=headers_for("model-repository", setup.restriction.arguments()),
+        awaited=tuple(allocation.model for allocation in setup.allocations),
+        required=tuple(setup.required),
     )
+    return front_ends(settings, setup.log, is_urgent=lambda: stop.is_urgent)
 
 
 def _restriction(opened: Sequence[str], key_file: Path | None) -> Restriction:
     """Return which of Triton's APIs are restricted, and by which key."""
     for api in opened:
-        say(f"--open-api {api}: {NOT_FOR_CLIENTS[api]}")
+        say(f"--open-api {api}: {NOT_FOR_CLIENTS[api]}", "WARNING")
     key = read_key(key_file) if key_file else new_key()
     return Restriction(tuple(api for api in NOT_FOR_CLIENTS if api not in opened), key)
 
 
-def _write(model: Model, options: LmiOptions, repository: Path, aliases: Sequence[Alias]) -> None:
+def _write(
+    model: Model,
+    options: LmiOptions,
+    repository: Path,
+    aliases: Sequence[Alias],
+    *,
+    is_verbose: bool,
+) -> None:
     # The server has the same variables, so none is written.
     write_model(model.folder, repository, model.name, options, force=True)
     for alias in aliases:
         write_alias_model(repository, model.name, alias, options, force=True)
-    for line in describe_aliases(model.name, aliases):
+    for line in describe_aliases(model.name, aliases, shows_closed=is_verbose):
         say(f"{model.name}: {line}")
 
 

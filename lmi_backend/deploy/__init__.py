@@ -1,1 +1,1 @@
-"""What others run a server with: Kubernetes, Docker Compose, systemd. Texts only; nothing runs."""
+"""What others run a server with: Kubernetes, Helm, Compose, systemd. Texts only; nothing runs."""

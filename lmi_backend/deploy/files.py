@@ -4,78 +4,53 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from lmi_backend.deploy.needs import (
-    GIB,
-    LEAVE_SECONDS,
-    LIVE_FAILURES,
-    LIVE_PERIOD,
-    PORT,
-    PROBE_SECONDS,
-    STARTUP_PERIOD,
-    USER,
-    Needs,
-)
+from lmi_backend.deploy.chart import helm
+from lmi_backend.deploy.extras import extra_files
+from lmi_backend.deploy.filling import NAME_LABEL, STORE, TEMPLATES, fill, values_of
+from lmi_backend.deploy.kubernetes import kustomization, patch
+from lmi_backend.deploy.needs import UNKNOWN_DOWNLOAD_SECONDS, Needs
+from lmi_backend.deploy.served import Served
+from lmi_backend.deploy.yaml_text import yaml_text
+from lmi_backend.units import GIB
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_TEMPLATES: Final = Path(__file__).parent / "templates"
+_VOLUME: Final = """
+      - type: bind
+        source: {}
+        target: {}
+        read_only: true"""
 REPOSITORY_IMAGE: Final = "lmi-backend:cpu"
 """Of deploy/ in the repository, which anybody can build."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A model and how it is to be run."""
-
-    name: str
-    """Of the model, in letters that Kubernetes takes."""
-    image: str
-    needs: Needs
-    replicas: int = 2
-    """Servers."""
-    folder: Path = Path("/opt/ml/model")
-    """Its LMI folder on the machine of compose and systemd."""
-    texts: Mapping[str, str] = field(default_factory=dict)
-    """Name and content of the files of that folder, where a ConfigMap takes them."""
-    claim: str = ""
-    """A PersistentVolumeClaim that holds the folder, in place of a ConfigMap."""
+_ANY_MODEL: Final = Needs(download_seconds=UNKNOWN_DOWNLOAD_SECONDS)
+"""Of its manifests, which know no model."""
 
 
 def base_files() -> dict[str, str]:
     """Return the Kustomize base, which knows no model."""
-    values = _values(Needs(), REPOSITORY_IMAGE)
-    folder = _TEMPLATES / "kubernetes"
-    return {path.name: _fill(path, values) for path in sorted(folder.iterdir())}
+    values = values_of(_ANY_MODEL, REPOSITORY_IMAGE)
+    folder = TEMPLATES / "kubernetes"
+    return {path.name: fill(path, values) for path in sorted(folder.iterdir())}
+
+
+def repository_manifests() -> dict[str, str]:
+    """Return the base of deploy/kubernetes, and a component that has its pods scraped."""
+    values = values_of(_ANY_MODEL, REPOSITORY_IMAGE) | {"selector_of_one": NAME_LABEL}
+    about = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
+    component = {
+        "kustomization.yaml": yaml_text({**about, "resources": ["podmonitor.yaml"]}),
+        "podmonitor.yaml": fill(TEMPLATES / "extras" / "monitor.yaml", values),
+    }
+    files = {f"base/{name}": text for name, text in base_files().items()}
+    return files | {f"components/monitor/{name}": text for name, text in component.items()}
 
 
 def kubernetes(served: Served) -> dict[str, str]:
     """Return a folder for `kubectl apply -k`: path to text."""
-    needs = served.needs
-    values = _values(needs, served.image) | {
-        "name": served.name,
-        "replicas": str(served.replicas),
-        "devices": f"\n              nvidia.com/gpu: {needs.devices}" if needs.devices else "",
-        "why": f"What the plan of {served.name} takes of one node, a pod.",
-        "model": "",
-        "claim": "",
-    }
-    if served.claim:
-        claim = (
-            "\n        - name: model\n          configMap: null\n          persistentVolumeClaim:"
-        )
-        values["claim"] = f"{claim}\n            claimName: {served.claim}"
-    else:
-        lines = [f"      - model/{name}" for name in sorted(served.texts)]
-        head = ["configMapGenerator:", "  - name: model", "    files:"]
-        values["model"] = "\n".join([*head, *lines])
-    model = _TEMPLATES / "model"
-    files = {path.name: f"{_fill(path, values).rstrip()}\n" for path in sorted(model.iterdir())}
+    files = extra_files(served)
+    others = [name for name in files if "/" not in name]
+    files |= {"kustomization.yaml": kustomization(served, others), "needs.yaml": patch(served)}
     files |= {f"base/{name}": text for name, text in base_files().items()}
     return files | {f"model/{name}": text for name, text in served.texts.items()}
 
@@ -85,13 +60,21 @@ def compose(served: Served) -> dict[str, str]:
     gpus = ""
     if served.needs.devices:
         gpus = f"\n    gpus:\n      - count: {served.needs.devices}\n        capabilities: [gpu]"
-    folder = json.dumps(str(served.folder).replace("$", "$$"))
+    folder = _compose_word(str(served.folder)) if served.folder else ""
     return _compose(served, folder, gpus, "docker compose up")
 
 
 def repository_compose() -> dict[str, str]:
     """Return deploy/compose.yaml, which builds its image and serves what MODEL names."""
-    served = Served(name="model", image=REPOSITORY_IMAGE, needs=Needs())
+    served = Served(
+        name="model",
+        title="model",
+        image=REPOSITORY_IMAGE,
+        needs=_ANY_MODEL,
+        folder=None,
+        place=f"{STORE}/model",
+        words=(f"{STORE}/model",),
+    )
     usage = "MODEL=$PWD/my-model docker compose -f deploy/compose.yaml up\n#\n"
     usage += "# With GPUs: `target: vllm` (or trtllm), `image: lmi-backend:vllm`, and `gpus: all`."
     build = "\n    build:\n      context: ..\n      target: cpu"
@@ -101,52 +84,48 @@ def repository_compose() -> dict[str, str]:
 def _compose(
     served: Served, model: str, devices: str, usage: str, build: str = ""
 ) -> dict[str, str]:
-    values = _values(served.needs, served.image)
-    values |= {"model": model, "devices": devices, "usage": usage, "build": build}
-    values |= {"mount": f"/opt/ml/model/{served.name}"}
+    variables = [
+        f"\n      - {_compose_word(f'{name}={value}')}" for name, value in served.variables.items()
+    ]
+    values = values_of(served.needs, served.image)
+    values |= {"devices": devices, "usage": usage, "build": build}
+    values |= {"words": "".join(f"{word}, " for word in served.words)}
+    values |= {"volumes": _VOLUME.format(model, served.place) if served.place else ""}
+    values |= {"variables": "".join(variables)}
     values |= {"shm": f"{served.needs.shared_memory // GIB}gb"}
-    return {"compose.yaml": _fill(_TEMPLATES / "compose.yaml", values)}
+    return {"compose.yaml": fill(TEMPLATES / "compose.yaml", values)}
 
 
 def systemd(served: Served) -> dict[str, str]:
     """Return a unit that serves with this installation."""
-    values = _values(served.needs, served.image) | {
+    folder = [_unit_word(str(served.folder))] if served.folder else []
+    variables = [
+        f"Environment={_unit_value(f'{name}={value}')}\n"
+        for name, value in served.variables.items()
+    ]
+    values = values_of(served.needs, served.image) | {
         "name": f"lmi-backend-{served.name}",
-        "model": served.name,
-        "folder": _unit_word(str(served.folder)),
+        "model": served.title,
+        "words": "".join(f" {word}" for word in folder),
+        "variables": "".join(variables),
         "command": _unit_word(str(Path(sys.executable).parent / "lmi-backend")),
     }
-    return {f"lmi-backend-{served.name}.service": _fill(_TEMPLATES / "systemd.service", values)}
+    return {f"lmi-backend-{served.name}.service": fill(TEMPLATES / "systemd.service", values)}
 
 
-TARGETS: Final = {"kubernetes": kubernetes, "compose": compose, "systemd": systemd}
+TARGETS: Final = {"kubernetes": kubernetes, "helm": helm, "compose": compose, "systemd": systemd}
 
 
-def _values(needs: Needs, image: str) -> dict[str, str]:
-    return {
-        "user": str(USER),
-        "port": str(PORT),
-        "image": image,
-        "leave_seconds": str(LEAVE_SECONDS),
-        "grace_seconds": str(needs.grace_seconds),
-        "stop_seconds": str(needs.stop_seconds),
-        "drain_seconds": str(needs.request_seconds),
-        "load_seconds": str(needs.load_seconds),
-        "startup_period": str(STARTUP_PERIOD),
-        "startup_failures": str(needs.startup_failures),
-        "probe_timeout": str(PROBE_SECONDS),
-        "live_period": str(LIVE_PERIOD),
-        "live_failures": str(LIVE_FAILURES),
-        "cpus": str(needs.cpus),
-        "memory": f"{needs.memory // GIB}Gi",
-        "shm": f"{needs.shared_memory // GIB}Gi",
-    }
-
-
-def _fill(path: Path, values: Mapping[str, str]) -> str:
-    return Template(path.read_text(encoding="utf-8")).substitute(values)
+def _compose_word(text: str) -> str:
+    """Write an argument for Compose, in which no variable is read."""
+    return json.dumps(text.replace("$", "$$"), ensure_ascii=False)
 
 
 def _unit_word(text: str) -> str:
-    """Write a word for a unit, in which no variable or specifier is read."""
-    return json.dumps(text.replace("%", "%%").replace("$", "$$"), ensure_ascii=False)
+    """Write an argument of a unit's command, in which no variable or specifier is read."""
+    return _unit_value(text.replace("$", "$$"))
+
+
+def _unit_value(text: str) -> str:
+    """Write a value for a unit, in which no specifier is read; a dollar is one there."""
+    return json.dumps(text.replace("%", "%%"), ensure_ascii=False)

@@ -6,16 +6,17 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, rows
+from lmi_backend.ipc.events import append_event, chunks_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
 UNREAD_BYTES: Final = 8 << 20
-"""Of one answer that nobody reads, in each process that it passes; then it is ended."""
+"""Bytes of one answer that nobody reads, in each process that it passes; beyond them it fails."""
 UNREAD_BYTES_IN_ALL: Final = 512 << 20
-"""Of all answers that the clients of an endpoint do not read; then the largest are ended."""
+"""Bytes of all answers that the clients of an endpoint do not read; beyond them the largest
+fail."""
 UNREAD: Final = "the client does not read its answer"
 _FRAME_BYTES: Final = 1 << 20
 # To end one answer at a time would look through all messages each time.
@@ -125,7 +126,7 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
     kept: list[msg.ToClient] = []
     for message in messages:
         if isinstance(message, msg.Events):
-            for row in (each for each in rows(message) if each[0] not in requests):
+            for row in (each for each in chunks_of(message) if each[0] not in requests):
                 append_event(kept, *row)
         elif not isinstance(message, msg.Output | msg.HttpOutput) or message.id not in requests:
             kept.append(message)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend import __version__
 from lmi_backend.endpoint.address import endpoint_address, waiting_mark
+from lmi_backend.engine_config import Context, Identity, RequestLimits
 from lmi_backend.errors import (
     ConnectionLostError,
     EngineDeadError,
@@ -22,9 +23,8 @@ from lmi_backend.errors import (
 )
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import LARGEST_FRAME, Frame, FrameDecoder, encode, receive
 from lmi_backend.ipc.outbox import Outbox
-from lmi_backend.schema.context import Context
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.threads import guarded_thread
@@ -40,13 +40,26 @@ _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 0.2
 _UNREAD_SECONDS: Final = 30.0
-"""After which a model that takes nothing of what it was sent is given up."""
+"""Time after which a model that reads nothing of what it was sent counts as gone."""
+_NEVER: Final = 1 << 31
+"""Seconds."""
 # The model that is shared has limits of its own; they count for its alias models too.
-_LIMITS: Final = Limits(running=1 << 30, waiting=0, seconds=float("inf"))
+_LIMITS: Final = Limits(
+    1 << 30,
+    RequestLimits(
+        queue_size=0,
+        request_timeout=_NEVER,
+        max_message_size=LARGEST_FRAME,
+        migration_timeout=0,
+    ),
+)
 
 
 class SharedWorkers:
     """The workers of the model `shares`, which are one worker here."""
+
+    identity = Identity()
+    """The same for all: an answer is resumed in the shared model only."""
 
     def __init__(self, shares: str) -> None:
         self.name = shares
@@ -56,8 +69,7 @@ class SharedWorkers:
         self._mark = waiting_mark(shares)
         self._outbox: Outbox | None = None
         self._closing = threading.Event()
-        self._trouble = "it is not loaded"
-        self._losses = 0
+        self._problem = "it is not loaded"
 
     def start(self, listener: Listener) -> Capabilities:
         """Start to look for the shared model, which may be loaded later."""
@@ -92,23 +104,23 @@ class SharedWorkers:
         """
         if self.context is None:
             raise UnavailableError(
-                f"model {self.name}, whose workers this one shares: {self._trouble}"
+                f"model {self.name}, whose workers this one shares: {self._problem}"
             )
         return self.context
 
-    def send_frame(self, frame: bytes) -> None:
+    def send_frame(self, frame: Frame) -> None:
         outbox = self._outbox
         if outbox is None:
-            raise ConnectionLostError(f"model {self.name}: {self._trouble}")
+            raise ConnectionLostError(f"model {self.name}: {self._problem}")
         try:
-            outbox.send(frame)
+            outbox.send(*frame)
         except NotSentError as error:
             # There is no other to send it to.
             raise ConnectionLostError(str(error)) from error
 
     def abort(self, index: int, request_ids: list[int]) -> None:
         with contextlib.suppress(ConnectionLostError):
-            self.send_frame(encode([msg.Abort(request_ids)]))
+            self.send_frame((encode([msg.Abort(request_ids)]),))
 
     def done(self, index: int, width: int) -> None:
         """Do nothing: the shared model counts."""
@@ -116,7 +128,7 @@ class SharedWorkers:
     def health(self) -> msg.Health:
         """Tell whether the shared model is there; it tells the rest itself."""
         is_there = self.context is not None
-        trouble = "" if is_there else f"model {self.name}: {self._trouble}"
+        trouble = "" if is_there else f"model {self.name}: {self._problem}"
         return msg.Health(is_ready=is_there, trouble=trouble)
 
     def stats(self) -> list[WorkerStats]:
@@ -157,7 +169,7 @@ class SharedWorkers:
 
     def _receive(self, connection: socket.socket, listener: Listener) -> None:
         hello = msg.Hello(msg.PROTOCOL, os.getpid(), release=__version__)
-        self.send_frame(encode([hello]))
+        self.send_frame((encode([hello]),))
         decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         while True:
             messages = receive(connection, decoder)
@@ -174,27 +186,25 @@ class SharedWorkers:
     def _on_welcome(self, welcome: msg.Welcome) -> None:
         if self.context is None:
             _log.info("shares the workers of model %s", self.name)
-        adapters = tuple(welcome.adapters)
-        self.context = Context(welcome.clients, adapters, welcome.is_custom, welcome.has_lora)
+        self.context = welcome.context
         self._mark.unlink(missing_ok=True)
 
     def _on_refusal(self, reason: str) -> None:
         """Note that the model is of another release; the next one of its name may not be."""
-        if self._trouble != reason:
+        if self._problem != reason:
             _log.error("model %s, whose workers this one shares: %s", self.name, reason)
-        self._trouble = reason
+        self._problem = reason
         self._mark.unlink(missing_ok=True)
 
     def _on_loss(self, error: Exception, listener: Listener) -> None:
         if self.context is None:
             return
         self.context = None
-        self._losses += 1
-        self._trouble = "it was unloaded, or its process died"
+        self._problem = "it was unloaded, or its process died"
         if not self._closing.is_set():
             self._mark.touch()
             _log.warning("model %s, whose workers this one shares, has gone: %s", self.name, error)
-        listener.on_death(0, EngineDeadError(f"model {self.name}: {self._trouble}"))
+        listener.on_death(0, EngineDeadError(f"model {self.name}: {self._problem}"))
 
 
 class AliasModel:

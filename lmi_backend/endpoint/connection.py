@@ -37,7 +37,7 @@ class ClientConnection:
         connection: closed in the end.
         handle: gets each message.
         forget: called when the client has left.
-        leave: called with the sinks of which the client wants no more.
+        leave: called with the sinks whose client wants no more.
         share: returns how many bytes of all answers may wait for this client.
     """
 
@@ -124,7 +124,7 @@ class ClientConnection:
                 self._has_work.notify()
 
     def _packed(self, messages: Sequence[msg.ToClient]) -> bytes:
-        """Return the frame of messages; what of a request cannot be packed ends that request."""
+        """Return the frame of messages; a part that cannot be packed fails its request only."""
         try:
             return encode(messages)
         except Exception:  # noqa: BLE001  what is another request's leaves
@@ -154,7 +154,7 @@ class ClientConnection:
         self._sinks[request_id] = sink
 
     def leave(self, request_id: int) -> None:
-        """Forget the sink of a request that has ended."""
+        """Forget the sink of a request that has finished."""
         self._sinks.pop(request_id, None)
 
     def abort(self, request_ids: Iterable[int]) -> None:
@@ -163,7 +163,7 @@ class ClientConnection:
             self._leave(sinks)
 
     def _mark(self, request_ids: Iterable[int]) -> list[ClientSink]:
-        """Take nothing more of some requests; whoever looks at their sinks next ends them."""
+        """Take nothing more of some requests; the next reader of their sinks cancels them."""
         sinks = [sink for each in request_ids if (sink := self._sinks.get(each)) is not None]
         for sink in sinks:
             sink.is_gone = True

@@ -1,4 +1,4 @@
-"""Speak to the models of a server on this machine, from a process beside it."""
+"""Speak to the models of a server on this machine, from another process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_endpoint_of(endpoint: Path, model: str) -> bool:
     return endpoint.stem.partition("-")[2] == endpoint_name(model)
 
 
-def ask_health(endpoint: Path, seconds: float) -> msg.Health | None:
+def request_health(endpoint: Path, seconds: float) -> msg.Health | None:
     """Return how the model behind an endpoint is; None if its stub does not answer in time."""
     answer = _ask(endpoint, msg.AskHealth(), seconds)
     return answer if isinstance(answer, msg.Health) else None
@@ -58,10 +58,10 @@ def count_workers(endpoint: Path, seconds: float) -> int:
 
 
 def renew_worker(endpoint: Path, index: int, seconds: float, load_seconds: float) -> int:
-    """Let a worker's requests go on elsewhere and start it anew; return how many were ended.
+    """Let a worker's requests resume elsewhere and restart it; return how many failed.
 
     Args:
-        seconds: for requests that cannot go on to end.
+        seconds: for requests that cannot resume to end.
         load_seconds: the new worker may take.
 
     Raises:
@@ -94,7 +94,7 @@ class Draining:
 
     @property
     def is_over(self) -> bool:
-        """Whether all requests have ended."""
+        """Whether all requests have finished."""
         return not any(thread.is_alive() for thread in self._threads)
 
     @property

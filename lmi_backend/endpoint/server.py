@@ -19,31 +19,29 @@ from lmi_backend.endpoint.connection import ClientConnection, ClientSink
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.versions import Refusals
-from lmi_backend.serving.management import Management
+from lmi_backend.serving.management import FAULT, Management
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lmi_backend.endpoint.state import StateView
-    from lmi_backend.engine_config import ModelInfo
-    from lmi_backend.schema.context import Context
+    from lmi_backend.engine_config import Context, ModelInfo
     from lmi_backend.serving.lora import LoraManager
     from lmi_backend.serving.renewal import Renewal
     from lmi_backend.serving.service import Service
 
 _log = logging.getLogger(__name__)
 
-_FAULT: Final = "an unexpected error, of which the server's log has the trace"
 _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
-    msg.AskHealth: msg.Health(is_ready=False, trouble=_FAULT),
+    msg.AskHealth: msg.Health(is_ready=False, trouble=FAULT),
     msg.AskState: msg.State({}),
     msg.Drain: msg.Drained(0),
-    msg.RenewWorker: msg.Renewed(trouble=_FAULT),
+    msg.RenewWorker: msg.Renewed(trouble=FAULT),
 }
 """What a client is sent that waits for an answer which could not be made."""
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.
-_GREETING_SECONDS: Final = 2.0
+_WELCOME_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 # For what is written and not yet on its way.
 _LAST_SECONDS: Final = 2.0
@@ -69,7 +67,7 @@ class Endpoint:
         self._is_closed = False
         self._clients: set[ClientConnection] = set()
         self._refusals = Refusals(model.name)
-        lora_manager.on_change = self._greet_all
+        lora_manager.on_change = self._send_welcomes
         self.management = Management(lora_manager, service)
 
     def open(self) -> None:
@@ -81,7 +79,7 @@ class Endpoint:
         self._socket.listen()
         guarded_thread("lmi-endpoint", self._accept).start()
         self.management.threads.start()
-        end = time.monotonic() + _GREETING_SECONDS
+        end = time.monotonic() + _WELCOME_SECONDS
         while waiting_marks(self._model.name) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
 
@@ -102,8 +100,8 @@ class Endpoint:
             client.finish(end - time.monotonic())
             client.close()
 
-    def hang_up(self) -> None:
-        """Leave every client without a word, and the address behind: the server has died."""
+    def abort(self) -> None:
+        """Leave every client without an answer, and the address behind: the server has died."""
         self._is_closed = True
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -111,10 +109,10 @@ class Endpoint:
             client.close()
 
     def _handle(self, message: msg.FromClient, client: ClientConnection) -> None:
-        """Start what a client asks for; what goes wrong with it is its own failure.
+        """Start what a client requests; an error in it is its own failure.
 
         Raises:
-            WorkerError: the connection must end.
+            WorkerError: the connection must be closed.
         """
         try:
             self._take(message, client)
@@ -123,7 +121,7 @@ class Endpoint:
         except Exception as error:
             _log.exception("a client's %s cannot be handled", type(message).__name__)
             if isinstance(message, msg.Hello):
-                raise WorkerError(_FAULT) from error
+                raise WorkerError(FAULT) from error
             answer = _ANSWERS.get(type(message))
             if answer is not None:
                 client.put(answer)
@@ -170,16 +168,15 @@ class Endpoint:
         client.finish(_LAST_SECONDS)
         raise WorkerError(reason)
 
-    def _greet_all(self) -> None:
+    def _send_welcomes(self) -> None:
         """Tell every client what has changed."""
         for client in list(self._clients):
             client.put(self._welcome())
 
     def _welcome(self) -> msg.Welcome:
-        context = self._context
-        adapters = list(context.adapters)
+        context = replace(self._context, adapters=tuple(self._context.adapters))
         model = replace(self._model, adapters=dict(self._lora_manager.digests))
-        return msg.Welcome(context.clients, context.is_custom, adapters, model, context.has_lora)
+        return msg.Welcome(context, model)
 
     def _try(
         self, client: ClientConnection, request_id: int, start: Callable[[ClientSink], None]
@@ -188,9 +185,9 @@ class Endpoint:
         try:
             start(sink)
         except Exception as error:  # noqa: BLE001  it is this request's failure
-            failure = error if isinstance(error, LmiError) else EngineError(_FAULT)
+            failure = error if isinstance(error, LmiError) else EngineError(FAULT)
             if failure is not error:
-                _log.exception("request %d of a client cannot be taken", request_id)
+                _log.exception("request %d of a client cannot be read", request_id)
             self._service.refused(failure)
             sink.fail(failure)
 

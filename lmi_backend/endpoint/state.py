@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from lmi_backend.ipc.engine import fast_path_state
+from lmi_backend.serving.stats import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.lora import LoraManager
     from lmi_backend.serving.service import Service
-    from lmi_backend.serving.stats import Histogram, StatsSnapshot
+    from lmi_backend.serving.stats import StatsSnapshot
 
 LogLine = tuple[int, float, str, str]
 """Number, time in seconds since 1970, level, and text without secrets."""
@@ -40,11 +43,16 @@ class StateView:
     def values(self, *, log_after: int = -1) -> dict[str, Any]:
         """Return the state now.
 
-        Keys: `model`, `engine`, `version`, `max_model_len`, `served_names`, `root`, `now` and
-        `started_at` (seconds since 1970), `health` (is_ready, is_given_up, trouble), `stats` (the
-        fields of `StatsSnapshot`; a histogram is its cumulative `buckets` by upper edge, `sum` and
-        `count`), `workers` (the fields of `WorkerStats`), `adapters` (name and folder), `plan`
-        (the fields of `EnginePlan`), and `log` where its lines are wanted.
+        Keys: `model`, `engine`, `version`, `max_model_len`, `served_names` and `root`.
+        `now` and `started_at` are seconds since 1970.
+        `health` has is_ready, is_given_up and trouble.
+        `stats` has the fields of `StatsSnapshot`.
+        A histogram is its cumulative `buckets` by upper edge, its `sum` and its `count`.
+        `workers` have the fields of `WorkerStats`.
+        Each of the engine's `fast_paths` has its `name` and its `state` (`fast_path_state`).
+        One that is off has `reason` and `cost` too.
+        `adapters` are names and folders, `plan` has the fields of `EnginePlan`.
+        `log` is there where its lines are wanted.
         """
         snapshot, model = self.service.snapshot(), self.model
         health = msgspec.structs.asdict(self.service.health())
@@ -59,7 +67,7 @@ class StateView:
             "started_at": self.started_at,
             "health": health | {"trouble": self.redact(health["trouble"])},
             "stats": _stats(snapshot),
-            "workers": [self._worker(worker) for worker in snapshot.workers],
+            "workers": [self._whole_worker(worker) for worker in snapshot.workers],
             "adapters": dict(self.lora_manager.folders),
             "plan": self.plan,
         } | ({"log": self.log(log_after)} if log_after >= 0 else {})
@@ -74,31 +82,38 @@ class StateView:
             "workers": [self._worker(worker) for worker in snapshot.workers],
         }
 
+    def _whole_worker(self, worker: WorkerStats) -> dict[str, Any]:
+        told = self._worker(worker)
+        told["stats"]["fast_paths"] = [
+            {
+                "name": name,
+                "state": fast_path_state(why_off),
+                "reason": self.redact(why_off),
+                "cost": cost,
+            }
+            for name, why_off, cost in worker.stats.fast_paths
+        ]
+        return told
+
     def _worker(self, worker: WorkerStats) -> dict[str, Any]:
+        """Return what clients request many times a second."""
         return {
             "is_ready": worker.is_ready,
             "is_wanted": worker.is_wanted,
+            "has_spare": worker.has_spare,
             "trouble": "" if worker.is_ready else self.redact(worker.trouble),
             "assigned": worker.assigned,
             "deaths": worker.deaths,
-            "stats": msgspec.structs.asdict(worker.stats),
+            "stats": msgspec.structs.asdict(worker.stats) | {"fast_paths": []},
         }
 
 
 def _stats(now: StatsSnapshot) -> dict[str, Any]:
+    # Its workers are a list of their own.
+    told = {each.name: getattr(now, each.name) for each in fields(now) if each.name != "workers"}
     return {
-        "open": now.open,
-        "waiting": now.waiting,
-        "ended": now.ended,
-        "responses": now.responses,
-        "prompt_tokens": now.prompt_tokens,
-        "generation_tokens": now.generation_tokens,
-        "moved": now.moved,
-        "held": now.held,
-        "given_up": now.given_up,
-        "first_seconds": _histogram(now.first_seconds),
-        "token_seconds": _histogram(now.token_seconds),
-        "request_seconds": _histogram(now.request_seconds),
+        name: _histogram(value) if isinstance(value, Histogram) else value
+        for name, value in told.items()
     }
 
 

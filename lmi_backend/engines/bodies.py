@@ -9,69 +9,65 @@ prompts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.engines.prompts import check_characters
+from lmi_backend.engines import foreign_names
+from lmi_backend.engines.body_texts import CHAT, TEXTS, TRUNCATED, Texts
+from lmi_backend.engines.body_values import check_values
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.names import check_name
-from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds, check_structure
+from lmi_backend.outline import (
+    LARGE,
+    Outline,
+    TooMuchError,
+    fill,
+    in_turns,
+    outline,
+)
+from lmi_backend.structures import (
+    DEFAULT_BOUNDS,
+    StructureBounds,
+    check_depth,
+    check_structure,
+    check_structures,
+)
 
 NAMES: Final = (
-    "model", "user", "request_id", "session_id", "cache_salt", "prompt_cache_key",
-    "safety_identifier", "previous_response_id",
+    "model", "request_id", "session_id", "cache_salt", "prompt_cache_key", "previous_response_id",
 )  # fmt: skip
-"""Fields that name something; vLLM sends some of them back, and logs some."""
+"""Fields that name something; vLLM sends some of them back, and logs some. A user is any text to
+OpenAI's and Anthropic's clients; it is never logged, and comes back as JSON if at all."""
 STRUCTURES: Final = (
     "response_format", "structured_outputs", "tools", "tool_choice", "text", "output_config",
-    "guided_json", "guided_regex", "guided_choice", "guided_grammar", "guided_whitespace_pattern",
+    *foreign_names.CONSTRAINTS,
 )  # fmt: skip
-"""Fields of chats, completions, responses and Anthropic's messages of which a grammar is made.
-vLLM took those called guided_ before 0.12."""
+"""Fields of chats, completions, responses and Anthropic's messages that become a grammar."""
 LISTS: Final = (
     "stop", "stop_sequences", "stop_token_ids", "bad_words", "logit_bias", "allowed_token_ids",
     "logprob_token_ids",
 )  # fmt: skip
-"""Fields with a member for each token or word."""
-CHAT: Final = (
-    "messages", "system", "tools", "functions", "chat_template_kwargs", "chat_template",
-    "documents", "instructions", "input", "previous_input_messages",
-)  # fmt: skip
-"""Fields that make one prompt together, in a chat or in a response."""
-TEXTS: Final = (
-    "prompt", "input", "inputs", "texts", "suffix", "text_1", "text_2", "data_1", "data_2", "query",
-    "queries", "documents", "items", "instruction", "instructions", "system", "questions", "state",
-)  # fmt: skip
-"""Fields with a prompt, or a list of prompts."""
-_MEDIA: Final = frozenset(
-    {
-        "image_url", "video_url", "audio_url", "input_audio", "image_pil", "image_embeds",
-        "audio_embeds", "video_embeds", "source", "file_data",
-    }
-)  # fmt: skip
-"""Members of a part of a message that are no text."""
-_TRUNCATED: Final = "truncate_prompt_tokens"
-MOST_ITEMS: Final = 4096
-"""Messages, prompts, documents or tools of a body."""
+"""Fields with a member for each token or string."""
+MEDIA: Final = ("media_io_kwargs", "mm_processor_kwargs")
+"""Fields that change how images, clips and sounds are decoded, and how much is made of them."""
 MOST_LETTERS: Final = 16_384
-"""Characters of a list of words, or of stop strings: vLLM turns words into tokens on its loop."""
+"""Characters of a list of bad words, or of stop strings: vLLM tokenises them on its loop."""
 FEWEST_VALUES: Final = 300_000
-"""Values that a body may hold, whatever the model's length; to read them takes 0.1 s."""
-_CUT: Final = 1_000_000
-"""Characters of a prompt that is to be truncated, whatever the model's length: 0.5 s."""
-
-MOST_TOGETHER: Final = 8_000_000
-"""Characters of all prompts of a body, unless one alone may have more. One thread turns the prompts
-of all requests into tokens, 2 million characters a second."""
-
+"""Values that a body of any model may have; to read them takes 0.1 s."""
+_COUNTED: Final = 4
+"""Of a value that has a comma: its name, itself, its bracket and the comma."""
 # Whatever else is in a body is passed over and never built.
-_ALL: Final = dict.fromkeys((*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, _TRUNCATED))
+_ALL: Final = dict.fromkeys(
+    (*NAMES, *STRUCTURES, *LISTS, *CHAT, *TEXTS, *MEDIA, TRUNCATED, *foreign_names.NAMES)
+)
 _DECODER: Final = msgspec.json.Decoder(
-    msgspec.defstruct("Fields", [(name, Any, None) for name in _ALL])
+    msgspec.defstruct(
+        "Fields", [*((name, Any, None) for name in _ALL), (foreign_names.ENCODING, Any, "")]
+    )
 )
 
 
@@ -83,6 +79,10 @@ class BodyBounds:
     max_model_len: int = 0
     longest: int = 0
     """See `prompts.prompt_ids`."""
+    trusts_media: bool = False
+    """Whether clients may choose how media are decoded."""
+    reads: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Path to the members that the engine's server reads of its bodies, as far as it tells."""
 
     @property
     def values(self) -> int:
@@ -90,45 +90,124 @@ class BodyBounds:
         return max(FEWEST_VALUES, 2 * self.max_model_len)
 
 
-def check_body(body: bytes, bounds: BodyBounds) -> None:
-    """Check a body; one that is not a JSON object is left to the server, which refuses it.
+class Asked(msgspec.Struct):
+    """What an engine's implementation reads of a body before the engine's server does."""
+
+    model: Any = None
+    echo: Any = None
+    max_tokens: Any = None
+
+    @property
+    def shows_prompt_only(self) -> bool:
+        """Whether the prompt is all that a completion wants; as pydantic reads numbers."""
+        try:
+            return bool(self.echo) and float(self.max_tokens) == 0
+        except (TypeError, ValueError):
+            return False
+
+
+_ASKED_DECODER: Final = msgspec.json.Decoder(Asked)
+
+
+def asked_in(outlined: Outline) -> Asked:
+    """Return the members of a body that matter here; nothing where it cannot be read."""
+    try:
+        return _ASKED_DECODER.decode(outlined.text)
+    except msgspec.DecodeError:
+        return Asked()
+
+
+async def check_body(body: bytes, bounds: BodyBounds, path: str = "") -> tuple[bytes, Outline]:
+    """Return a body that is within the bounds, and its outline; a large body is checked in turns.
+
+    Parameters that vLLM's server would ignore under a foreign name get vLLM's names. A small body
+    that is not a JSON object is left to the server, which refuses it.
+
+    Args:
+        path: that the body was sent to.
 
     Raises:
-        RequestError: a name is too long, or something too large; it names the field and the bound.
+        RequestError: a name is too long, or something too large, or a member is not served; it
+            names the field and what is accepted.
     """
-    check_values(body, bounds.values)
+    outlined = await _outline(body, bounds.values)
     try:
-        fields = _fields(body)
+        fields = _fields(outlined.text)
     except RecursionError:
         raise RequestError("is nested too deeply", field="the body") from None
+    for name in (*NAMES, *STRUCTURES, *LISTS, *foreign_names.VALUES):
+        if outlined.long and fields.get(name) is not None:
+            fields[name] = await _filled(fields[name], outlined, body)
+    _check_fields(fields, bounds, outlined)
+    changed = foreign_names.changes(fields, path, bounds.reads.get(path, ()))
+    if not changed:
+        return body, outlined
+    check_structures(changed.get("structured_outputs", {}), bounds.structures)
+    body = foreign_names.rewritten(await read_body(body, outlined), changed)
+    return body, await _outline(body, bounds.values)
+
+
+async def read_body(body: bytes, outlined: Outline) -> Any:
+    """Return what JSON holds that `check_body` has looked at.
+
+    Raises:
+        RequestError, ValueError, RecursionError: it cannot be read.
+    """
+    return await _filled(json.loads(outlined.text), outlined, body)
+
+
+async def _outline(body: bytes, most: int) -> Outline:
+    if len(body) <= LARGE:
+        check_values(body, most)
+        return Outline(body, "", [])
+    try:
+        outlined = await in_turns(outline(body, _COUNTED * most))
+    except TooMuchError as error:
+        raise RequestError(str(error), field="the body") from None
+    check_values(outlined.text, most)
+    # As in UTF-16, where quotes are other bytes.
+    if b"\0" in outlined.text:
+        raise RequestError("is not UTF-8", field="the body")
+    return outlined
+
+
+async def _filled(value: Any, outlined: Outline, body: bytes) -> Any:
+    try:
+        return await in_turns(fill(value, outlined, body))
+    except ValueError as error:
+        raise RequestError(f"is not JSON ({error})", field="the body") from error
+
+
+def _check_fields(fields: Mapping[str, Any], bounds: BodyBounds, outlined: Outline) -> None:
     for name in NAMES:
         if isinstance(value := fields.get(name), str):
             check_name(name, value)
+    for name in () if bounds.trusts_media else MEDIA:
+        if fields.get(name):
+            accepted = "nothing, without option.trust_request_mm_kwargs=true"
+            raise RequestError("may take any memory", field=name, accepted=accepted)
     check_lists(fields, bounds.structures)
-    _check_texts(fields, bounds)
+    Texts(fields, bounds, outlined).check()
     for name in STRUCTURES:
         if fields.get(name) is not None:
-            check_structure(name, fields[name], bounds.structures)
+            # Tools that the model may choose are text of the prompt. Where an engine makes a
+            # grammar of some, that is checked when it does.
+            is_text = (
+                name == "tools"
+                and isinstance(fields[name], list)
+                and _chooses_itself(fields.get("tool_choice"))
+            )
+            check = check_depth if is_text else check_structure
+            check(name, fields[name], bounds.structures)
 
 
-def check_values(body: bytes, most: int) -> None:
-    """Raise RequestError for JSON with more values than `most`, without reading it.
-
-    Each value but the first of a list or an object has a comma before it.
-    """
-    if body.count(b",") <= most:
-        return
-    # Those in strings do not count.
-    bare = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    count = bare.count(b'"') // 2
-    if count <= 2 * most:
-        count = b"".join(bare.split(b'"')[::2]).count(b",")
-    if count > most:
-        raise RequestError(f"has {count} values", field="the body", accepted=f"at most {most}")
+def _chooses_itself(choice: Any) -> bool:
+    kind = choice.get("type") if isinstance(choice, dict) else choice
+    return kind in (None, "auto", "none")
 
 
 def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
-    """Raise RequestError for a list of tokens or words that is too long."""
+    """Raise RequestError for a list of tokens or strings that is too long."""
     for name in LISTS:
         value = fields.get(name)
         if isinstance(value, list | tuple | dict) and len(value) > bounds.choices:
@@ -141,80 +220,12 @@ def check_lists(fields: Mapping[str, Any], bounds: StructureBounds) -> None:
 
 
 def check_sampling(sampling: Sampling, bounds: StructureBounds) -> None:
-    """Do the same for what other clients ask."""
+    """Do the same for the parameters of other clients."""
     known = {name: getattr(sampling, name) for name in ("stop", "stop_token_ids", "bad_words")}
     check_lists({**sampling.extra, **known}, bounds)
 
 
-def _check_texts(fields: Mapping[str, Any], bounds: BodyBounds) -> None:
-    for name in dict.fromkeys((*CHAT, *TEXTS)):
-        value = fields.get(name)
-        if isinstance(value, list) and len(value) > MOST_ITEMS and not _is_ids(value):
-            problem = f"has {len(value)} members"
-            raise RequestError(problem, field=name, accepted=f"at most {MOST_ITEMS}")
-    chats = fields.get("messages")
-    if isinstance(chats, list) and any(isinstance(each, list) for each in chats):
-        for chat in chats:
-            _check_length("messages", _characters(chat), fields, bounds)
-    elif chats is not None or _is_response(fields):
-        whole = sum(_characters(fields.get(each)) for each in CHAT)
-        _check_length("messages" if chats is not None else "input", whole, fields, bounds)
-    together = 0
-    for name in TEXTS:
-        value = fields.get(name)
-        for item in value if isinstance(value, list) else (value,):
-            count = _characters(item)
-            together += count
-            _check_length(name, count, fields, bounds)
-    if together > (most := max(MOST_TOGETHER, bounds.max_model_len * bounds.longest)):
-        problem = f"have {together} characters together"
-        raise RequestError(problem, field="the prompts", accepted=f"at most {most}")
-
-
-def _is_ids(value: list[Any]) -> bool:
-    return bool(value) and isinstance(value[0], int)
-
-
-def _is_response(fields: Mapping[str, Any]) -> bool:
-    """Tell whether the input is a list of messages; of embeddings it is a list of prompts."""
-    value = fields.get("input")
-    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
-
-
-def _check_length(
-    name: str, characters: int, fields: Mapping[str, Any], bounds: BodyBounds
-) -> None:
-    if fields.get(_TRUNCATED) is None or characters > _CUT:
-        check_characters(characters, bounds.max_model_len, bounds.longest, field=name)
-
-
-def _characters(value: Any) -> int:
-    """Return the characters of all strings in a value, without those of media."""
-    count, left = 0, [value]
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            count += len(each)
-        elif isinstance(each, list):
-            left += each
-        elif isinstance(each, dict):
-            left += _texts_of(each)
-    return count
-
-
-def _texts_of(value: Mapping[str, Any]) -> Iterator[Any]:
-    for name, item in value.items():
-        if name != "content" or not isinstance(item, list):
-            yield item
-            continue
-        for part in item:
-            if isinstance(part, dict) and not _MEDIA.isdisjoint(part):
-                yield from (each for key, each in part.items() if key not in _MEDIA)
-            else:
-                yield part
-
-
-def _fields(body: bytes) -> Mapping[str, Any]:
+def _fields(body: bytes) -> dict[str, Any]:
     try:
         return msgspec.structs.asdict(_DECODER.decode(body))
     except msgspec.ValidationError:

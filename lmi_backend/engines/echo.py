@@ -1,7 +1,7 @@
-"""An engine without a model: it answers with the words of the prompt, over and over.
+"""An engine without a model: it answers with the prompt, over and over.
 
-For tests and dry runs of everything around an engine. A token is a word with the blank before
-it. Arguments, all as `option.*` keys:
+For tests and dry runs of everything around an engine. A token is the text between two blanks, with
+the blank before it. Arguments, all as `option.*` keys:
 
 - `token_seconds`: pause before each token. Default 0.
 - `max_model_len`: longest prompt plus answer, in tokens. Default 4096.
@@ -9,8 +9,8 @@ it. Arguments, all as `option.*` keys:
 - `start_seconds`: pause before it is ready. Default 0.
 - `die_on`: a prompt on which the engine dies. Default none.
 - `fail_on`: a prompt on which this one request fails. Default none.
-- `openai`: whether OpenAI's bodies of chat and completion are answered in OpenAI's form, with the
-  words of the prompt or of the last message. Default false: with themselves, as all bodies are.
+- `openai`: whether OpenAI's bodies of chat and completion get OpenAI's answers, with the prompt or
+  the last message as text. Default false: bodies are echoed as they are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from collections.abc import AsyncGenerator
 import msgspec
 
 from lmi_backend import __version__
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.openai.writing import DONE
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.echo_bodies import OpenAiBody, first_words
+from lmi_backend.engines.echo_bodies import first_words, read_body
 from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
@@ -42,9 +44,8 @@ from lmi_backend.token_ids import ID_BYTES, pack
 
 _LOGPROB = -0.5
 _LONGEST_WORD = 1024
-"""Characters, on average, of the words of a prompt that is cut into tokens."""
+"""Mean characters between two blanks of a prompt that is cut into tokens."""
 _JSON = "application/json"
-_OPENAI = ("/v1/chat/completions", "/v1/completions")
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +74,7 @@ class EchoEngine(Engine):
 
     async def start(self) -> Capabilities:
         await asyncio.sleep(self._settings.start_seconds)
-        return Capabilities("echo", __version__, self._settings.max_model_len)
+        return Capabilities("echo", __version__, self._settings.max_model_len, _LONGEST_WORD)
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
@@ -150,7 +151,7 @@ class EchoEngine(Engine):
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body with itself, line by line."""
         await self.check_health()
-        is_openai = self._settings.openai and request.path in _OPENAI
+        is_openai = self._settings.openai and request.path in (CHATS, COMPLETIONS)
         await take_all(self._as_openai(request) if is_openai else self._lines(request), sink)
 
     async def _lines(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
@@ -163,8 +164,8 @@ class EchoEngine(Engine):
 
     async def _as_openai(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         try:
-            body = msgspec.json.decode(call.body, type=OpenAiBody)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            body = await read_body(call.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             said = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(said), True, 400, {"content-type": _JSON})
             return
@@ -190,7 +191,7 @@ class EchoEngine(Engine):
                         num_prompt_tokens=delta.num_prompt_tokens, ids=delta.ids,
                     )  # fmt: skip
         delta.text = text
-        data = b"data: [DONE]\n\n" if body.stream else body.answer(request_id, delta, count)
+        data = DONE if body.stream else body.answer(request_id, delta, count)
         yield HttpChunk(data, is_last=True, headers=kind, num_prompt_tokens=delta.num_prompt_tokens)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
@@ -224,7 +225,7 @@ def _delta(request: GenerateRequest, word: str, count: int, num_prompt_tokens: i
 
 
 def _token(word: str, top: int = 0) -> Token:
-    """A token whose id is a checksum of its word."""
+    """Return a token whose id is a checksum of its text."""
     number = _token_id(word)
     return Token(
         number, word, _LOGPROB, rank=1, top=(Token(number, word, _LOGPROB, 1),) * min(top, 1)

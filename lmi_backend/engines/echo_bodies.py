@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
+from lmi_backend.outline import LARGE, fill, in_turns, outline
 
 _WORD: Final = re.compile(r"\s*\S+|\s+")
 """A token."""
@@ -75,3 +76,16 @@ class OpenAiBody(msgspec.Struct):
                 "usage": usage,
             }
         )
+
+
+async def read_body(data: bytes) -> OpenAiBody:
+    """Return a body; a large one is read in turns.
+
+    Raises:
+        msgspec.DecodeError, ValueError: it cannot be read.
+    """
+    if len(data) <= LARGE:
+        return msgspec.json.decode(data, type=OpenAiBody)
+    outlined = await in_turns(outline(data))
+    value = await in_turns(fill(msgspec.json.decode(outlined.text), outlined, data))
+    return msgspec.convert(value, type=OpenAiBody)

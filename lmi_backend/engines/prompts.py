@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
+from lmi_backend.tokenization import check_characters
 
 _LONG_PROMPT: Final = 4096
 """Characters above which a prompt is tokenised in a thread; below, the hop costs more."""
@@ -65,17 +66,6 @@ def longest_token(tokenizer: Any) -> int:
     """Return the characters of a tokenizer's longest token; 0 where it does not list its tokens."""
     vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()
     return max(map(len, vocabulary), default=0)
-
-
-def check_characters(number: int, max_model_len: int, longest: int, *, field: str) -> None:
-    """Raise RequestError for more characters than the tokens of a prompt can have.
-
-    Args:
-        max_model_len, longest: see `prompt_ids`.
-    """
-    if (most := max_model_len * longest) and number > most:
-        accepted = f"at most {most}: {max_model_len} tokens of at most {longest} each"
-        raise RequestError(f"has {number} characters", field=field, accepted=accepted)
 
 
 def _cut(text: str, keep: int | None, longest: int) -> str:

@@ -8,6 +8,7 @@ request that fails harms no other. When the engine dies, every open request rais
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from lmi_backend.engine_config import EngineConfig
@@ -20,9 +21,9 @@ class Deferring(Protocol):
     """Lets an engine keep new tokens for a while."""
 
     def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
-        """Ask whether new tokens may stay with the engine for now.
+        """Return whether new tokens may stay with the engine for now.
 
-        An engine that can make one chunk of many tokens asks this before it makes any.
+        An engine that can make one chunk of many tokens calls this before it makes any.
 
         Args:
             flush: called when it is time; it hands the tokens to `take`.
@@ -66,6 +67,19 @@ class Rank:
     def __init__(self, config: EngineConfig) -> None:
         self._config = config
 
+    async def prepare(self) -> None:
+        """Do what `start` begins with and takes no memory of a device, such as imports.
+
+        `start` follows later, after `set_adapters`, or never.
+
+        Raises:
+            ConfigurationError: an argument is refused.
+        """
+
+    def set_adapters(self, adapters: dict[str, str]) -> None:
+        """Take the LoRA adapters that are known by now, name to folder, for those of the config."""
+        self._config = replace(self._config, adapters=adapters)
+
     async def start(self) -> Capabilities:
         """Load the model, or this rank's part of it.
 
@@ -91,8 +105,8 @@ class Engine(Rank):
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         """Generate, and hand each delta to the sink; cancelling aborts the request.
 
-        An engine whose deltas carry ids (`EngineConfig.sends_ids`) is asked to go on from them
-        where the request has a `continuation`, and gives what follows alone.
+        If the request has a `continuation`, an engine whose deltas carry ids
+        (`EngineConfig.sends_ids`) resumes from them, and gives only what follows.
 
         Raises:
             RequestError: the request is wrong.
@@ -104,7 +118,7 @@ class Engine(Rank):
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a whole HTTP body, such as OpenAI's; cancelling aborts the request.
 
-        One that goes on is written from its beginning: what its client has is dropped after it.
+        One that resumes is written from its beginning: what its client has is dropped after it.
 
         Raises:
             RequestError: this engine reads no such bodies.
@@ -118,8 +132,8 @@ class Engine(Rank):
         """Make a LoRA adapter known, or replace it.
 
         Args:
-            preload: put its weights beside the model now, not with its first request.
-            pin: keep them there.
+            preload: load its weights now, not with its first request.
+            pin: keep them loaded.
 
         Raises:
             RequestError: the engine takes no adapters while it serves, or cannot load this one.
@@ -138,8 +152,8 @@ class Engine(Rank):
 class TemplateEngine(Engine):
     """An engine that knows its model's chat template, and has no HTTP server of its own.
 
-    A request that goes on is answered from its beginning, in the same deltas, of which those that
-    its client has carry no ids: whoever writes the answer to a body needs them.
+    A request that resumes is answered from its beginning, in the same deltas. The deltas that its
+    client has carry no ids: the writer of the body's answer needs them all.
     """
 
     longest_token: int = 0

@@ -18,7 +18,7 @@ class Step(NamedTuple):
     """What an engine's step, or several, brought to one answer."""
 
     ids: Sequence[int] = ()
-    """New tokens, with the one that ended it."""
+    """New tokens, the last one of an answer included."""
     tokens: tuple[Token, ...] = ()
     """The same with their log probabilities, where the request wants them."""
     prompt_tokens: tuple[Token, ...] = ()
@@ -37,8 +37,8 @@ class Answer:
 
     Args:
         num_prompt_tokens: length of the prompt.
-        ends: the model's end-of-text tokens; none where they are ignored.
-        sends_ids: whether deltas carry ids, where the client has them not.
+        eos_ids: the model's end-of-text tokens; none if they are ignored.
+        sends_ids: whether deltas that the client does not have carry ids.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Answer:
         tokenizer: Any,
         request: GenerateRequest,
         num_prompt_tokens: int,
-        ends: frozenset[int],
+        eos_ids: frozenset[int],
         *,
         sends_ids: bool = False,
     ) -> None:
@@ -54,7 +54,7 @@ class Answer:
         self._known = list(chain.from_iterable(known_groups(request)))
         self._sampling = request.sampling
         self._num_prompt_tokens = num_prompt_tokens
-        self._ends = ends
+        self._eos_ids = eos_ids
         self._text = Detokenizer(
             tokenizer,
             skip_special_tokens=request.sampling.skip_special_tokens,
@@ -94,17 +94,17 @@ class Answer:
         if self._count > len(self._known):
             delta.ids = pack(step.ids[: delta.num_tokens]) if self._sends_ids else b""
         elif delta.is_last and step.ids:
-            raise EngineError("the answer cannot go on: it has ended on this worker")
+            raise EngineError("the answer cannot resume: it has finished on this worker")
         return delta
 
     def _take(self, token_id: int, delta: Delta) -> None:
         """Add one token."""
         if self._count < len(self._known) and token_id != self._known[self._count]:
-            raise EngineError("the answer cannot go on: it comes out otherwise on this worker")
+            raise EngineError("the answer cannot resume: it comes out otherwise on this worker")
         self._count += 1
         delta.num_tokens += 1
         least = self._sampling.min_tokens
-        is_end = token_id in self._ends
+        is_end = token_id in self._eos_ids
         is_stop = token_id in self._sampling.stop_token_ids and self._count >= least
         if is_end or is_stop:
             delta.finish_reason = "stop"
@@ -127,8 +127,8 @@ class Answer:
 class Detokenizer:
     """Turns ids into text as they come.
 
-    A token's text depends on those before it, and a character may take several tokens: a short
-    window is decoded again with each, and text that ends within a character is held back.
+    A token's text depends on those before it, and a character may take several tokens. So a short
+    window is decoded again with each token, and text that stops within a character is held back.
     """
 
     _WINDOW = 6
@@ -159,15 +159,16 @@ class StopStrings:
 
     def __init__(self, stops: Sequence[str], *, include: bool = False) -> None:
         self._stops, self._include = stops, include
-        self._held = ""
+        self._buffered = ""
 
     def feed(self, text: str) -> tuple[str, str]:
         """Return the text that can be shown, and the stop string that was found, or empty.
 
-        Of several the one that ends first is found. Text that was held back is shown before it.
+        Of several stop strings the one that is complete first is found. Text that was held back is
+        shown before it.
         """
-        old = len(self._held)
-        text = self._held + text
+        old = len(self._buffered)
+        text = self._buffered + text
         # What ends in the held text was passed over.
         found = [
             (start + len(stop), start, stop)
@@ -175,24 +176,24 @@ class StopStrings:
             if (start := text.find(stop, max(0, old - len(stop) + 1))) >= 0
         ]
         if not found:
-            return self._hold(text), ""
+            return self._buffer(text), ""
         end, start, stop = min(found, key=itemgetter(0))
-        self._held = ""
+        self._buffered = ""
         return text[: end if self._include else start], stop
 
     def pass_over(self, text: str) -> str:
-        """Return the text that can be shown, whatever stop strings it has."""
-        return self._hold(self._held + text)
+        """Return the text that can be shown, with any stop strings that it has."""
+        return self._buffer(self._buffered + text)
 
     def rest(self) -> str:
         """Return what was held back, once no more text comes."""
-        rest, self._held = self._held, ""
+        rest, self._buffered = self._buffered, ""
         return rest
 
-    def _hold(self, text: str) -> str:
+    def _buffer(self, text: str) -> str:
         """Hold back what may be the beginning of a stop string; return the text before it."""
         keep = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - keep :]
+        self._buffered = text[len(text) - keep :]
         return text[: len(text) - keep]
 
 

@@ -20,11 +20,11 @@ T = TypeVar("T")
 async def generate_all(
     engine: Engine, requests: Sequence[GenerateRequest], make_sink: Callable[[int], Sink]
 ) -> None:
-    """Generate for several prompts side by side; the first that fails ends the others.
+    """Generate for several prompts side by side; if one fails, the others are cancelled.
 
     Args:
-        make_sink: returns the sink of a prompt, given the number of answers to the prompts
-            before it.
+        make_sink: returns the sink of a prompt, given the number of answers to the prompts before
+            it.
     """
     if len(requests) == 1:
         await engine.generate(requests[0], make_sink(0))
@@ -110,7 +110,7 @@ class _QueueSink:
         self._queue.put_nowait(chunk)
 
     async def drain(self) -> None:
-        """Wait for nothing: whoever reads the queue waits."""
+        """Wait for nothing: the reader of the queue waits."""
 
     def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
         return False

@@ -1,29 +1,45 @@
-"""Texts to token ids and back, for the models of TensorRT-LLM's clients around an engine."""
+"""Texts to token ids and back, for clients that want no more from an engine."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
 
-from lmi_backend.engines.prompts import check_characters
-from lmi_backend.errors import RequestError
+from lmi_backend.clients.openai.reading import read_chat
+from lmi_backend.errors import HttpError, RequestError
 from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.structures import DEFAULT_BOUNDS
-from lmi_backend.tokenization import ENCODE_PATH, Encoded, Texts, TokenIds
+from lmi_backend.tokenization import (
+    ENCODE_PATH,
+    SPANS_PATH,
+    Encoded,
+    Span,
+    Spanning,
+    Spans,
+    Texts,
+    TokenIds,
+    check_characters,
+)
 
 _JSON: Final = {"content-type": "application/json"}
 
+ChatIds = Callable[[dict[str, Any]], Awaitable[list[int]]]
+"""Returns the token ids of OpenAI's body of a chat; raises RequestError or HttpError."""
+
 
 async def answer_tokens(
-    request: HttpRequest, tokenizer: Any, *, max_model_len: int, longest: int
+    request: HttpRequest, tokenizer: Any, *, max_model_len: int, longest: int, chat_ids: ChatIds
 ) -> HttpChunk:
     """Answer one of `TOKEN_PATHS`; what is wrong with the request is an answer too.
 
     Args:
-        tokenizer: of Hugging Face's form.
+        tokenizer: one of Hugging Face's.
         max_model_len, longest: see `prompts.prompt_ids`.
+        chat_ids: as the engine makes them.
     """
     try:
         if request.path == ENCODE_PATH:
@@ -31,20 +47,59 @@ async def answer_tokens(
             check_characters(len(texts.text), max_model_len, longest, field="QUERY")
             _check_words(texts, max_model_len, longest)
             said: Any = await asyncio.to_thread(_encode, texts, tokenizer)
+        elif request.path == SPANS_PATH:
+            asked = msgspec.json.decode(request.body, type=Spanning)
+            check_characters(len(asked.text), max_model_len, longest, field="inputs")
+            ids = await chat_ids(asked.chat) if asked.chat is not None else None
+            said = await asyncio.to_thread(_spans, asked, ids, tokenizer)
         else:
             ids = msgspec.json.decode(request.body, type=TokenIds).ids
             _check(ids, tokenizer)
             said = await asyncio.to_thread(tokenizer.decode, ids, skip_special_tokens=True)
     except RequestError as error:
-        return HttpChunk(str(error).encode(), is_last=True, status=400)
+        return HttpChunk(str(error).encode(), is_last=True, status=HTTPStatus.BAD_REQUEST)
+    except HttpError as error:
+        return HttpChunk(str(error).encode(), is_last=True, status=error.status)
     return HttpChunk(msgspec.json.encode(said), is_last=True, headers=_JSON)
+
+
+def by_template(
+    chat_prompt: Callable[[list[dict[str, Any]], dict[str, Any]], Awaitable[list[int]]],
+) -> ChatIds:
+    """Return what makes the ids of a body as `TemplateEngine.chat_prompt` makes them of a chat."""
+
+    async def chat_ids(body: dict[str, Any]) -> list[int]:
+        read = read_chat(body)
+        return await chat_prompt(read.messages, read.template_options)
+
+    return chat_ids
+
+
+def _spans(asked: Spanning, ids: list[int] | None, tokenizer: Any) -> Spans:
+    """Return the tokens of a text, or of a chat whose ids are given."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise HttpError(HTTPStatus.NOT_FOUND, "the model has no fast tokenizer, which tells places")
+    if ids is None:
+        return Spans(asked.text, _placed(asked.text, tokenizer, special=asked.special))
+    text = tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    tokens = _placed(text, tokenizer, special=False)
+    # Some tokenizers do not make the same ids of their own text.
+    return Spans(text, tokens if [each.id for each in tokens] == ids else [*map(Span, ids)])
+
+
+def _placed(text: str, tokenizer: Any, *, special: bool) -> list[Span]:
+    said = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
+    return [
+        Span(number, text[start:stop], start, stop)
+        for number, (start, stop) in zip(said["input_ids"], said["offset_mapping"], strict=True)
+    ]
 
 
 def _check_words(texts: Texts, max_model_len: int, longest: int) -> None:
     for name, words in (("BAD_WORDS_DICT", texts.bad), ("STOP_WORDS_DICT", texts.stop)):
         if len(words) > DEFAULT_BOUNDS.choices:
             accepted = f"at most {DEFAULT_BOUNDS.choices}"
-            raise RequestError(f"has {len(words)} words", field=name, accepted=accepted)
+            raise RequestError(f"has {len(words)} entries", field=name, accepted=accepted)
         check_characters(sum(map(len, words)), max_model_len, longest, field=name)
 
 

@@ -1,4 +1,4 @@
-"""Bring models here: from S3 whole, from the Hugging Face Hub the one file a plan needs."""
+"""Bring models here: from S3 whole, from the Hugging Face Hub what a plan needs, and weights."""
 
 from lmi_backend.fetch.hub import hub_file
 from lmi_backend.fetch.s3 import fetch_s3, fetch_s3_file

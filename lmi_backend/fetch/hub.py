@@ -35,12 +35,20 @@ for name in more:
 NO_FILE = "has no such file"
 """In the error of a model that is on the Hub, without the file."""
 _CAUSES = (
-    ("GatedRepoError", "is gated; ask for access on its page and set HF_TOKEN"),
+    ("GatedRepoError", "is gated; request access on its page, with the account of HF_TOKEN"),
     ("RevisionNotFoundError", "has no such revision; check option.revision"),
-    ("RepositoryNotFoundError", "is not on the Hub, or is private: then set HF_TOKEN"),
+    (
+        "RepositoryNotFoundError",
+        "is not on the Hub, or is private; check option.model_id, and set HF_TOKEN",
+    ),
     ("LocalEntryNotFoundError", "cannot be fetched: the Hub cannot be reached"),
     ("EntryNotFoundError", NO_FILE),
-    ("No module named", "cannot be looked up: the workers' interpreter has no huggingface_hub"),
+    ("401 Unauthorized", "cannot be fetched: the Hub does not know the token; check HF_TOKEN"),
+    (
+        "No module named",
+        "cannot be looked up: {python} has no huggingface_hub; run "
+        "`{python} -m pip install huggingface_hub`",
+    ),
 )
 
 
@@ -58,9 +66,9 @@ def hub_file(
         python: the workers' interpreter.
         model_id: organisation/model.
         revision: branch, tag or commit; empty for the main branch.
-        names: of the file, and of others that are fetched beside it where the model has them.
+        names: of the file, and of others that are fetched with it where the model has them.
         environment: the variables of the workers.
-        say: is told before the Hub is asked.
+        say: is told before the Hub is contacted.
 
     Raises:
         ConfigurationError: the id is malformed, the file cannot be had, or somebody else has made
@@ -79,7 +87,7 @@ def hub_file(
     if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         message = f"{model_id}: {name} is not in the local cache, and HF_HUB_OFFLINE is set"
         raise ConfigurationError(message)
-    say(f"asking the Hub for {name} of {model_id}, {_SECONDS:.0f} s at most")
+    say(f"requesting from the Hub: {name} of {model_id}, {_SECONDS:.0f} s at most")
     return _download((python, "-c", _DOWNLOAD, model_id, revision, *names), environment)
 
 
@@ -100,11 +108,11 @@ def _download(command: tuple[str, ...], environment: Mapping[str, str]) -> Path:
     except OSError as error:
         raise ConfigurationError(f"{model_id}: the Hub did not answer: {error}") from error
     if done.returncode:
-        raise ConfigurationError(f"{model_id}: {_cause(done.stderr)}")
+        raise ConfigurationError(f"{model_id}: {cause_of(done.stderr, command[0])}")
     return Path(done.stdout.splitlines()[-1])
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
+def cache_of(environment: Mapping[str, str]) -> Path:
     """Return the Hub's cache, as its own library finds it."""
     if named := environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE"):
         return Path(os.path.expanduser(named))
@@ -115,7 +123,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
 
 def snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Path:
     """Return the folder of the cache where a revision's files would be."""
-    folder = _cache(environment) / f"models--{model_id.replace('/', '--')}"
+    folder = cache_of(environment) / f"models--{model_id.replace('/', '--')}"
     commit = revision
     if not _COMMIT.fullmatch(revision):
         reference = folder / "refs" / (revision or "main")
@@ -123,9 +131,10 @@ def snapshot(model_id: str, revision: str, environment: Mapping[str, str]) -> Pa
     return folder / "snapshots" / commit
 
 
-def _cause(text: str) -> str:
+def cause_of(text: str, python: str) -> str:
+    """Return in a sentence what the last lines of the library mean, in some interpreter."""
     for word, cause in _CAUSES:
         if word in text:
-            return cause
+            return cause.format(python=python)
     lines = text.strip().splitlines()
     return f"cannot be fetched from the Hub: {lines[0] if lines else 'no reason given'}"

@@ -160,7 +160,7 @@ def _objects(client: Any, bucket: str, prefix: str) -> Iterator[tuple[str, int]]
 
 @contextlib.contextmanager
 def _errors(url: str) -> Iterator[None]:
-    """Turn boto3's errors into one sentence of ours."""
+    """Turn boto3's errors into one sentence."""
     exceptions: Any = importlib.import_module("botocore.exceptions")
     try:
         yield
@@ -188,11 +188,11 @@ def _run(
 
 def _last_line(text: bytes) -> str:
     lines = text.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "the AWS command line failed without a word"
+    return lines[-1] if lines else "the AWS command line failed and printed nothing"
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Return bucket and prefix; the prefix ends in / so that `m/7b` is not `m/7b-chat` too."""
+    """Return bucket and prefix; the prefix has a final / so that `m/7b` is not `m/7b-chat` too."""
     bucket, _, prefix = url.removeprefix("s3://").partition("/")
     if not bucket:
         raise ConfigurationError(f"{url}: names no bucket; accepted: s3://bucket/prefix")

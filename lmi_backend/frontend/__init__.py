@@ -1,1 +1,1 @@
-"""The HTTP front end, beside the server: OpenAI's, LMI's, SageMaker's and other clients' paths."""
+"""The HTTP front end, next to the server: OpenAI's, LMI's, SageMaker's and other clients' paths."""

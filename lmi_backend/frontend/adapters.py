@@ -1,25 +1,25 @@
-"""Who may manage LoRA adapters, on whatever road the order comes."""
+"""Who may manage LoRA adapters, by any of the paths."""
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from lmi_backend.clients.lmi.body import manages_adapters
+from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.errors import HttpError
-from lmi_backend.frontend.http_form import HttpForm
-from lmi_backend.schema.body import manages_adapters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lmi_backend.frontend.answer import Answer
-    from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.models import Model
     from lmi_backend.generation import Chunk
 
-_FORBIDDEN: Final = 403
 _LOOKS: Final = ("LIST_ADAPTERS", "DESCRIBE_ADAPTER")
 """What changes nothing, and any client may send."""
 
@@ -69,6 +69,20 @@ class _WithoutFolders(HttpForm):
         return msgspec.json.encode(said)
 
 
+class DoneForm(HttpForm):
+    """Says in a sentence of vLLM's server that an adapter was loaded or unloaded."""
+
+    def __init__(self, done: str) -> None:
+        super().__init__()
+        self._text = f"Success: {done} successfully."
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """Return the sentence once the adapter is changed."""
+        super().write(chunks)
+        self.headers = {"content-type": "text/plain; charset=utf-8"}
+        return self._text.encode() if self.is_over else b""
+
+
 def _forbidden() -> HttpError:
     text = "adapters are managed with an operator's key (--api-keys), or, where no keys are used, "
-    return HttpError(_FORBIDDEN, f"{text}on a port of 127.0.0.1")
+    return HttpError(HTTPStatus.FORBIDDEN, f"{text}on a port of 127.0.0.1")

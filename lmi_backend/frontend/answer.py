@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError
-from lmi_backend.generation import HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.generation import Chunk
-    from lmi_backend.serving.progress import Progress
+    from lmi_backend.resume.progress import Progress
 
 ALL_UNREAD_BYTES: Final = 512 << 20
 
@@ -23,42 +21,42 @@ ALL_UNREAD_BYTES: Final = 512 << 20
 class Forward(Protocol):
     """Takes to a client at once what comes of the middle of an answer."""
 
-    def chunk(self, chunk: Chunk) -> bool:
-        """Take a chunk, or return False: `Answer.read` is to return it."""
-        ...
+    def take(self, chunk: Chunk, *, is_event: bool) -> bool:
+        """Take a chunk, or return False: `Answer.read` is to return it.
 
-    def event(self, data: bytes, num_tokens: int) -> bool:
-        """Take an event of so many tokens, as `chunk` does."""
+        Args:
+            is_event: whether it came as one, so that its data is all that it says.
+        """
         ...
 
 
 class Unread:
-    """What all answers of a process hold that their clients have not read.
+    """What all answers of a process have that their clients have not read.
 
     Args:
-        limit: bytes of all. When they are more, the answer that holds most is ended.
+        limit: bytes of all. Beyond it the largest answer fails.
     """
 
     def __init__(self, limit: int = ALL_UNREAD_BYTES) -> None:
         self._limit = limit
-        self.held = 0
+        self.size = 0
         """Bytes."""
         self._answers: dict[Answer, int] = {}
 
     def add(self, answer: Answer, size: int) -> None:
-        """Note that an answer holds so many bytes more."""
-        self.held += size
+        """Note that an answer has so many bytes more."""
+        self.size += size
         self._answers[answer] = self._answers.get(answer, 0) + size
-        while self.held > self._limit and len(self._answers) > 1:
-            max(self._answers, key=self._answers.__getitem__).give_up()
+        while self.size > self._limit and len(self._answers) > 1:
+            max(self._answers, key=self._answers.__getitem__).end_unread()
 
     def of(self, answer: Answer) -> int:
-        """Return how many bytes an answer holds."""
+        """Return how many unread bytes an answer has."""
         return self._answers.get(answer, 0)
 
     def forget(self, answer: Answer) -> None:
-        """Note that an answer holds nothing any more."""
-        self.held -= self._answers.pop(answer, 0)
+        """Note that an answer has nothing unread any more."""
+        self.size -= self._answers.pop(answer, 0)
 
 
 class Answer:
@@ -74,44 +72,36 @@ class Answer:
     ) -> None:
         self._connection, self.request_id = connection, request_id
         self.progress = progress
-        """What lets it go on when the model is gone and back; None if it cannot."""
+        """What lets it resume when the model is gone and back; None if it cannot."""
         self._chunks: list[Chunk] = []
         self._unread = connection.unread
         self._error: LmiError | None = None
         self.is_over = False
-        """Whether it has ended, or its client has left."""
+        """Whether it is finished, or its client has left."""
         self._waiting: asyncio.Future[None] | None = None
         self.forward: Forward | None = None
         """What takes chunks to the client at once, while nothing waits to be read."""
 
-    def put(self, chunk: Chunk) -> None:
+    def put(self, chunk: Chunk, *, is_event: bool = False) -> None:
         """Take a chunk from the connection."""
         if chunk.is_last:
             self.progress = None
         elif self.progress is not None and self.progress.add(chunk):
-            self._connection.proved(self)
-        if self._waiting is None or self.forward is None or not self.forward.chunk(chunk):
-            self._keep(chunk)
-
-    def put_event(self, data: bytes, token_ids: bytes) -> None:
-        """Take an event, as `put` takes a chunk."""
-        if self.progress is not None and self.progress.add_event(data, token_ids):
-            self._connection.proved(self)
-        num_tokens = len(token_ids) // ID_BYTES
+            self._connection.acknowledged(self)
         forward = self.forward if self._waiting is not None else None
-        if forward is None or not forward.event(data, num_tokens):
-            self._keep(HttpChunk(data, num_tokens=num_tokens))
+        if forward is None or not forward.take(chunk, is_event=is_event):
+            self._keep(chunk)
 
     def _keep(self, chunk: Chunk) -> None:
         # Looked at before it is added: a single large one is read at once.
         if self._unread.of(self) > UNREAD_BYTES:
-            self.give_up()
+            self.end_unread()
             return
         self._chunks.append(chunk)
         self._unread.add(self, chunk.memory)
         self._wake()
 
-    def give_up(self) -> None:
+    def end_unread(self) -> None:
         """End because the client does not read what has come."""
         self._drop()
         self.fail(EngineError(UNREAD))
@@ -145,7 +135,7 @@ class Answer:
         return self._drop()
 
     def close(self) -> None:
-        """Forget the request once it has ended; until then its end aborts it."""
+        """Forget a finished request; abort one that is not finished."""
         if self._connection.forget(self.request_id) and not self.is_over:
             self.abort()
         # Not asked for either, where it waits for its model.
@@ -158,11 +148,11 @@ class Answer:
         self._connection.send(msg.Abort([self.request_id]))
 
     def move(self, connection: ModelConnection, request_id: int) -> None:
-        """Let another connection bring the rest, and ask there for it."""
+        """Have another connection resume the answer."""
         self._connection, self.request_id = connection, request_id
         if self.progress is not None:
-            self.progress.moves += 1
-            self.progress.is_proven = False
+            self.progress.times += 1
+            self.progress.is_acknowledged = False
             connection.send(self.progress.message(request_id))
 
     def end(self) -> None:

@@ -8,94 +8,49 @@ import logging
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.registry import CLIENTS, client_near
+from lmi_backend.clients.spec import ANYBODY, OPERATOR, PROBE
 from lmi_backend.errors import HttpError, LmiError, StoppingError
-from lmi_backend.frontend.access import Access
-from lmi_backend.frontend.api_keys import ApiKeys
-from lmi_backend.frontend.bodies import ALL_BODIES, Bodies, ClientGoneError
-from lmi_backend.frontend.exchange import Exchange
-from lmi_backend.frontend.failures import (
-    lmi_failure,
-    openai_failure,
-    tgi_failure,
-    triton_failure,
-)
-from lmi_backend.frontend.generate import Generate
-from lmi_backend.frontend.health import STOPPING, Health
-from lmi_backend.frontend.hosts import OwnNames, is_loopback
-from lmi_backend.frontend.http_form import dialect_of
-from lmi_backend.frontend.lmi import Lmi
-from lmi_backend.frontend.log import as_field
-from lmi_backend.frontend.management import Management
-from lmi_backend.frontend.metrics import Metrics
+from lmi_backend.frontend.answering import Answering
+from lmi_backend.frontend.http.access import Access
+from lmi_backend.frontend.http.api_keys import ApiKeys
+from lmi_backend.frontend.http.bodies import ALL_BODIES, Bodies, ClientGoneError
+from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.http.hosts import OwnNames, is_loopback
+from lmi_backend.frontend.http.log import as_field
+from lmi_backend.frontend.http.routing import Routes, Service, route
+from lmi_backend.frontend.keeping import Keeping
+from lmi_backend.frontend.listing import Listing
 from lmi_backend.frontend.model_control import ModelControl
 from lmi_backend.frontend.models import Models
-from lmi_backend.frontend.openai import BODIES, OpenAi
+from lmi_backend.frontend.operators.health import STOPPING, Health
+from lmi_backend.frontend.operators.management import Management
+from lmi_backend.frontend.operators.metrics import Metrics
+from lmi_backend.frontend.operators.state import State
+from lmi_backend.frontend.operators.web_page import PATHS, WebPage
+from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.relay import CLIENT_LEFT
-from lmi_backend.frontend.routing import ANYBODY, OPERATOR, PROBE, Routes, Service, Who, route
-from lmi_backend.frontend.sagemaker import SageMaker, sagemaker_failure
 from lmi_backend.frontend.starting import Starting
-from lmi_backend.frontend.state import State
-from lmi_backend.frontend.tgi import Tgi
 from lmi_backend.frontend.triton import TritonProxy
-from lmi_backend.frontend.web_page import PATHS, WebPage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from starlette.routing import Route
 
-    from lmi_backend.frontend.exchange import Receive, Send
-    from lmi_backend.frontend.failures import Failure
+    from lmi_backend.clients.spec import Who
+    from lmi_backend.front_end_settings import Settings
+    from lmi_backend.frontend.http.exchange import Receive, Send
 
 _log = logging.getLogger(__name__)
 
 _Answer = Callable[["Exchange"], Awaitable[None]]
-_Fail = Callable[[LmiError], "Failure"]
-_Row = tuple[str, str, _Answer, _Fail] | tuple[str, str, _Answer, _Fail, "Who"]
 _PRINTABLE_ID: Final = 128
 _SHOWN_PATH: Final = 200
-_FAILED: Final = 400
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What a front end serves, and within which limits."""
-
-    base: Path
-    """Folder for temporary files of the server, or its supervisor's run folder."""
-    triton_url: str = "http://127.0.0.1:8000"
-    """Triton's own HTTP port."""
-    metrics_url: str = "http://127.0.0.1:8002/metrics"
-    """Triton's own metrics."""
-    control_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """The key of its model repository."""
-    awaited: tuple[str, ...] = ()
-    """Models that its supervisor loads at each start; empty where nobody says."""
-    max_body: int = 64 << 20
-    """Bytes."""
-    client_seconds: float = 60.0
-    """Time a client may take to send its headers, its body, or to take what it is sent."""
-    keep_alive_seconds: float = 65.0
-    """Time a connection may do nothing."""
-    logs_access: bool = True
-    api_keys: Path | None = None
-    """File of keys; None where `api_key` is the only one, or nobody needs one."""
-    api_key: str = ""
-    """One key, itself."""
-    host: str = "127.0.0.1"
-    """Address or name on which the port listens."""
-    processes: int = 1
-    """That share the port, and the limits of each key."""
-    origins: tuple[str, ...] = ()
-    """Web sites whose pages may ask."""
-    hosts: tuple[str, ...] = ()
-    """Names by which the port is reached, in addition to its addresses and localhost."""
-    has_page: bool = True
-    """Whether browsers get a page at `/`."""
 
 
 class FrontEnd:
@@ -107,15 +62,21 @@ class FrontEnd:
         self._starting = Starting(settings.awaited, self._control.index)
         self.models = Models(settings.base, self._starting)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
-        self._metrics = Metrics(self.models, settings.metrics_url)
-        self._health = Health(self.models)
+        # With several processes a client may reconnect to another one.
+        self._keeping = Keeping(is_on=settings.processes == 1)
+        self._metrics = Metrics(self.models, self._keeping, settings.metrics_url)
+        self._health = Health(self.models, settings.required)
         limits = settings.max_body, settings.client_seconds
-        self._triton = TritonProxy(settings.triton_url, *limits, Generate(self.models))
+        self._reading = Reading(self.models)
+        self._answering = Answering(self._reading, self._keeping, *limits)
+        self._triton = TritonProxy(settings.triton_url, *limits, self._answering)
         keys = ApiKeys(settings.api_keys, settings.api_key, settings.processes)
         names = OwnNames(settings.hosts, settings.host)
         is_local = is_loopback(settings.host)
         self._access = Access(keys, settings.origins, names, is_local=is_local)
         self._routes = Routes(self._make_routes())
+        self._probed: dict[str, int] = {}
+        """Path of a probe to the status it had last."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request; ASGI's entry."""
@@ -142,6 +103,7 @@ class FrontEnd:
     async def _http(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         service, found = self._find(scope)
         exchange = Exchange(scope | found, receive, send, self._bodies)
+        exchange.spec = service.client
         given = exchange.headers.get("x-request-id", "")
         is_usable = given.isprintable() and len(given) <= _PRINTABLE_ID
         exchange.request_id = given if given and is_usable else secrets.token_hex(16)
@@ -151,55 +113,74 @@ class FrontEnd:
         except ClientGoneError:
             exchange.status = exchange.status or CLIENT_LEFT
         except LmiError as error:
-            await self._fail(exchange, service, error)
+            await self._fail(exchange, error)
         except Exception:  # noqa: BLE001  one request must not end the others
             path, name = exchange.raw_path[:_SHOWN_PATH], as_field(exchange.request_id)
             _log.exception("%s %s failed id=%s", exchange.method, path, name)
-            failed = HttpError(500, "the request failed; the log says why")
-            await self._fail(exchange, service, failed)
+            failed = HttpError(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the request failed; the log says why"
+            )
+            await self._fail(exchange, failed)
         finally:
             exchange.close()
-            # Probes and scrapers come often, and are of interest where they fail.
-            if service.needs_key or exchange.status >= _FAILED:
+            if self._is_of_interest(service, exchange):
                 self._log_access(exchange)
 
     def drain(self) -> None:
-        """Refuse requests from now on: the server stops. Those that run go on."""
+        """Refuse requests from now on: the server stops. Those that run continue."""
         self._health.is_stopping = True
-        self.models.give_up_held()
+        self.models.end_outages()
 
     async def _answer(self, service: Service, exchange: Exchange) -> None:
-        if self._health.is_stopping:
-            if service.needs_key:
-                raise StoppingError(STOPPING)
-            exchange.extra_headers.append((b"connection", b"close"))
         self._access.check_site(exchange, service.who)
         if not service.needs_key:
+            if self._health.is_stopping:
+                exchange.extra_headers.append((b"connection", b"close"))
             await service.answer(exchange)
             return
         key = self._access.key(exchange, for_operator=service.who == OPERATOR)
         exchange.is_operator = self._access.is_operator(key)
-        if key is None:
-            await service.answer(exchange)
+        if key is not None:
+            exchange.tenant, exchange.key_digest = key.name, key.digest
+            exchange.has_token_limit = key.has_token_limit
+        if service.is_resumed and self._answering.is_back(exchange):
+            await self._answering.come_back(exchange)
             return
-        key.enter()
-        exchange.tenant, exchange.has_token_limit = key.name, key.has_token_limit
+        if self._health.is_stopping:
+            raise StoppingError(STOPPING)
+        if key is not None:
+            key.enter()
+            exchange.key = key
         try:
             await service.answer(exchange)
         finally:
-            key.leave(exchange.num_tokens + exchange.num_prompt_tokens)
+            if exchange.key is not None:
+                exchange.key.leave(exchange.num_tokens + exchange.num_prompt_tokens)
 
-    async def _fail(self, exchange: Exchange, service: Service, error: LmiError) -> None:
+    async def _fail(self, exchange: Exchange, error: LmiError) -> None:
         exchange.error = type(error).__name__
         # An answer that has begun is left without its end: its client must not take it for whole.
         if not exchange.has_begun:
-            await exchange.respond(*service.failure_of(error))
+            await exchange.respond(*exchange.spec.failure(error))
+
+    def _is_of_interest(self, service: Service, exchange: Exchange) -> bool:
+        """Tell whether a request gets a line.
+
+        Probes and scrapers come often: those that fail are of interest, and of a probe the first.
+        """
+        if service.needs_key:
+            return True
+        if service.who != PROBE:
+            return exchange.status >= HTTPStatus.BAD_REQUEST
+        before = self._probed.get(exchange.path, HTTPStatus.OK)
+        self._probed[exchange.path] = exchange.status
+        return exchange.status != before
 
     def _log_access(self, exchange: Exchange) -> None:
         if self._settings.logs_access:
             _log.info(
                 "%s %s status=%d outcome=%s error=%s"
-                " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s",
+                " ms=%.1f prompt_tokens=%d tokens=%d id=%s key=%s model=%s client=%s",
                 exchange.method,
                 exchange.raw_path[:_SHOWN_PATH],
                 exchange.status,
@@ -210,72 +191,56 @@ class FrontEnd:
                 exchange.num_tokens,
                 as_field(exchange.request_id),
                 exchange.tenant or "-",
+                as_field(exchange.model) or "-",
+                exchange.address or "-",
             )
 
     def _find(self, scope: dict[str, Any]) -> tuple[Service, dict[str, Any]]:
         service, found, allowed = self._routes.find(scope)
         if service is not None:
             return service, found
-        failure_of = self._routes.failure_of(scope) or dialect_of(scope["path"]).failure
-        if allowed and scope["method"] == "OPTIONS":
-            # Browsers ask this before they send a key.
-            return Service(_methods(allowed), failure_of, ANYBODY), {}
-        return Service(_refusal(allowed), failure_of), {}
+        client = self._routes.client_of(scope) or client_near(scope["path"])
+        # Browsers ask this before they send a key, and show a page no 404 that they did not send.
+        if scope["method"] == "OPTIONS" and (allowed or _is_preflight(scope)):
+            return Service(_methods(allowed), client, ANYBODY), {}
+        return Service(_refusal(allowed), client), {}
 
     def _make_routes(self) -> Iterator[tuple[Route, Service]]:
-        limits = self._settings.max_body, self._settings.client_seconds
-        openai, lmi = OpenAi(self.models, *limits), Lmi(self.models, *limits)
-        sagemaker = SageMaker(lmi)
-        tgi, health = Tgi(self.models, *limits), self._health
-        of_model, endpoint = "/models/{model}", "/endpoints/{endpoint}"
-        of_adapter = f"{of_model}/adapters/{{adapter}}"
-        streamed = f"{endpoint}/invocations-response-stream"
-        table: tuple[_Row, ...] = (
-            *(("POST", path, openai.body, dialect_of(path).failure) for path in BODIES),
-            ("GET", "/v1/models", openai.models, openai_failure),
-            ("GET", "/v1/models/{model:path}", openai.model, openai_failure),
-            ("GET DELETE", "/v1/responses/{id}", openai.stored, openai_failure),
-            ("POST", "/v1/responses/{id}/cancel", openai.stored, openai_failure),
-            ("POST", "/v1/load_lora_adapter", openai.load_adapter, openai_failure, OPERATOR),
-            ("POST", "/v1/unload_lora_adapter", openai.unload_adapter, openai_failure, OPERATOR),
-            ("POST", "/invocations", lmi.invocations, lmi_failure),
-            ("POST", "/predictions/{model}", lmi.invocations, lmi_failure),
-            ("POST", f"{of_model}/invoke", lmi.invocations, lmi_failure),
-            ("POST", f"{endpoint}/invocations", sagemaker.invoke, sagemaker_failure),
-            ("POST", streamed, sagemaker.invoke_stream, sagemaker_failure),
-            ("GET", "/models/{model}/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/models/{model}/adapters", lmi.adapters, lmi_failure, OPERATOR),
-            ("GET", of_adapter, lmi.adapters, lmi_failure),
-            ("PUT DELETE", of_adapter, lmi.adapters, lmi_failure, OPERATOR),
-            ("GET", "/adapters", lmi.adapters, lmi_failure),
-            ("POST", "/adapters", lmi.adapters, lmi_failure, OPERATOR),
-            ("DELETE", "/adapters/{adapter}", lmi.adapters, lmi_failure, OPERATOR),
-            ("POST", "/generate", tgi.generate, tgi_failure),
-            ("POST", "/generate_stream", tgi.generate_stream, tgi_failure),
-            ("POST", "/", tgi.either, tgi_failure),
-            ("GET", "/info", tgi.info, tgi_failure),
-            *(("GET", path, health.ping, lmi_failure, PROBE) for path in ("/ping", "/health")),
-            ("GET", "/live", health.live, lmi_failure, PROBE),
-            ("GET", "/version", health.version, openai_failure, ANYBODY),
-            ("GET", "/metrics", self._metrics.show, openai_failure, ANYBODY),
-            ("GET", "/api/state", State(self.models).show, openai_failure, OPERATOR),
-            ("GET POST", "/v2", self._triton, triton_failure),
-            ("GET POST", "/v2/{rest:path}", self._triton, triton_failure),
-        )
-        for methods, path, *service in (*table, *self._management_rows(), *self._page_rows()):
-            yield route(path, methods), Service(*service)
+        actions = self._actions()
+        for client in CLIENTS.values():
+            for path in client.paths:
+                if path.member:
+                    continue
+                is_read = path.action in self._reading.actions
+                answer = partial(self._answering, path) if is_read else actions[path.action]
+                is_resumed = path.action in self._answering.resumed
+                service = Service(answer, client, path.who, is_resumed)
+                yield route(path.template, path.methods), service
+        for template, answer, who in self._own_paths():
+            yield route(template, "GET"), Service(answer, CLIENTS["openai"], who)
 
-    def _management_rows(self) -> Iterator[_Row]:
+    def _actions(self) -> dict[str, _Answer]:
+        """Return what answers, by the names that the clients' paths have for it."""
         limits = self._settings.max_body, self._settings.client_seconds
-        management = Management(self.models, self._control, *limits)
-        for method, path, answer in management.paths():
-            yield method, path, answer, lmi_failure, OPERATOR
+        listing, health = Listing(self.models), self._health
+        return {
+            "list models": listing.models,
+            "show model": listing.model,
+            "info": listing.info,
+            "triton": self._triton,
+            "ping": health.ping,
+            "live": health.live,
+            "version": health.version,
+            **Management(self.models, self._control, *limits).actions(),
+        }
 
-    def _page_rows(self) -> tuple[_Row, ...]:
-        if not self._settings.has_page:
-            return ()
-        page = WebPage(self._access)
-        return tuple(("GET", path, page.show, lmi_failure, ANYBODY) for path in PATHS)
+    def _own_paths(self) -> Iterator[tuple[str, _Answer, Who]]:
+        """Yield the paths of no client's: those for people and for what watches the server."""
+        yield "/metrics", self._metrics.show, ANYBODY
+        yield "/api/state", State(self.models, self._keeping).show, OPERATOR
+        if self._settings.has_page:
+            page = WebPage(self._access)
+            yield from ((path, page.show, ANYBODY) for path in PATHS)
 
 
 def _methods(allowed: set[str]) -> _Answer:
@@ -286,11 +251,15 @@ def _methods(allowed: set[str]) -> _Answer:
     return say
 
 
+def _is_preflight(scope: Mapping[str, Any]) -> bool:
+    return any(name == b"access-control-request-method" for name, _ in scope["headers"])
+
+
 def _refusal(allowed: set[str]) -> _Answer:
     async def refuse(exchange: Exchange) -> None:
         if not allowed:
-            raise HttpError(404, f"{exchange.path[:_SHOWN_PATH]!r} is not served")
+            raise HttpError(HTTPStatus.NOT_FOUND, f"{exchange.path[:_SHOWN_PATH]!r} is not served")
         exchange.extra_headers.append((b"allow", ", ".join(sorted(allowed)).encode()))
-        raise HttpError(405, f"{exchange.method} is not served here")
+        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
 
     return refuse

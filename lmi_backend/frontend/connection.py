@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import logging
 import os
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final, cast
 
 from lmi_backend import __version__
 from lmi_backend.engine_config import ModelInfo
@@ -18,25 +19,32 @@ from lmi_backend.errors import (
     WorkerError,
 )
 from lmi_backend.frontend.answer import Answer, Unread
-from lmi_backend.frontend.bodies import FREE_BYTES
+from lmi_backend.frontend.http.bodies import FREE_BYTES
+from lmi_backend.frontend.questions import Questions
+from lmi_backend.frontend.side import Side, write
 from lmi_backend.generation import HttpRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import rows
+from lmi_backend.ipc.events import chunks_of
 from lmi_backend.ipc.failures import error_of
-from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, FrameDecoder, encode
-from lmi_backend.serving.migration import Trials, blame, cause_of_death, refusal
-from lmi_backend.serving.progress import Progress, may_go_on
+from lmi_backend.ipc.frames import (
+    LARGEST_FRAME,
+    CheckedEncoder,
+    Frame,
+    FrameDecoder,
+    encode_request,
+)
+from lmi_backend.resume.resumption import Resumption
+from lmi_backend.tokenization import check_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from lmi_backend.generation import GenerateRequest
 
 _log = logging.getLogger(__name__)
-_Said = TypeVar("_Said")
 
 UNSENT_BYTES: Final = 64 << 20
-"""Of requests that a model's process has not read: it does not answer, and is ended soon."""
+"""Bytes of requests that a model's process has not read: it hangs, and is killed soon."""
 GONE: Final = "the model was unloaded, or its process died"
 
 
@@ -44,8 +52,8 @@ class ModelConnection(asyncio.Protocol):
     """A connection to a model's endpoint.
 
     Args:
-        on_welcome: called with each `Welcome`, the first and those that tell of a change.
-        on_lost: called once, when the model has gone, with the answers that may go on.
+        on_welcome: called with each `Welcome`, the first and those after a change.
+        on_lost: called once, when the model has gone, with the answers that may resume.
         unread: counts what the clients of all models have not read.
     """
 
@@ -62,13 +70,13 @@ class ModelConnection(asyncio.Protocol):
         self.refusal = ""
         """Why the model does not speak to this process; empty where it does."""
         self._transport: asyncio.Transport | None = None
+        self.side = Side(self._hear, self._lose)
+        """Takes large requests, while it is connected."""
         self._decoder: FrameDecoder[msg.ToClient] = FrameDecoder(msg.ToClient, limit=LARGEST_FRAME)
         self._encoder = CheckedEncoder(msg.FromClient)
         self._answers: dict[int, Answer] = {}
-        self._trials: Trials[Answer] = Trials()
-        # In the order of the questions, which is that of the answers.
-        self._health: list[asyncio.Future[msg.Health]] = []
-        self._states: list[asyncio.Future[msg.State]] = []
+        self._resumption: Resumption[Answer] = Resumption("the model's process", 0, 0)
+        self.questions = Questions(self._send_question)
         self._ids = itertools.count(1)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,6 +94,9 @@ class ModelConnection(asyncio.Protocol):
             _log.warning("an endpoint cannot be understood: %s", error)
             self.close()
             return
+        self._hear(messages)
+
+    def _hear(self, messages: Iterable[msg.ToClient]) -> None:
         for message in messages:
             try:
                 if isinstance(message, msg.Events):
@@ -96,19 +107,19 @@ class ModelConnection(asyncio.Protocol):
                 _log.exception("a message of model %s failed", self.model.name)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hand on the answers that may go on; fail what else is open."""
+        """Hand on the answers that may resume; fail what else is open."""
         self._transport = None
+        self.side.close()
         error = EngineDeadError(GONE)
         answers, self._answers = list(self._answers.values()), {}
-        left = [answer for answer in answers if not self._refuse(answer, error)]
-        if (cause := cause_of_death(left)) is not None:
-            cause.fail(blame(error, "the model's process"))
-            left.remove(cause)
-        left += self._trials.clear()
-        asked: list[asyncio.Future[Any]] = [*self._health, *self._states]
-        for waiting in asked:
-            if not waiting.done():
-                waiting.set_exception(error)
+        left = []
+        for answer, refused in zip(answers, self._resumption.refusals(answers, error), strict=True):
+            if refused is None:
+                left.append(answer)
+            else:
+                answer.fail(refused)
+        left += self._resumption.clear()
+        self.questions.fail(error)
         try:
             self._on_lost(left)
         except Exception:
@@ -118,7 +129,7 @@ class ModelConnection(asyncio.Protocol):
 
     @property
     def num_open(self) -> int:
-        """Requests that have not ended."""
+        """Requests that are not finished."""
         return len(self._answers)
 
     def submit(self, work: tuple[GenerateRequest, ...] | HttpRequest, tenant: str) -> Answer:
@@ -127,33 +138,39 @@ class ModelConnection(asyncio.Protocol):
         Raises:
             UnavailableError: the model has gone, or does not read.
             HttpError: a value of the request cannot be sent (400).
+            RequestError: a prompt has more characters than the model's tokens can have.
         """
         if isinstance(work, HttpRequest):
             return self._start(lambda number: msg.SubmitHttp(number, work, tenant))
+        for request in work:
+            if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
+                bounds = self.model.max_model_len, self.model.longest_token
+                check_characters(len(request.prompt), *bounds, field="prompt")
         return self._start(lambda number: msg.Submit(number, work, tenant))
 
     def resume(self, answer: Answer) -> None:
-        """Ask for the rest of an answer that another connection has begun.
+        """Request the rest of an answer that another connection has begun.
 
-        One that its process may have died of is asked for when no other such one is.
+        A request suspected of having killed its process is resumed only when no other suspect is
+        running.
         """
-        if self._trials.take(answer):
+        if self._resumption.quarantine(answer):
             self._try_next()
         else:
             self._move_here(answer)
 
-    def proved(self, answer: Answer) -> None:
-        """Note that something came of an answer that may be fatal, or that it has ended."""
-        if self._trials.end(answer):
+    def acknowledged(self, answer: Answer) -> None:
+        """Note that a suspected request made progress, or that it is finished."""
+        if self._resumption.release(answer):
             self._try_next()
 
     def _try_next(self) -> None:
-        while (answer := self._trials.next()) is not None:
+        while (answer := self._resumption.next()) is not None:
             if not answer.is_over:
                 self._move_here(answer)
                 return
             # Its client has left.
-            self._trials.end(answer)
+            self._resumption.release(answer)
 
     def _move_here(self, answer: Answer) -> None:
         number = next(self._ids)
@@ -163,40 +180,22 @@ class ModelConnection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001  others move after it
             self._fail(answer, error)
 
-    def _refuse(self, answer: Answer, error: EngineDeadError) -> bool:
-        """Fail an answer that cannot go on; return whether it was."""
-        limit = self.model.migration_limit if self.model.return_seconds else 0
-        refused = refusal(answer.progress, limit, error)
-        if refused is not None:
-            answer.fail(refused)
-        return refused is not None
-
     def manage(self, body: dict[str, object]) -> Answer:
         """Send a request about LoRA adapters; raises like `submit`."""
         return self._start(lambda number: msg.Manage(number, body))
 
-    async def health(self) -> msg.Health:
-        """Ask whether the model takes requests; raises like `submit`."""
-        return await self._ask(msg.AskHealth(), self._health)
-
-    async def state(self, log_after: int = -1) -> dict[str, Any]:
-        """Ask for all that people look at (`endpoint/state.py`); raises like `submit`."""
-        return await self._state(msg.AskState(log_after))
-
-    async def brief_state(self) -> dict[str, Any]:
-        """Ask for what changes with each request; raises like `submit`."""
-        return await self._state(msg.AskState(is_brief=True))
-
-    async def _state(self, message: msg.AskState) -> dict[str, Any]:
-        values = (await self._ask(message, self._states)).values
-        if not values:
-            raise UnavailableError("the model cannot say how it is; its log has the reason")
-        return values
-
     def send(self, message: msg.FromClient) -> None:
         """Send a message; nothing happens when the model has gone."""
         if self._transport is not None:
-            self._transport.write(encode([message]))
+            frame = encode_request(message)
+            write(self._way(frame, self._transport), frame)
+            if isinstance(message, msg.Abort) and self.side.transport is not None:
+                # It may be there.
+                write(self.side.transport, frame)
+
+    def _way(self, frame: Frame, usual: asyncio.Transport) -> asyncio.Transport:
+        is_large = len(frame) > 1
+        return self.side.transport or usual if is_large else usual
 
     def forget(self, request_id: int) -> bool:
         """Forget a request; return whether it was open."""
@@ -205,22 +204,28 @@ class ModelConnection(asyncio.Protocol):
     def _pop(self, request_id: int) -> Answer | None:
         answer = self._answers.pop(request_id, None)
         if answer is not None:
-            self.proved(answer)
+            self.acknowledged(answer)
         return answer
 
     def close(self) -> None:
         """Leave; what is open fails."""
-        self.model = ModelInfo()
+        self._learn(ModelInfo())
         if self._transport is not None:
             self._transport.close()
 
-    async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Said]]) -> _Said:
+    def _learn(self, model: ModelInfo) -> None:
+        self.model, resumption = model, self._resumption
+        resumption.timeout, resumption.limit = model.return_seconds, model.migration_limit
+
+    def _lose(self) -> None:
+        """End with the second connection; what is open may resume."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _send_question(self, message: msg.FromClient) -> None:
         if self._transport is None:
             raise UnavailableError(GONE)
-        waiting: asyncio.Future[_Said] = asyncio.get_running_loop().create_future()
-        asked.append(waiting)
         self.send(message)
-        return await waiting
 
     def _start(self, message: Callable[[int], msg.FromClient]) -> Answer:
         if self._transport is None:
@@ -228,26 +233,30 @@ class ModelConnection(asyncio.Protocol):
         number = next(self._ids)
         order = message(number)
         try:
-            frame = self._encoder.encode([order])
+            frame = self._encoder.encode_request(order)
         except ValueError as error:
             # The stub cannot read such a frame, and would close the connection.
-            raise HttpError(400, f"the request cannot be sent to the model: {error}") from error
+            raise HttpError(
+                HTTPStatus.BAD_REQUEST, f"the request cannot be sent to the model: {error}"
+            ) from error
         # Small requests pass: large ones of some clients must not cost others theirs.
-        is_full = self._transport.get_write_buffer_size() > UNSENT_BYTES
-        if is_full and len(frame) > FREE_BYTES:
+        transport = self._way(frame, self._transport)
+        is_full = transport.get_write_buffer_size() > UNSENT_BYTES
+        if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
-        keeps = self.model.return_seconds > 0
-        progress = Progress(order, 0) if keeps and may_go_on(order) else None
+        progress = self._resumption.progress(order, 0)
+        if progress is not None:
+            progress.meet(self.model)
         answer = Answer(self, number, progress)
         self._answers[number] = answer
-        self._transport.write(frame)
+        write(transport, frame)
         return answer
 
     def _take_events(self, events: msg.Events) -> None:
-        for number, data, token_ids in rows(events):
+        for number, chunk in chunks_of(events):
             if (answer := self._answers.get(number)) is not None:
                 try:
-                    answer.put_event(data, token_ids)
+                    answer.put(chunk, is_event=True)
                 except Exception as error:  # noqa: BLE001  all answers come on this connection
                     self._fail(answer, error)
 
@@ -269,19 +278,9 @@ class ModelConnection(asyncio.Protocol):
                 if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))
             case msg.Welcome():
-                self.model = message.model
+                self._learn(message.model)
                 self._on_welcome(message)
             case msg.Refused():
                 self.refusal = message.reason
-            case msg.Health():
-                _answer(self._health, message)
-            case msg.State():
-                _answer(self._states, message)
             case _:
-                pass
-
-
-def _answer(asked: list[asyncio.Future[_Said]], said: _Said) -> None:
-    """Hand an answer to who asked first, if it still waits."""
-    if asked and not (waiting := asked.pop(0)).done():
-        waiting.set_result(said)
+                self.questions.take(message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -14,10 +15,6 @@ from lmi_backend.errors import HttpError, UnavailableError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FORBIDDEN: Final = 403
-_NOT_HERE: Final = 501
-_FAILED: Final = 500
-_NO_MEMORY: Final = 507
 _CONNECT_SECONDS: Final = 5
 _MEMORY_WORDS: Final = re.compile(
     r"model does not fit on|KV cache does not fit|memory is full|MemoryError"
@@ -42,7 +39,7 @@ class RepositoryModel(NamedTuple):
 
     @property
     def status(self) -> str:
-        """DJLServing's word; empty for a model that it would not list."""
+        """DJLServing's status; empty for a model that it would not list."""
         words = {"READY": "READY", "LOADING": "PENDING"}
         has_failed = self.state == "UNAVAILABLE" and self.reason not in ("", _UNLOADED)
         return "FAILED" if has_failed else words.get(self.state, "")
@@ -53,7 +50,7 @@ class ModelControl:
 
     Args:
         url: of Triton's HTTP port.
-        headers: the key of its model repository, where it asks for one.
+        headers: the key of its model repository, if it requires one.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
@@ -72,8 +69,8 @@ class ModelControl:
             LmiError: Triton does not answer, or not to us.
         """
         status, said = await self._post("/index")
-        if status != 200:
-            raise HttpError(_FAILED, _error(said))
+        if status != HTTPStatus.OK:
+            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(said))
         models: dict[str, RepositoryModel] = {}
         for row in said:
             model = RepositoryModel(row.get("state", ""), row.get("reason", ""))
@@ -89,16 +86,21 @@ class ModelControl:
             LmiError: as for `index`; HttpError 507 if it has no memory, 500 if it fails otherwise.
         """
         status, said = await self._post(f"/models/{quote(name, safe='')}/load")
-        if status != 200:
+        if status != HTTPStatus.OK:
             # What follows is where in our code.
             text = _error(said).partition("\n\nAt:")[0].strip()
-            raise HttpError(_NO_MEMORY if _MEMORY_WORDS.search(text) else _FAILED, text)
+            raise HttpError(
+                HTTPStatus.INSUFFICIENT_STORAGE
+                if _MEMORY_WORDS.search(text)
+                else HTTPStatus.INTERNAL_SERVER_ERROR,
+                text,
+            )
 
     async def unload(self, name: str) -> None:
         """Have a model unloaded, whose requests may still run; raises like `index`."""
         status, said = await self._post(f"/models/{quote(name, safe='')}/unload")
-        if status != 200:
-            raise HttpError(_FAILED, _error(said))
+        if status != HTTPStatus.OK:
+            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(said))
 
     async def _post(self, path: str) -> tuple[int, Any]:
         if self._session is None:
@@ -110,12 +112,12 @@ class ModelControl:
                 data = await response.read()
         except aiohttp.ClientError as error:
             raise UnavailableError("Triton's HTTP port does not answer") from error
-        if response.status == _FORBIDDEN:
+        if response.status == HTTPStatus.FORBIDDEN:
             text = (
                 "Triton's model repository needs a key that this front end does not have; "
-                "`lmi-backend serve` gives it, beside other servers --control-key FILE"
+                "`lmi-backend serve` gives it; next to other servers --control-key FILE does"
             )
-            raise HttpError(_NOT_HERE, text)
+            raise HttpError(HTTPStatus.NOT_IMPLEMENTED, text)
         return response.status, msgspec.json.decode(data) if data else {}
 
 

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.address import endpoint_folder
+from lmi_backend.endpoint.loading import Loading, read_loading
+from lmi_backend.engine_config import Context
 from lmi_backend.errors import (
     ConfigurationError,
-    HttpError,
     LmiError,
+    LoadingError,
     RequestError,
     UnavailableError,
+    UnknownModelError,
 )
 from lmi_backend.frontend.answer import Unread
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.held import HeldRequests
+from lmi_backend.frontend.outages import Outages
 from lmi_backend.frontend.starting import Starting
 from lmi_backend.printable import listed, printable
 from lmi_backend.private_folders import private_folder
-from lmi_backend.schema.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,24 +32,14 @@ if TYPE_CHECKING:
 
     from lmi_backend.engine_config import ModelInfo
     from lmi_backend.frontend.answer import Answer
-    from lmi_backend.frontend.exchange import Exchange
+    from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.ipc import messages as msg
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.2
 _REFUSED_SECONDS: Final = 5.0
-"""Until a model that refuses this process is asked again: another may be in its place."""
-_NOT_FOUND: Final = 404
-
-
-class UnknownModelError(HttpError):
-    """No model has the name that a request says; the words are those of vLLM's server."""
-
-    field = "model"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(_NOT_FOUND, f"The model `{printable(name)}` does not exist.")
+"""Pause before the next try with a model that refuses this process: another may be in its place."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,13 +62,20 @@ class Model:
     @property
     def context(self) -> Context:
         """How its clients' bodies are read now."""
-        said = self.welcome
-        return Context(said.clients, tuple(said.adapters), said.is_custom, said.has_lora)
+        return self.welcome.context
+
+    def context_of(self, name: str) -> Context:
+        """Return how to read bodies of a client that uses one of the model's names."""
+        is_adapter = name not in ("", self.name, *self.info.served_names)
+        context = self.context
+        return (
+            replace(context, adapter=name) if is_adapter and name in context.adapters else context
+        )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names by which a client may ask for it; LoRA adapters last."""
-        return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.welcome.adapters)))
+        """All names by which a client may call it; LoRA adapters last."""
+        return tuple(dict.fromkeys((self.name, *self.info.served_names, *self.context.adapters)))
 
 
 class Models:
@@ -88,12 +88,12 @@ class Models:
     """
 
     def __init__(self, base: Path, starting: Starting | None = None) -> None:
-        self._folder = endpoint_folder(base)
+        self._base, self._folder = base, endpoint_folder(base)
         self._starting = starting or Starting()
         self._known: dict[Path, tuple[int, ModelConnection]] = {}
         self._models: dict[Path, Model] = {}
         self._by_name: dict[str, Model] = {}
-        self._held = HeldRequests()
+        self._outages = Outages()
         self._unread = Unread()
         self._refusals: set[str] = set()
         self._seen = 0
@@ -110,11 +110,11 @@ class Models:
         finally:
             for _, connection in self._known.values():
                 connection.close()
-            self.give_up_held()
+            self.end_outages()
 
-    def give_up_held(self) -> None:
+    def end_outages(self) -> None:
         """Fail the requests that wait for a model to come back: none does."""
-        self._held.give_up()
+        self._outages.close()
 
     def all(self) -> list[Model]:
         """Return all models, by name."""
@@ -124,23 +124,35 @@ class Models:
         """Return the model of a name, or of a LoRA adapter's; of no name, the only one there is."""
         if name:
             return self._by_name.get(name)
-        is_only = len(self._models) == 1 and not self._held.awaited and not self.loading
+        others = self._outages.awaited or self.loading or self.failed
+        is_only = len(self._models) == 1 and not others
         return next(iter(self._models.values())) if is_only else None
 
     @property
     def awaited(self) -> list[str]:
         """Names of the models that have gone, and are expected back."""
-        return self._held.awaited
+        return self._outages.awaited
 
     @property
     def loading(self) -> list[str]:
         """Names of the models that the server has not loaded yet, since it was started."""
         return self._starting.names
 
-    def held_counts(self) -> dict[str, dict[str, int]]:
+    def progress(self) -> dict[str, Loading]:
+        """Return what is known of the models that the server loads."""
+        return {
+            name: told for name, told in read_loading(self._base).items() if name in self.loading
+        }
+
+    @property
+    def failed(self) -> dict[str, str]:
+        """Names of the models that could not be loaded, and why; they are tried again."""
+        return self._starting.failed
+
+    def outage_counts(self) -> dict[str, dict[str, int]]:
         """Return of each model what became of requests that waited for it, and how many `wait`."""
         names = {*self.awaited, *(model.name for model in self._models.values())}
-        return {name: self._held.told(name) for name in sorted(names)}
+        return {name: self._outages.counts(name) for name in sorted(names)}
 
     async def reach(self, exchange: Exchange, name: str) -> Model | None:
         """Return what `find` does; of a model that is expected back, wait for it.
@@ -150,15 +162,17 @@ class Models:
             ClientGoneError: the client left meanwhile.
         """
         while self._waits_for(name):
-            await exchange.unless_gone(self._held.wait(name))
-        return self.find(name)
+            await exchange.unless_gone(self._outages.wait(name))
+        found = self.find(name)
+        exchange.model = found.name if found else ""
+        return found
 
     def _waits_for(self, name: str) -> bool:
         is_there = name in self._by_name if name else bool(self._models)
-        return not is_there and self._held.is_awaited(name)
+        return not is_there and self._outages.is_awaited(name)
 
     async def of_body(self, exchange: Exchange, name: str) -> Model:
-        """Return the model that a body asks for; wait for one that is expected back.
+        """Return the model that a body names; wait for one that is expected back.
 
         Raises:
             UnknownModelError: there is none of that name.
@@ -168,7 +182,7 @@ class Models:
         """
         if (model := await self.reach(exchange, name)) is not None:
             return model
-        if not self._models:
+        if not self._models and not self.loading and name not in self.failed:
             raise UnavailableError(self.why_none())
         if name or self.loading:
             raise self.unknown(name)
@@ -176,9 +190,19 @@ class Models:
 
     def unknown(self, name: str) -> LmiError:
         """Return the error of a name that no model has, or none has yet."""
+        if name in self.failed:
+            return UnavailableError(f"{name} does not start: {self.failed[name]}")
         if self.loading:
+            return self._not_yet(name)
+        return UnknownModelError(name, self._by_name)
+
+    def _not_yet(self, name: str) -> LmiError:
+        told = self.progress()
+        known = [told[each] for each in ([name] if name in told else told) if told[each].brief]
+        if not known:
             return UnavailableError(f"models are being loaded: {listed(self.loading)}")
-        return UnknownModelError(name)
+        text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in known)
+        return LoadingError(text, min(each.retry_seconds for each in known))
 
     def why_none(self) -> str:
         """Return why there is no model."""
@@ -226,6 +250,8 @@ class Models:
             _log.debug("%s: %s", path, error)
             return
         self._known[path] = inode, connection
+        with contextlib.suppress(OSError):
+            await loop.create_unix_connection(lambda: connection.side, str(path))
 
     def _enter(self, path: Path, connection: ModelConnection, welcome: msg.Welcome) -> None:
         if path not in self._models:
@@ -233,7 +259,7 @@ class Models:
         self._models[path] = Model(connection, welcome)
         self._starting.found(welcome.model.name)
         self._index()
-        self._held.resume(connection)
+        self._outages.resume(connection)
 
     def _leave(self, path: Path, connection: ModelConnection, answers: list[Answer]) -> None:
         if connection.refusal:
@@ -252,12 +278,12 @@ class Models:
         names = model.names if model is not None and path.exists() else ()
         if names:
             self._starting.lost(connection.model.name)
-        self._held.hold(answers, connection.model, names)
+        self._outages.begin(answers, connection.model, names)
         # Where it was loaded anew, the next one may be there before the last one leaves.
         for model in self._models.values():
             if model.name == connection.model.name:
                 self._starting.found(model.name)
-                self._held.resume(model.connection)
+                self._outages.resume(model.connection)
 
     def _forget(self, path: Path, connection: ModelConnection) -> None:
         if (known := self._known.get(path)) and known[1] is connection:

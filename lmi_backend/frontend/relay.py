@@ -3,93 +3,35 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
+from lmi_backend.clients.openai.form import HttpForm
 from lmi_backend.errors import CancelledError, EngineError, LmiError
-from lmi_backend.frontend.http_form import Ending, HttpForm
-from lmi_backend.generation import HttpChunk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
+    from lmi_backend.clients.failure import Failure
+    from lmi_backend.clients.form import Form
     from lmi_backend.frontend.answer import Answer
-    from lmi_backend.frontend.client import Client
-    from lmi_backend.frontend.exchange import Exchange
-    from lmi_backend.frontend.failures import Failure
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.kept_answer import KeptAnswer
     from lmi_backend.generation import Chunk
-    from lmi_backend.schema.reply import Reply, Response
+
+    Receiver = Exchange | KeptAnswer
+    """What takes an answer: a client, or a kept answer in its place."""
 
 CLIENT_LEFT: Final = 499
 """Status in the log of a request whose client left; nobody gets it."""
 
 
-class Form(Protocol):
-    """Makes an HTTP response of chunks."""
-
-    status: int
-    headers: Mapping[str, str]
-    """Both are known after the first `write`."""
-    is_over: bool
-    """Whether the answer is complete."""
-
-    @property
-    def is_failed(self) -> bool:
-        """Whether the engine's own events report an error."""
-        ...
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the bytes to send for some chunks. Raises LmiError: the answer is an error."""
-        ...
-
-    def failure(self, error: LmiError) -> Ending:
-        """Return what is sent where an answer fails after it has begun."""
-        ...
-
-
-class ReplyForm:
-    """An answer that a `Reply` of ours writes.
-
-    Args:
-        reply: writes the output `response`.
-        answers: answers that the request asks for.
-        content_type: of the response.
-        fail: writes an error in the middle of it; nothing, if the format cannot.
-    """
-
-    is_failed = False
-
-    def __init__(
-        self, reply: Reply, answers: int, content_type: str, fail: Callable[[LmiError], str]
-    ) -> None:
-        self.status, self.is_over = 200, False
-        self.headers: Mapping[str, str] = {"content-type": content_type}
-        self._reply, self._left, self._fail = reply, answers, fail
-
-    def write(self, chunks: list[Chunk]) -> bytes:
-        """Return the reply's bytes; the chunks of an answer are merged first."""
-        return b"".join(_bytes(each.get("response", b"")) for each in self._responses(chunks))
-
-    def _responses(self, chunks: list[Chunk]) -> list[Response]:
-        if len(chunks) > 1:
-            chunks = _merged(chunks)
-        for chunk in chunks:
-            self._left -= chunk.is_last
-        self.is_over = self._left <= 0
-        return self._reply.responses(chunks, is_last=self.is_over)
-
-    def failure(self, error: LmiError) -> Ending:
-        """Return what the reply's format writes."""
-        data = self._fail(error).encode()
-        return Ending(data, is_end=bool(data))
-
-
 async def send_answer(
-    exchange: Exchange,
+    exchange: Receiver,
     answer: Answer,
     form: Form,
     failure_of: Callable[[LmiError], Failure],
 ) -> None:
-    """Send an answer to its end; a client that leaves ends its request.
+    """Send a whole answer; cancel its request if the client leaves.
 
     Args:
         failure_of: makes the response of an error that comes before anything else.
@@ -102,10 +44,9 @@ async def send_answer(
 
 
 async def _send(
-    exchange: Exchange, answer: Answer, form: Form, failure_of: Callable[[LmiError], Failure]
+    exchange: Receiver, answer: Answer, form: Form, failure_of: Callable[[LmiError], Failure]
 ) -> None:
-    direct = exchange.direct
-    forward = None if direct is None else _Forward(exchange, direct, form, answer)
+    forward = _Forward(exchange, form, answer)
     try:
         while not form.is_over:
             chunks = await answer.read()
@@ -127,9 +68,9 @@ async def _send(
 
 
 async def _fail(
-    exchange: Exchange, form: Form, error: LmiError, failure_of: Callable[[LmiError], Failure]
+    exchange: Receiver, form: Form, error: LmiError, failure_of: Callable[[LmiError], Failure]
 ) -> None:
-    """Send an error in the client's format; without one, `Exchange.close` ends the connection."""
+    """Send an error in the client's format; without one, `Exchange.close` closes the connection."""
     exchange.error = type(error).__name__
     if not exchange.has_begun:
         await exchange.respond(*failure_of(error))
@@ -144,14 +85,20 @@ class _Forward:
 
     __slots__ = ("_answer", "_client", "_exchange", "_form", "_takes_events")
 
-    def __init__(self, exchange: Exchange, client: Client, form: Form, answer: Answer) -> None:
-        self._exchange, self._client, self._form, self._answer = exchange, client, form, answer
+    def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
+        self._exchange, self._form, self._answer = exchange, form, answer
+        self._client = exchange.direct
         self._takes_events = isinstance(form, HttpForm)
         """Whether an event is written as it is."""
 
-    def chunk(self, chunk: Chunk) -> bool:
+    def take(self, chunk: Chunk, *, is_event: bool) -> bool:
         if chunk.is_last or not self._client.is_free:
             return False
+        if is_event and self._takes_events:
+            self._client.write(chunk.data)  # type: ignore[union-attr]
+            self._exchange.num_tokens += chunk.num_tokens
+            self._exchange.has_written()
+            return True
         try:
             data = self._form.write([chunk])
         except LmiError as error:
@@ -164,18 +111,8 @@ class _Forward:
             self._exchange.has_written()
         return True
 
-    def event(self, data: bytes, num_tokens: int) -> bool:
-        if not self._takes_events:
-            return self.chunk(HttpChunk(data, num_tokens=num_tokens))
-        if not self._client.is_free:
-            return False
-        self._client.write(data)
-        self._exchange.num_tokens += num_tokens
-        self._exchange.has_written()
-        return True
 
-
-async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
+async def _send_part(exchange: Receiver, form: Form, data: bytes) -> None:
     """Send the next bytes; an answer that is complete at once gets its length."""
     if not exchange.status and form.is_over:
         await exchange.respond(form.status, data, form.headers)
@@ -185,7 +122,7 @@ async def _send_part(exchange: Exchange, form: Form, data: bytes) -> None:
     await exchange.write(data, is_last=form.is_over)
 
 
-def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
+def _count(exchange: Receiver, chunks: Iterable[Chunk]) -> None:
     for chunk in chunks:
         exchange.num_tokens += chunk.num_tokens
         exchange.num_prompt_tokens = max(exchange.num_prompt_tokens, chunk.num_prompt_tokens)
@@ -194,25 +131,3 @@ def _count(exchange: Exchange, chunks: Iterable[Chunk]) -> None:
 def _leave(answer: Answer) -> None:
     answer.abort()
     answer.fail(CancelledError("the client closed its connection"))
-
-
-def answers_of(work: object) -> int:
-    """Return how many answers a request asks for."""
-    if isinstance(work, tuple):
-        return sum(request.n for request in work)
-    return 1
-
-
-def _merged(chunks: list[Chunk]) -> list[Chunk]:
-    """Return one chunk for each answer."""
-    merged: dict[int, Chunk] = {}
-    for chunk in chunks:
-        if (before := merged.get(chunk.index)) is None:
-            merged[chunk.index] = chunk
-        else:
-            before.merge(chunk)  # type: ignore[arg-type]  # a request has one kind of chunks
-    return list(merged.values())
-
-
-def _bytes(value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()

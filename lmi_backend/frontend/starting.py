@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.pool.load_failure import LoadFailure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
+_FAILED: Final = "FAILED"
+_READY: Final = "READY"
 _ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
 """States after which a model's endpoint is found, or found again."""
 
@@ -24,8 +27,9 @@ class Starting:
     """The models that are awaited.
 
     Args:
-        names: what `serve` loads at each start; empty where nobody says.
-        index: asks Triton what became of them; Triton answers when it has tried to load them all.
+        names: what `serve` loads at each start; empty if that is not known.
+        index: requests from Triton what became of them; Triton answers when it has tried to load
+            them all.
     """
 
     def __init__(
@@ -35,6 +39,8 @@ class Starting:
     ) -> None:
         self._names, self._index = set(names), index
         self._is_known = bool(names)
+        self.failed: dict[str, str] = {}
+        """Models that could not be loaded, and why; they are tried again."""
 
     @property
     def names(self) -> list[str]:
@@ -44,6 +50,7 @@ class Starting:
     def found(self, name: str) -> None:
         """Note that a model is there."""
         self._names.discard(name)
+        self.failed.pop(name, None)
 
     def lost(self, name: str) -> None:
         """Note that a model has died: the next start of its server loads it again."""
@@ -51,7 +58,7 @@ class Starting:
             self._names.add(name)
 
     async def run(self) -> None:
-        """Ask what became of the models that are awaited, until cancelled."""
+        """Follow the models that are awaited, until cancelled."""
         while True:
             try:
                 await self.look()
@@ -60,8 +67,8 @@ class Starting:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Await no more what was unloaded, or has failed."""
-        if not self._names or self._index is None:
+        """Await no more what was unloaded, or has failed; that is awaited again when it loads."""
+        if self._index is None or not (self._names or self.failed):
             return
         try:
             index = await self._index()
@@ -72,4 +79,10 @@ class Starting:
             _log.warning("which models are still loaded is not known: %s", error)
             self._names.clear()
             return
+        for name, model in index.items():
+            if name in self._names and model.status == _FAILED:
+                self.failed[name] = LoadFailure.of(name, model.reason).brief
+            elif name in self.failed and model.state == _READY:
+                del self.failed[name]
+                self._names.add(name)
         self._names &= {name for name, model in index.items() if model.state in _ON_THE_WAY}

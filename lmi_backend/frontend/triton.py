@@ -1,6 +1,6 @@
-"""Triton's V2 paths, passed to its own HTTP port; but for `generate`, where the model is asked.
+"""Triton's V2 paths, passed to its own HTTP port; but `generate` goes to the model directly.
 
-Path, body and headers are read here and written anew: nothing reaches Triton as a client wrote it.
+Path, body and headers are read here and written again: nothing reaches Triton as a client wrote it.
 """
 
 from __future__ import annotations
@@ -8,41 +8,54 @@ from __future__ import annotations
 import asyncio
 import re
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import aiohttp
 import msgspec
 from yarl import URL
 
+from lmi_backend.clients.tracing import take_trace
+from lmi_backend.clients.triton.body import (
+    check_members,
+    read_members,
+    texts_of,
+    write_generate_body,
+)
+from lmi_backend.clients.triton.inference import (
+    MOST_ELEMENTS,
+    MOST_TEXT,
+    Written,
+    name_raw,
+    too_much,
+    write_inference,
+)
+from lmi_backend.clients.triton.paths import Path, read_path
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.adapters import check_bodies
-from lmi_backend.frontend.bodies import aside, check_values
-from lmi_backend.frontend.triton_body import read_generate_body, texts_of, write_generate_body
-from lmi_backend.frontend.triton_inference import MOST_ELEMENTS, Written, name_raw, write_inference
-from lmi_backend.frontend.triton_paths import Path, read_path
+from lmi_backend.frontend.http.bodies import aside, check_values, read_json
 from lmi_backend.printable import printable
-from lmi_backend.schema.tracing import take_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from lmi_backend.frontend.exchange import Exchange
-    from lmi_backend.frontend.generate import Generate
+    from lmi_backend.frontend.answering import Answering
+    from lmi_backend.frontend.http.exchange import Exchange
 
 _JSON_LENGTH: Final = "inference-header-content-length"
 _LENGTH: Final = re.compile(r"[0-9]{1,10}")
 _ENCODINGS: Final = ("gzip", "deflate")
 _NEVER: Final = re.compile(r"q=0(\.0*)?")
 _PASSED_BACK: Final = ("content-type", "content-encoding", "content-length", _JSON_LENGTH)
-_BAD_REQUEST, _NOT_FOUND, _NOT_ALLOWED = 400, 404, 405
-_FAILED: Final = 400
 # A tritonserver that ends waits for connections that are open, for 5 s.
 _KEPT_SECONDS: Final = 1.0
 _SILENT: Final = "Triton's HTTP port does not answer"
-_ENDED: Final = "tritonserver ended before the answer did"
+_ENDED: Final = "tritonserver exited before the answer was complete"
 _ERROR_EVENT: Final = b'data: {"error":'
 _LONG: Final = 1 << 16
 """Characters of a text that may have many values."""
+_PART: Final = 1 << 18
+"""Bytes of a body that are written at once."""
 _TOKEN_BYTES: Final = 4
 """Of a body or an answer that count as a token: what Triton says of them holds no count."""
 
@@ -52,7 +65,13 @@ class _Sent(NamedTuple):
 
     path: Path
     headers: Mapping[str, str]
-    data: bytes = b""
+    pieces: tuple[bytes | memoryview, ...] = ()
+    """Of the body."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the body."""
+        return sum(map(len, self.pieces))
 
 
 class TritonProxy:
@@ -62,12 +81,12 @@ class TritonProxy:
         url: of Triton's HTTP port.
         limit: bytes of a body.
         seconds: time a body may take to come.
-        generate: answers what needs no passing on.
+        answering: answers what needs no passing on.
     """
 
-    def __init__(self, url: str, limit: int, seconds: float, generate: Generate) -> None:
+    def __init__(self, url: str, limit: int, seconds: float, answering: Answering) -> None:
         self._url, self._limit, self._seconds = url, limit, seconds
-        self._generate = generate
+        self._answering = answering
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -89,18 +108,21 @@ class TritonProxy:
 
     async def _generation(self, exchange: Exchange, path: Path) -> _Sent | None:
         """Return what Triton is sent; None where the model has answered."""
-        data = await exchange.body(self._limit, self._seconds)
-        await check_values(data)
-        body = await aside(len(data), read_generate_body, data)
+        data = await exchange.text(self._limit, self._seconds)
+        body = check_members(await read_json(data, read_members))
         await _check_texts(exchange, texts_of(body))
-        if await self._generate.answer(exchange, path, body, len(data)):
+        if await self._answering.generate(exchange, path, body, len(data)):
             return None
+        _check_size(len(data))
         written = await aside(len(data), write_generate_body, body, exchange.tenant)
-        return _Sent(path, _headers(exchange) | _kind("json"), written)
+        return _Sent(path, _headers(exchange) | _kind("json"), (written,))
 
     async def _inference(self, exchange: Exchange, path: Path) -> _Sent:
-        data = await exchange.body(self._limit, self._seconds)
+        # Beside JSON there may be bytes, which are no text.
+        read = exchange.body if _JSON_LENGTH in exchange.headers else exchange.text
+        data = await read(self._limit, self._seconds)
         length = _json_length(exchange, len(data))
+        _check_size(length or len(data))
         if length == 0:
             written = await self._raw(exchange, path, data)
         else:
@@ -111,7 +133,7 @@ class TritonProxy:
         headers = _headers(exchange) | _kind("json" if length is None else "octet-stream")
         if written.json_length is not None:
             headers[_JSON_LENGTH] = str(written.json_length)
-        return _Sent(path, headers, written.data)
+        return _Sent(path, headers, written.pieces)
 
     async def _raw(self, exchange: Exchange, path: Path, data: bytes) -> Written:
         """Return a body that is whole the one input of its model."""
@@ -119,7 +141,7 @@ class TritonProxy:
         # There is no place in it for the tenant.
         if exchange.tenant and (name := await self._only_text(path)):
             return name_raw(data, name, exchange.tenant)._replace(texts=texts)
-        return Written(data, 0, texts)
+        return Written((data,), 0, texts)
 
     async def _only_text(self, path: Path) -> str:
         """Return the name of a model's input where it has one, of one text; empty where not."""
@@ -134,12 +156,13 @@ class TritonProxy:
         return texts[0] if len(inputs) == len(texts) == 1 else ""
 
     async def _pass_on(self, exchange: Exchange, sent: _Sent) -> None:
+        length = {"content-length": str(sent.size)} if sent.pieces else {}
         try:
             async with self._open().request(
                 sent.path.method,
                 self._to(sent.path.text),
-                data=sent.data or None,
-                headers=sent.headers,
+                data=_one_by_one(sent.pieces) if sent.pieces else None,
+                headers={**sent.headers, **length},
                 allow_redirects=False,
             ) as response:
                 await _pass_back(exchange, sent, response)
@@ -170,9 +193,9 @@ class TritonProxy:
 
 async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientResponse) -> None:
     headers = {name: response.headers[name] for name in _PASSED_BACK if name in response.headers}
-    counts = bool(sent.data) and response.status < _FAILED
+    counts = bool(sent.pieces) and response.status < HTTPStatus.BAD_REQUEST
     await exchange.start(response.status, headers)
-    exchange.num_prompt_tokens = _tokens(len(sent.data)) if counts else 0
+    exchange.num_prompt_tokens = _tokens(sent.size) if counts else 0
     num_bytes = 0
     async for data in response.content.iter_any():
         num_bytes += len(data)
@@ -181,6 +204,18 @@ async def _pass_back(exchange: Exchange, sent: _Sent, response: aiohttp.ClientRe
         exchange.num_tokens = _tokens(num_bytes) if counts else 0
         await exchange.write(data)
     await exchange.write(b"", is_last=True)
+
+
+async def _one_by_one(pieces: Sequence[bytes | memoryview]) -> AsyncIterator[bytes]:
+    """Yield the bytes of pieces; no copy is large."""
+    for piece in pieces:
+        for at in range(0, len(piece), _PART):
+            yield bytes(piece[at : at + _PART])
+
+
+def _check_size(size: int) -> None:
+    if size > MOST_TEXT:
+        raise too_much(size)
 
 
 async def _check_texts(exchange: Exchange, texts: Sequence[str]) -> None:
@@ -198,12 +233,14 @@ def _tokens(num_bytes: int) -> int:
 def _path_of(exchange: Exchange) -> Path:
     text = exchange.raw_path
     if (path := read_path(text)) is None:
-        raise HttpError(_NOT_FOUND, f"{printable(text)} is not served on this port")
+        raise HttpError(HTTPStatus.NOT_FOUND, f"{printable(text)} is not served on this port")
     if exchange.query:
-        raise HttpError(_BAD_REQUEST, f"{printable(exchange.query)}: {path.text} has no parameters")
+        raise HttpError(
+            HTTPStatus.BAD_REQUEST, f"{printable(exchange.query)}: {path.text} has no parameters"
+        )
     if exchange.method != path.method:
         exchange.extra_headers.append((b"allow", path.method.encode()))
-        raise HttpError(_NOT_ALLOWED, f"{exchange.method} is not served here")
+        raise HttpError(HTTPStatus.METHOD_NOT_ALLOWED, f"{exchange.method} is not served here")
     return path
 
 
@@ -228,7 +265,7 @@ def _json_length(exchange: Exchange, size: int) -> int | None:
         return None
     if not _LENGTH.fullmatch(given) or int(given) > size:
         text = f"Inference-Header-Content-Length: {printable(given)}; accepted: 0 to {size}, "
-        raise HttpError(_BAD_REQUEST, f"{text}the bytes of the body")
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"{text}the bytes of the body")
     return int(given)
 
 

@@ -1,1 +1,1 @@
-"""Both ends of a worker's socket: messages, frames, handshake, flush policy, names of variables."""
+"""Both sides of a worker's socket: messages, frames, handshake, flush policy, variables."""

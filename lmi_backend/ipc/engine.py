@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+OPTION_PREFIX: Final = "option."
+"""What the reason begins with of a fast path that an option of the user's turns off."""
+
+
+def fast_path_state(why_off: str) -> str:
+    """Return what a fast path is: `private` if it is in use, else who turned it off.
+
+    `chosen` is an option of the user's, `public` a vLLM that is not as expected.
+    """
+    if not why_off:
+        return "private"
+    return "chosen" if why_off.startswith(OPTION_PREFIX) else "public"
 
 
 class Capabilities(msgspec.Struct, frozen=True, array_like=True):
@@ -12,6 +27,8 @@ class Capabilities(msgspec.Struct, frozen=True, array_like=True):
     version: str
     max_model_len: int
     """Longest prompt plus answer, in tokens."""
+    longest_token: int = 0
+    """Characters of the longest token; 0 if it is not known."""
 
 
 class EngineStats(msgspec.Struct, frozen=True, array_like=True):
@@ -46,3 +63,6 @@ class EngineStats(msgspec.Struct, frozen=True, array_like=True):
     copies: tuple[tuple[int, int], ...] = ()
     """Of each copy of a data-parallel engine: its steps, and the requests it has. Empty from an
     engine that runs one copy."""
+    fast_paths: tuple[tuple[str, str, str], ...] = ()
+    """Of each fast path of the engine: its name, why it is off, and what that costs; both are empty
+    for one that is in use. `fast_path_state` says who turned it off."""

@@ -1,4 +1,4 @@
-"""Names of the variables by which processes of ours tell each other something."""
+"""Names of the variables by which our processes tell each other something."""
 
 from typing import Final
 

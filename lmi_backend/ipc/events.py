@@ -27,7 +27,7 @@ def is_event(chunk: Chunk) -> TypeGuard[HttpChunk]:
     )
 
 
-def append_event(messages: list[Any], request_id: int, data: bytes, token_ids: bytes) -> None:
+def append_event(messages: list[Any], request_id: int, event: HttpChunk) -> None:
     """Append an event to messages: to the last one, if that has events.
 
     Not to an earlier one: what has been said of a request in between must stay before it.
@@ -37,21 +37,19 @@ def append_event(messages: list[Any], request_id: int, data: bytes, token_ids: b
         last = Events([], [], [])
         messages.append(last)
     last.ids.append(request_id)
-    last.data.append(data)
-    last.token_ids.append(token_ids)
+    last.data.append(event.data)
+    last.token_ids.append(event.ids)
 
 
-def chunk_of(data: bytes, token_ids: bytes) -> HttpChunk:
-    """Return an event as a chunk."""
-    return HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids)
-
-
-def rows(events: Events) -> Iterator[tuple[int, bytes, bytes]]:
-    """Return the request id, data and token ids of each event."""
-    return zip(events.ids, events.data, events.token_ids, strict=True)
+def chunks_of(events: Events) -> list[tuple[int, HttpChunk]]:
+    """Return the request id and the chunk of each event."""
+    return [
+        (number, HttpChunk(data, num_tokens=len(token_ids) // ID_BYTES, ids=token_ids))
+        for number, data, token_ids in zip(events.ids, events.data, events.token_ids, strict=True)
+    ]
 
 
 def outputs_of(events: Events) -> Iterator[HttpOutput]:
     """Yield a message of its own for each event."""
-    for number, data, token_ids in rows(events):
-        yield HttpOutput(number, chunk_of(data, token_ids))
+    for number, chunk in chunks_of(events):
+        yield HttpOutput(number, chunk)

@@ -28,7 +28,7 @@ _ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KIN
 
 
 def failure_of(request_id: int, error: LmiError) -> Failure:
-    """Return the message of an error that ended a request."""
+    """Return the message of an error that failed a request."""
     if isinstance(error, RequestError):
         return Failure(request_id, "request", error.detail, error.field)
     if isinstance(error, HttpError):

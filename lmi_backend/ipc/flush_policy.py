@@ -13,11 +13,8 @@ RESPONSE_SECONDS: Final = 170e-6
 On a machine with little to do it costs more, because each response wakes processes.
 """
 MAX_RESPONSES: Final = 4000
-"""Responses a second that a stub is asked for.
-
-This is about half of what it sends on two cores that it shares with its client; more cores do not
-help its Python.
-"""
+"""Responses a second that a stub has to send. This is about half of what it sends on two cores that
+it shares with its client; more cores do not help its Python."""
 _CPU_SHARE: Final = 0.1
 _MIN_INTERVAL: Final = 0.005
 _MAX_INTERVAL: Final = 0.05
@@ -31,7 +28,7 @@ class FlushPolicy(msgspec.Struct, frozen=True, array_like=True):
     A response costs the same however many tokens share it. So at any load the responses of all
     streams together get a share of the machine's cores and of the stub's time, and no more. From
     this follows the interval between two responses of one stream. A few streams are not slowed at
-    all, nor are those whose tokens come so far apart that hardly any two would share a response.
+    all, nor are streams whose tokens come so far apart that hardly any two would share a response.
     """
 
     responses_per_second: float = math.inf

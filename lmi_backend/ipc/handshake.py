@@ -1,4 +1,4 @@
-"""Both ends of a worker's socket prove that they know the token of this start.
+"""Both sides of a worker's socket prove that they know the token of this start.
 
 The stub sends `Challenge`, the worker `Hello`, the stub `Accepted`. The token itself is never sent:
 each end sends an HMAC over what the other has just drawn at random. So neither a recorded
@@ -34,7 +34,7 @@ HANDSHAKE_SECONDS: Final = 1.0
 """In which a connection must have proved itself; a worker that was too slow tries again."""
 FIRST_FRAME_BYTES: Final = 4096
 """Of the largest frame before the proof."""
-STRANGERS: Final = 64
+MOST_PEERS: Final = 64
 """Connections without a proof at one time, besides one for each rank; more end the oldest."""
 BACKLOG: Final = 128
 
@@ -50,7 +50,7 @@ _ANSWER_SECONDS = 10.0
 class Handshakes:
     """The stub's side: lets the ranks of one worker in, all at the same time.
 
-    A stranger costs a socket and at most 4 KiB, for a second.
+    An unauthenticated peer costs a socket and at most 4 KiB, for a second.
 
     Args:
         listener: where they connect; it is made non-blocking.
@@ -61,7 +61,7 @@ class Handshakes:
         listener.setblocking(False)
         self._listener, self._key = listener, token.encode()
         self._ranks, self._missing = ranks, set(range(ranks))
-        self._strangers: list[_Stranger] = []
+        self._peers: list[_Peer] = []
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._refused = 0
@@ -71,8 +71,8 @@ class Handshakes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for stranger in self._strangers:
-            stranger.socket.close()
+        for peer in self._peers:
+            peer.socket.close()
         self._selector.close()
 
     @property
@@ -85,16 +85,16 @@ class Handshakes:
         """Wait at most some seconds for something to happen; return the ranks that were let in."""
         arrived: list[tuple[int, socket.socket]] = []
         for key, _ in self._selector.select(seconds):
-            stranger: _Stranger | None = key.data
-            if stranger is None:
+            peer: _Peer | None = key.data
+            if peer is None:
                 self._accept()
             # It may just have been ended to make room.
-            elif stranger in self._strangers and (hello := self._read_hello(stranger)):
-                arrived.append((hello.rank, stranger.socket))
+            elif peer in self._peers and (hello := self._read_hello(peer)):
+                arrived.append((hello.rank, peer.socket))
         # After the reading: when this process stood still, what was sent meanwhile counts.
         now = time.monotonic()
-        for stranger in [each for each in self._strangers if each.end <= now]:
-            self._refuse(stranger, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
+        for peer in [each for each in self._peers if each.end <= now]:
+            self._refuse(peer, f"it proved nothing within {HANDSHAKE_SECONDS:g} s")
         return arrived
 
     def _accept(self) -> None:
@@ -104,31 +104,31 @@ class Handshakes:
             except OSError:
                 # Nobody is left, or who came has gone again.
                 return
-            if len(self._strangers) >= STRANGERS + self._ranks:
-                self._refuse(self._strangers[0], "it had to make room for others")
+            if len(self._peers) >= MOST_PEERS + self._ranks:
+                self._refuse(self._peers[0], "it had to make room for others")
             sock.setblocking(False)
             where = f"from {address[0]}" if address else ""
-            stranger = _Stranger(sock, where, time.monotonic() + HANDSHAKE_SECONDS)
-            self._strangers.append(stranger)
-            self._selector.register(sock, selectors.EVENT_READ, stranger)
+            peer = _Peer(sock, where, time.monotonic() + HANDSHAKE_SECONDS)
+            self._peers.append(peer)
+            self._selector.register(sock, selectors.EVENT_READ, peer)
             try:
-                stranger.send(msg.Challenge(stranger.nonce))
+                peer.send(msg.Challenge(peer.nonce))
             except (OSError, WorkerError) as error:
-                self._refuse(stranger, str(error))
+                self._refuse(peer, str(error))
 
-    def _read_hello(self, stranger: _Stranger) -> msg.Hello | None:
-        """Read what there is; let the stranger in if that is all and proves it."""
+    def _read_hello(self, peer: _Peer) -> msg.Hello | None:
+        """Read what there is; let the peer in if that is all and proves it."""
         try:
-            if (hello := stranger.read()) is not None:
-                self._check(hello, stranger.nonce)
-                stranger.send(msg.Accepted(_proof(self._key, "stub", stranger.nonce, hello)))
+            if (hello := peer.read()) is not None:
+                self._check(hello, peer.nonce)
+                peer.send(msg.Accepted(_proof(self._key, "stub", peer.nonce, hello)))
         except BlockingIOError:
             return None
         except (OSError, WorkerError) as error:
-            self._refuse(stranger, str(error))
+            self._refuse(peer, str(error))
             return None
         if hello is not None:
-            self._remove(stranger)
+            self._remove(peer)
             self._missing.remove(hello.rank)
         return hello
 
@@ -147,19 +147,19 @@ class Handshakes:
             return
         raise WorkerError(problem)
 
-    def _refuse(self, stranger: _Stranger, why: str) -> None:
-        self._remove(stranger)
-        stranger.socket.close()
+    def _refuse(self, peer: _Peer, reason: str) -> None:
+        self._remove(peer)
+        peer.socket.close()
         self._refused += 1
-        self._last = f"{stranger.where}: {why}".removeprefix(": ")
+        self._last = f"{peer.where}: {reason}".removeprefix(": ")
 
-    def _remove(self, stranger: _Stranger) -> None:
-        self._strangers.remove(stranger)
-        self._selector.unregister(stranger.socket)
+    def _remove(self, peer: _Peer) -> None:
+        self._peers.remove(peer)
+        self._selector.unregister(peer.socket)
 
 
 @dataclass(frozen=True, eq=False)
-class _Stranger:
+class _Peer:
     """A connection that has proved nothing yet."""
 
     socket: socket.socket
@@ -194,7 +194,7 @@ class _Stranger:
         if not messages and self._decoder.rest:
             return None
         if len(messages) != 1 or self._decoder.rest:
-            raise WorkerError("it sent something beside one Hello")
+            raise WorkerError("it sent something other than one Hello")
         return messages[0]
 
 
@@ -205,7 +205,7 @@ async def join(
 
     Raises:
         OSError: nobody listens there.
-        WorkerError: whoever listens does not know the token, or does not let the worker in.
+        WorkerError: the listener does not know the token, or does not let the worker in.
     """
     for _ in range(_TRIES):
         reader, writer = await _connect(address)

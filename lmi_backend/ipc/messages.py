@@ -2,9 +2,10 @@
 
 A conversation: the worker connects, and both prove that they know the token of this start:
 `Challenge`, `Hello`, `Accepted` (`handshake.py`). The stub sends `Start`, the worker `Ready` or
-`StartFailed`. Then `Submit`, `SubmitHttp`, `SetAdapter` and `Abort` go in, `Output`, `HttpOutput`,
-`Events` and `Failure` come out, any number of them in one frame, and a `Heartbeat` every second.
-`Stop` or the end of the socket ends the worker. Of a group of MPI ranks each holds such a
+`StartFailed`. A spare says `Prepared` and waits for `Proceed` in between. Then `Submit`,
+`SubmitHttp`, `SetAdapter` and `Abort` go in. `Output`, `HttpOutput`, `Events` and `Failure` come
+out, any number of them in one frame, and a `Heartbeat` every second.
+`Stop` or the end of the socket stops the worker. Of a group of MPI ranks each holds such a
 conversation; all but the leader, rank 0, only beat.
 """
 
@@ -14,14 +15,14 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from lmi_backend.engine_config import ClientSettings, EngineConfig, ModelInfo
+from lmi_backend.engine_config import Context, EngineConfig, ModelInfo
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 10
+PROTOCOL: Final = 12
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
@@ -57,6 +58,15 @@ class Start(_Message, frozen=True):
     """Bytes of the largest frame that the stub takes."""
     load_seconds: float = 0.0
     """The same as `hang_seconds` for the first steps, in which kernels are compiled."""
+    is_spare: bool = False
+    """Whether to do only what takes no memory of a device, and to wait for `Proceed` then."""
+
+
+class Proceed(_Message, frozen=True):
+    """Load the engine now: this spare becomes a worker."""
+
+    adapters: dict[str, str]
+    """LoRA adapter name to folder, as they are by now."""
 
 
 class Submit(_Message, frozen=True):
@@ -83,7 +93,7 @@ class SetAdapter(_Message, frozen=True):
     name: str
     folder: str
     preload: bool = True
-    """Put its weights beside the model now, not with its first request."""
+    """Whether its weights are loaded now, not with its first request."""
     pin: bool = False
     """Keep them there."""
 
@@ -95,7 +105,7 @@ class Abort(_Message, frozen=True):
 
 
 class Stop(_Message, frozen=True):
-    """End; whatever still runs is failed."""
+    """End; requests that still run are failed."""
 
 
 class Hello(_Message, frozen=True):
@@ -107,15 +117,20 @@ class Hello(_Message, frozen=True):
     protocol: int
     pid: int
     rank: int = 0
-    """Of a group of MPI ranks, all of which connect."""
+    """Number in a group of MPI ranks; each connects."""
     nonce: bytes = b""
     """What the stub's own proof must be made of."""
     proof: bytes = b""
     """That the stub started it."""
     keeps_ids: bool = False
-    """Whether a client wants the ids of tokens with their chunks, to ask another for the rest."""
+    """Whether a client wants the ids of tokens with their chunks, so that another model can
+    resume."""
     release: str = ""
     """Of the sender's package; for people, who know no protocol's number."""
+
+
+class Prepared(_Message, frozen=True):
+    """A spare has done all that it can do before `Proceed`."""
 
 
 class Ready(_Message, frozen=True):
@@ -148,8 +163,8 @@ class HttpOutput(_Message, frozen=True):
 class Events(_Message, frozen=True):
     """Chunks of the middle of streams: what an `HttpOutput` for each would say, in columns.
 
-    A step of an engine brings one for each of its streams, and a struct for each costs several
-    times as much to pack and to read. `ipc/events.py` says which chunks travel so.
+    A step of an engine brings one for each of its streams. A struct for each costs several times
+    as much to pack and to read. `ipc/events.py` says which chunks travel so.
     """
 
     ids: list[int]
@@ -167,7 +182,7 @@ class Events(_Message, frozen=True):
 
 
 class Failure(_Message, frozen=True):
-    """A request ended without an answer."""
+    """A request finished without an answer."""
 
     id: int
     kind: FailureKind
@@ -185,13 +200,10 @@ class Heartbeat(_Message, frozen=True):
 
 
 class Welcome(_Message, frozen=True):
-    """First word of an endpoint to its client, and again when something of it changes."""
+    """First message of an endpoint to its client, and again when something of it changes."""
 
-    clients: ClientSettings
-    is_custom: bool
-    adapters: list[str]
+    context: Context
     model: ModelInfo
-    has_lora: bool = False
 
 
 class Refused(_Message, frozen=True):
@@ -220,22 +232,22 @@ class Drained(_Message, frozen=True):
     """The answer to a `Drain`: nothing runs any more."""
 
     cut: int
-    """Requests that took longer and were ended with an error."""
+    """Requests that took longer and failed."""
 
 
 class RenewWorker(_Message, frozen=True):
-    """Let the requests of a worker go on elsewhere, and start it anew."""
+    """Let the requests of a worker resume elsewhere, and restart it."""
 
     index: int
     seconds: float
-    """For those that cannot go on to end."""
+    """For those that cannot resume to end."""
 
 
 class Renewed(_Message, frozen=True):
     """The answer to a `RenewWorker`: the new worker is ready, or why it is not."""
 
     cut: int = 0
-    """Requests that took longer and were ended with an error."""
+    """Requests that took longer and failed."""
     trouble: str = ""
     """What is wrong, if anything."""
 
@@ -248,7 +260,7 @@ class Health(_Message, frozen=True):
     """The answer to `AskHealth`."""
 
     is_ready: bool
-    """Whether a request would be taken."""
+    """Whether a request would be admitted."""
     is_given_up: bool = False
     """Whether no worker is left, and none is started again (retry_threshold)."""
     trouble: str = ""
@@ -261,7 +273,7 @@ class AskState(_Message, frozen=True):
     log_after: int = -1
     """With the lines of the log whose numbers are above this one; -1: without any."""
     is_brief: bool = False
-    """Only what changes with each request, for who asks many times a second."""
+    """Whether only what changes with each request is wanted, many times a second."""
 
 
 class State(_Message, frozen=True):
@@ -271,11 +283,13 @@ class State(_Message, frozen=True):
     """Plain values, without secrets; `endpoint/state.py` says which."""
 
 
-ToWorker = Challenge | Accepted | Start | Submit | SubmitHttp | SetAdapter | Abort | Stop
+ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
 FromClient = (
     Hello | Submit | SubmitHttp | Manage | Abort | Drain | RenewWorker | AskHealth | AskState
 )
-FromWorker = Hello | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
+FromWorker = (
+    Hello | Prepared | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
+)
 ToClient = (
     Welcome | Refused | Output | HttpOutput | Events | Failure | Drained | Renewed | Health | State
 )

@@ -7,13 +7,17 @@ import socket
 import struct
 import threading
 from collections import deque
+from typing import Final
 
 from lmi_backend.errors import NotSentError
 from lmi_backend.threads import guarded_thread
 
+_AT_ONCE: Final = 64
+"""Pieces; the kernel takes 1,024 in one call."""
+
 
 def set_timeout(sock: socket.socket, which: int, seconds: float) -> None:
-    """Set a kernel's timeout; Python's own would make the socket non-blocking for both ends.
+    """Set a kernel's timeout; Python's own would make the socket non-blocking for both sides.
 
     Args:
         which: SO_SNDTIMEO or SO_RCVTIMEO.
@@ -47,8 +51,11 @@ class Outbox:
         self.is_broken = False
         """Whether something could not be sent; nothing can be any more."""
 
-    def send(self, frame: bytes) -> None:
-        """Send a frame, or keep what of it the socket does not take; never blocks.
+    def send(self, *pieces: bytes) -> None:
+        """Send a frame, or keep the part that the socket does not take; never blocks.
+
+        Args:
+            pieces: of the frame, in their order.
 
         Raises:
             NotSentError: the other end is gone; it got nothing of the frame.
@@ -57,19 +64,21 @@ class Outbox:
             if self.is_broken:
                 raise NotSentError(f"{self._what} cannot be reached: its connection is closed")
             # What waits leaves first.
-            sent = 0 if self._unsent else self._send_now(frame)
-            if sent < len(frame):
-                self._keep(memoryview(frame)[sent:])
+            sent = 0 if self._unsent else self._send_now(pieces)
+            for piece in pieces:
+                if sent < len(piece):
+                    self._keep(memoryview(piece)[sent:])
+                sent = max(0, sent - len(piece))
 
     def close(self) -> None:
         """Send nothing more, and end the thread."""
         with self._lock:
             self._break()
 
-    def _send_now(self, frame: bytes) -> int:
+    def _send_now(self, pieces: tuple[bytes, ...]) -> int:
         """Return how many bytes the socket took."""
         try:
-            return self._socket.send(frame, socket.MSG_DONTWAIT)
+            return self._socket.sendmsg(pieces[:_AT_ONCE], [], socket.MSG_DONTWAIT)
         except BlockingIOError:
             return 0
         except OSError as error:

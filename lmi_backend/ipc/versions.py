@@ -1,4 +1,4 @@
-"""What is said where processes of two releases of this package meet."""
+"""What is logged where processes of two releases of this package meet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Refusals:
 
 
 def difference(peer: str, hello: Hello) -> str:
-    """Return why a peer of another protocol is refused, for the logs of both ends.
+    """Return why a peer of another protocol is refused, for the logs of both sides.
 
     Args:
         peer: of a stub, as `process 12`.
@@ -41,6 +41,6 @@ def difference(peer: str, hello: Hello) -> str:
     release = printable(hello.release, 20) or "of another release"
     return (
         f"{peer} is lmi-backend {release} (protocol {hello.protocol}), the model's stub is "
-        f"lmi-backend {__version__} (protocol {PROTOCOL}), and they do not understand each other; "
+        f"lmi-backend {__version__} (protocol {PROTOCOL}). They do not understand each other: "
         "install one release for both, and start the server and the front end again"
     )

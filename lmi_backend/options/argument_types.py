@@ -24,6 +24,7 @@ _SCALED_NUMBER: Final = re.compile(r"\d+[kKmMgGtT]?|\d+\.\d+[kmgt]")
 # For these vLLM takes DEEP-GEMM for deep_gemm.
 _FOLDED: Final = frozenset({"linear_backend", "moe_backend", "sparse_indexer_topk_backend"})
 _UNION: Final = frozenset({"Union", "Optional"})
+_PLAIN: Final = frozenset({"bool", "str", "int", "float", "dict", "Literal", "None"})
 _COLLECTIONS: Final = frozenset({"list", "set", "tuple", "List", "Set", "Tuple", "Sequence"})
 
 
@@ -37,8 +38,8 @@ def problem_of(name: str, kind: str, text: str) -> str:
         tree = ast.parse(kind, mode="eval").body
     except SyntaxError:
         return ""
-    members = list(_members(tree))
-    names = {_name(member) for member in members}
+    members = list(members_of(tree))
+    names = member_names(tree)
     # A type of several, such as `dict | str`, is taken as text first.
     if "str" in names and not names & _COLLECTIONS:
         return ""
@@ -52,28 +53,66 @@ def problem_of(name: str, kind: str, text: str) -> str:
     return _of_one(name, members, text)
 
 
-def unknown_key(keys: Iterable[str], given: Iterable[str]) -> str:
+def value_of(kind: str, text: str) -> Any:
+    """Return the value that a text is, by the type declared for it.
+
+    Args:
+        text: one that `problem_of` finds nothing wrong with.
+    """
+    members = list(members_of(ast.parse(kind, mode="eval").body))
+    names = {_name(member) for member in members}
+    if "bool" in names:
+        return text.lower() == "true"
+    if "None" in names and text in ("", "None"):
+        return None
+    if names & _COLLECTIONS:
+        items = json_of(text) if text.lstrip().startswith("[") else text.split(",")
+        return [item.strip() if isinstance(item, str) else item for item in items]
+    words = [word for member in members for word in literal_words(member)]
+    if words or "str" in names:
+        return next((word for word in words if str(word) == text), text)
+    if names & {"int", "float"}:
+        return int(text) if "int" in names else float(text)
+    return json_of(text)
+
+
+def is_text_for(kind: str) -> bool:
+    """Tell whether `value_of` makes a value of a type: it makes none of classes."""
+    members = list(members_of(ast.parse(kind, mode="eval").body))
+    inner = [
+        each
+        for member in members
+        if _name(member) in _COLLECTIONS and isinstance(member, ast.Subscript)
+        for each in members_of(member.slice)
+    ]
+    return {_name(member) for member in members} <= _PLAIN | _COLLECTIONS and {
+        _name(member) for member in inner
+    } <= {"str"}
+
+
+def unknown_key(keys: Iterable[str], given: Iterable[str], taker: str = "the engine") -> str:
     """Return why an object cannot have one of the keys given; empty if it can have all."""
     known = list(keys)
-    unknown = next((key for key in given if key not in known), None)
+    # vLLM reads both.
+    unknown = next((key for key in given if key.replace("-", "_") not in known), None)
     if unknown is None:
         return ""
     near = difflib.get_close_matches(unknown, known, n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"has a key that the engine does not know, {json.dumps(unknown)}{hint}"
+    return f"has a key that {taker} does not know, {json.dumps(unknown)}{hint}"
 
 
-def unknown_word(kind: str, value: object) -> str:
-    """Return why a value is none of the words that a type lists; empty if it lists none."""
+def unknown_word(kind: str, value: object, taker: str = "the engine") -> str:
+    """Return why a value is none of those that a type lists; empty if it lists none."""
     try:
         tree = ast.parse(kind, mode="eval").body
     except SyntaxError:
         return ""
-    members = [member for member in _members(tree) if _name(member) != "None"]
+    members = [member for member in members_of(tree) if _name(member) != "None"]
     words = [word for member in members for word in literal_words(member)]
     if not words or len(members) > 1 or value in words:
         return ""
-    return f"is not what the engine takes; accepted: {', '.join(map(str, words))}"
+    return f"is not what {taker} takes; accepted: {', '.join(map(str, words))}"
 
 
 def _of_one(name: str, members: list[ast.expr], text: str) -> str:
@@ -101,7 +140,7 @@ def _of_items(name: str, kind: ast.expr, text: str) -> str:
     items = json_of(text) if text.lstrip().startswith("[") else text.split(",")
     if not isinstance(items, list):
         return _problem(text, _never, "values with commas between, or a JSON list")
-    members = list(_members(kind.slice))
+    members = list(members_of(kind.slice))
     if "str" in {_name(member) for member in members}:
         return ""
     problems = (_of_one(name, members, str(item).strip()) for item in items)
@@ -112,19 +151,24 @@ def _problem(text: str, takes: Callable[[str], bool], accepted: str) -> str:
     return "" if takes(text) else f"is not what the engine takes; accepted: {accepted}"
 
 
-def _members(node: ast.expr) -> Iterator[ast.expr]:
+def members_of(node: ast.expr) -> Iterator[ast.expr]:
     """Yield the members of a union, None for an optional one too."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
-        yield from _members(node.left)
-        yield from _members(node.right)
+        yield from members_of(node.left)
+        yield from members_of(node.right)
     elif isinstance(node, ast.Subscript) and _name(node.value) in _UNION:
         inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         for each in inner:
-            yield from _members(each)
+            yield from members_of(each)
         if _name(node.value) == "Optional":
             yield ast.Constant(None)
     else:
         yield node
+
+
+def member_names(kind: ast.expr) -> set[str]:
+    """Return the names of the types in a union: of `list[str] | None` list and None."""
+    return {_name(member) for member in members_of(kind)}
 
 
 def _name(node: ast.expr) -> str:

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
-from lmi_backend.options.argument_types import json_of, problem_of, unknown_key, unknown_word
+from lmi_backend.errors import OptionError
+from lmi_backend.options.argument_types import is_text_for, problem_of
 from lmi_backend.options.engine_spec import SPECS, implementations
+from lmi_backend.options.foreign_words import server_of
 from lmi_backend.options.hints import closest
-from lmi_backend.options.option import PREFIX, Status
+from lmi_backend.options.option import PREFIX, AnyOption, Status
+from lmi_backend.options.planned import is_past, signature_of
+from lmi_backend.options.release_words import (
+    problem_of_text,
+    problem_of_value,
+    problem_of_word,
+    release_of,
+)
 from lmi_backend.options.resolve import LmiOptions
-from lmi_backend.options.signature import NO_FLAG, Signature, recorded_signature, signature
+from lmi_backend.options.setting import Setting
+from lmi_backend.options.signature import NO_FLAG, Signature, recorded_signature
 from lmi_backend.options.table import KEYS, find_option, live_keys
+from lmi_backend.options.table.chat import FRONT_END
+
+_TLS: Final = "use --tls-certificate and --tls-key of serve and frontend"
+_GUARDS: Final = {
+    "api_key": "use --api-keys of serve and frontend",
+    "middleware": "code in it is not run",
+    **dict.fromkeys(
+        ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs", "ssl_cert_reqs", "ssl_ciphers"), _TLS
+    ),
+}
+"""Flags of a listener that keep others out, or run code: none may be left out in silence."""
+
+
+LACKS: Final = "does not have"
+"""Says that a release of our record has no argument of the name, so that only a newer one may."""
 
 
 def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
     """Return what becomes of each key that is not in the table, by the engine's argument name.
 
-    `python` is the interpreter whose installation of the engine is asked.
+    `python` is the interpreter that has the engine installed.
     """
     if not options.passthrough:
         return {}
     spec = options.choice.spec
-    known = signature(spec.implementation.name, python)
+    known = signature_of(options, python)
     return {
         name: _judged(status_of(PREFIX + name, spec.name, known), name, setting.value, known)
         for name, setting in options.passthrough.items()
@@ -31,19 +56,25 @@ def classify_unknown(options: LmiOptions, python: str) -> dict[str, Status]:
 
 def _judged(status: Status, name: str, text: str, known: Signature | None) -> Status:
     """Return the status, or a refusal of a text that the argument's type does not take."""
-    argument = known.arguments.get(name) if known else None
     source = implementations()[known.engine].source if known else None
-    if status.word != "passed" or argument is None or source is None or not source.has_flags:
+    if status.word != "passed" or known is None or source is None or not source.has_flags:
         return status
-    problem = problem_of(name, argument.type, text)
-    given = json_of(text) if known and not problem and name in known.object_keys else None
-    if known and isinstance(given, dict):
-        problem = unknown_key(known.object_keys[name], given)
+    if name in known.opposites:
+        problem = problem_of(name, "bool", text)
+    elif name in known.arguments or name in known.server:
+        problem = problem_of_text(known, name, text)
+    else:
+        return status
     return Status("refused", problem) if problem else status
 
 
-def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) -> list[str]:
-    """Refuse a value of a mapped option that is none of the words its argument takes.
+def check_words(
+    options: LmiOptions, arguments: Mapping[str, Any], python: str, *, has_code: bool
+) -> list[str]:
+    """Refuse a value of an option that is none of those that the release planned for takes.
+
+    Args:
+        has_code: whether code of the user runs, which may add values to the engine.
 
     Returns:
         What only a plugin of the engine could take, for people.
@@ -54,27 +85,62 @@ def check_words(options: LmiOptions, arguments: Mapping[str, Any], python: str) 
     implementation = options.choice.spec.implementation
     if implementation.source is None or not implementation.source.has_flags:
         return []
-    known = signature(implementation.name, python)
-    doubts: list[str] = []
-    for name in options.values if known else ():
-        option = find_option(name, options.choice.engine)
-        argument = option.argument_of(implementation) if option else ""
-        declared = known.arguments.get(argument) if known else None
-        value = arguments.get(argument)
-        if known is None or option is None or declared is None:
-            continue
-        problem = unknown_word(declared.type, value) if isinstance(value, str | int) else ""
-        if isinstance(value, dict) and (keys := known.object_keys.get(argument)):
-            problem = unknown_key(keys, value)
-        if problem:
+    known = signature_of(options, python)
+    if known is None:
+        return []
+    for option, path, value in _mapped(options, arguments):
+        if problem := problem_of_value(known, path, value):
             raise options.error(option, problem)
-        words = known.words.get(argument)
-        if words and value not in (None, "", *words):
-            doubts.append(
-                f"{options.settings[name]}: {implementation.title} {known.version} has it only "
-                f"from a plugin, else the load fails; it has {', '.join(words)}"
+    # What has no plugin installed may still name a file that is one.
+    may_be_added = has_code or known.is_recorded or bool(known.plugins)
+    may_be_added |= any(name.endswith("_plugin") for name in options.passthrough)
+    doubts = _unknown_words(options, arguments, known, may_be_added=may_be_added)
+    if not may_be_added:
+        for setting, problem in doubts:
+            raise OptionError(
+                problem, option=setting.name, value=setting.shown, origin=setting.origin
             )
-    return doubts
+    return [f"{setting}: {problem}" for setting, problem in doubts]
+
+
+def _mapped(
+    options: LmiOptions, arguments: Mapping[str, Any]
+) -> Iterator[tuple[AnyOption, str, Any]]:
+    """Yield the options of the table that set an argument, where it is, and its value."""
+    for name in options.values:
+        option = find_option(name, options.choice.engine)
+        if option is None:
+            continue
+        path = option.argument_of(options.choice.spec.implementation)
+        first, _, key = path.partition(".")
+        value = arguments.get(first)
+        if key and isinstance(value, dict):
+            value = value.get(key)
+        if option.plan_field.startswith(FRONT_END):
+            path, value = option.plan_field.removeprefix(FRONT_END), options[option]
+        if path and value is not None:
+            yield option, path, value
+
+
+def _unknown_words(
+    options: LmiOptions, arguments: Mapping[str, Any], known: Signature, *, may_be_added: bool
+) -> Iterator[tuple[Setting, str]]:
+    """Yield the settings whose value the release itself does not have, and what is wrong."""
+    passed = {name: (setting, setting.value) for name, setting in options.passthrough.items()}
+    mapped = {
+        path.rpartition(".")[2]: (options.settings[option.name], value)
+        for option, path, value in _mapped(options, arguments)
+    }
+    for name, (setting, value) in {**passed, **mapped}.items():
+        if problem := problem_of_word(known, name, value, may_be_added=may_be_added):
+            yield setting, problem
+
+
+def turned(known: Signature | None, name: str, text: str) -> tuple[str, str]:
+    """Return an argument and its text; `disable_x=true` is how some releases write `enable_x`."""
+    if known is None or name in known.arguments or name not in known.opposites:
+        return name, text
+    return known.opposites[name], "false" if text.lower() == "true" else "true"
 
 
 def status_of(key: str, engine: str, known: Signature | None) -> Status:
@@ -85,20 +151,53 @@ def status_of(key: str, engine: str, known: Signature | None) -> Status:
     name = key.removeprefix(PREFIX)
     implementation = SPECS[engine].implementation
     runs_on = implementation.name
-    if known is not None and name in known.arguments:
-        if known.arguments[name].flag == NO_FLAG:
-            return Status(
-                "refused", f"is set by {runs_on} {known.version} itself, which has no flag"
-            )
-        return Status("passed", f"{runs_on} {name}")
-    if other := _owner(key, name):
+    status = _status_in_release(name, engine, known) if known is not None else None
+    if status is not None:
+        return status
+    if other := _owner(key, name, engine):
         return Status("ignored", _of_another(key, other, engine))
-    if implementation.takes_any_option or _may_be_newer(key, known):
+    if implementation.takes_any_option:
         return Status("passed", f"{runs_on} {name}, which {runs_on} itself has to accept")
+    if known is not None and _may_be_newer(key, known):
+        lacks = f"which {runs_on} {known.version} {LACKS}; a newer {runs_on} has to accept it"
+        return Status("passed", f"{runs_on} {name}, {lacks}")
     return Status("refused", _unknown(key, engine, known))
 
 
-def _owner(key: str, name: str) -> str:
+def _status_in_release(name: str, engine: str, known: Signature) -> Status | None:
+    """Return the status of what a release has under this name; None if it has nothing so."""
+    runs_on = SPECS[engine].implementation.name
+    if name not in known.arguments:
+        return _status_of_server(name, engine, known)
+    if known.arguments[name].flag == NO_FLAG:
+        return Status("refused", f"is set by {runs_on} {known.version} itself, which has no flag")
+    return Status("passed", f"{runs_on} {name}")
+
+
+def _status_of_server(name: str, engine: str, known: Signature) -> Status | None:
+    """Return the status of a flag that sets no argument of the engine by its own name."""
+    runs_on, release = SPECS[engine].implementation.name, release_of(known)
+    if name in known.server:
+        if is_text_for(known.server[name].type):
+            return Status("passed", f"{runs_on} {name}, of its HTTP server")
+        return Status("refused", f"takes objects of {release}, which no text here makes")
+    if name in known.listener:
+        return _status_of_listener(name, release)
+    if target := known.opposites.get(name):
+        if find_option(PREFIX + target, engine):
+            return Status("refused", f"turns {PREFIX}{target} off; accepted: that option")
+        return Status("passed", f"{runs_on} {target}, turned over")
+    return None
+
+
+def _status_of_listener(name: str, release: str) -> Status:
+    listener = f"is for the HTTP listener of {release}, which is not started"
+    if way_out := _GUARDS.get(name):
+        return Status("refused", f"{listener}; {way_out}")
+    return Status("ignored", f"it {listener}; the front end and Triton listen here")
+
+
+def _owner(key: str, name: str, mine: str) -> str:
     """Return another engine that knows the key, and uses it if one does; or nothing."""
     status = {
         engine: row.status_under(engine) for row in KEYS.get(key, ()) for engine in row.engines
@@ -106,7 +205,8 @@ def _owner(key: str, name: str) -> str:
     live = [engine for engine, said in status.items() if said.word == "mapped"]
     for engine, spec in SPECS.items():
         record = recorded_signature(spec.implementation.name)
-        if engine not in status and record and name in record.arguments:
+        is_other = spec.implementation.name != SPECS[mine].implementation.name
+        if engine not in status and is_other and record and name in record.arguments:
             live.append(engine)
     return min(live or status, key=lambda engine: SPECS[engine].order, default="")
 
@@ -121,24 +221,41 @@ def _of_another(key: str, other: str, engine: str) -> str:
     return f"{detail}; there{too} it is {row.status}: {row.reason}"
 
 
-def _may_be_newer(key: str, known: Signature | None) -> bool:
-    """Tell whether a release that we have not seen may have it: it is like nothing we know.
+def _may_be_newer(key: str, known: Signature) -> bool:
+    """Return whether a release that we have not seen may have it: it is like nothing we know.
 
-    Only where no engine is installed that could be asked.
+    Only where no engine is installed that would know.
     """
-    return known is not None and known.is_recorded and not closest(key, _known_keys(known))
+    if not known.is_recorded or is_past(known):
+        return False
+    return not server_of(key.removeprefix(PREFIX)) and not closest(key, _known_keys(known))
 
 
 def _unknown(key: str, engine: str, known: Signature | None) -> str:
     implementation = SPECS[engine].implementation.name
-    arguments = (PREFIX + name for name in (known.arguments if known else ()))
+    if since := _in_our_record(key.removeprefix(PREFIX), known):
+        return f"is no argument of {implementation} {known.version if known else ''}; {since}"
+    arguments = (PREFIX + name for name in _names(known))
     # Not to a key that would be ignored or refused next.
     hint = closest(key, (*live_keys(engine), *arguments))
+    if server := server_of(key.removeprefix(PREFIX)):
+        hint = f"; it is an option of {server} that has no counterpart; accepted: without it"
     if known is None:
         return f"is not an option of LMI for {implementation}{hint}"
     return f"is neither an option of LMI nor an argument of {implementation} {known.version}{hint}"
 
 
+def _in_our_record(name: str, known: Signature | None) -> str:
+    """Say that the release of our record has what a release has not; empty if neither has it."""
+    record = recorded_signature(known.engine) if known else None
+    if record is None or known is None or name not in _names(record):
+        return ""
+    return f"{record.version} has it"
+
+
 def _known_keys(known: Signature | None) -> list[str]:
-    arguments = known.arguments if known else ()
-    return [*KEYS, *(PREFIX + name for name in arguments)]
+    return [*KEYS, *(PREFIX + name for name in _names(known))]
+
+
+def _names(known: Signature | None) -> list[str]:
+    return [*known.arguments, *known.server, *known.opposites] if known else []

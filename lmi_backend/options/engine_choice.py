@@ -1,4 +1,4 @@
-"""Which engine the options ask for. It decides what every other option means."""
+"""Choose the engine by the options. It decides what every other option means."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError
 from lmi_backend.options.engine_spec import FEATURES, SPECS, EngineSpec, Mode, default_engine
+from lmi_backend.options.interpreter import find_interpreter, plugins
 from lmi_backend.options.table import common as opt
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lmi_backend.options.resolve import LmiOptions
 
 _ANY_ENGINE = "djl_python.huggingface"
-"""LMI's handler that runs whichever engine rolling_batch names."""
+"""LMI's handler that runs the engine in rolling_batch."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ def choose_engine(options: LmiOptions, environment: Mapping[str, str]) -> Engine
     Raises:
         OptionError: they contradict each other, or name a handler that is not served.
     """
-    spec, why = _engine(options, environment)
+    spec, reason = _on_plugin(options, environment, *_engine(options, environment))
     mode, how = _mode(options, spec)
-    reasons = [f"engine {spec.name}: {why}", f"{mode} mode: {how}"]
+    reasons = [f"engine {spec.name}: {reason}", f"{mode} mode: {how}"]
     if spec.why_implementation:
         reasons.insert(1, f"it runs on {spec.implementation.name}: {spec.why_implementation}")
     return EngineChoice(spec.name, mode, tuple(reasons))
@@ -71,6 +72,25 @@ def _engine(options: LmiOptions, environment: Mapping[str, str]) -> tuple[Engine
     return default, "LMI's default; rolling_batch and entryPoint name no other"
 
 
+def _on_plugin(
+    options: LmiOptions, environment: Mapping[str, str], spec: EngineSpec, reason: str
+) -> tuple[EngineSpec, str]:
+    """Return the engine that runs it where the workers' interpreter has a plugin for it."""
+    other = spec.on_plugin
+    if other is None:
+        return spec, reason
+    python = find_interpreter(options, environment)
+    found = next((each for each in plugins(other.group, python) if each.name == other.name), None)
+    if found is None:
+        return spec, f"{reason}, and {other.why_not}"
+    listed = environment.get(other.list_variable)
+    if listed is not None and other.name not in listed.split(","):
+        return spec, f"{reason}, and {other.list_variable}={listed} leaves {other.name} out"
+    package = found.value.partition(":")[0].partition(".")[0]
+    have = f"the workers' interpreter has {package} {found.version} ({other.group}: {found.name})"
+    return SPECS[other.engine], f"{reason}, and {have}, {other.why}"
+
+
 def _first(is_meant: Callable[[EngineSpec], object]) -> EngineSpec | None:
     return next((spec for spec in SPECS.values() if is_meant(spec)), None)
 
@@ -82,7 +102,7 @@ def _by_handler(options: LmiOptions, handler: str) -> EngineSpec | None:
     if handler not in specs:
         known = ", ".join(sorted([_ANY_ENGINE, *specs]))
         raise options.error(
-            opt.ENTRY_POINT, f"is no handler; accepted: a .py file beside the properties, {known}"
+            opt.ENTRY_POINT, f"is no handler; accepted: a .py file next to the properties, {known}"
         )
     return specs[handler]
 
@@ -102,7 +122,7 @@ def _mode(options: LmiOptions, spec: EngineSpec) -> tuple[Mode, str]:
     asked = options[opt.ROLLING_BATCH]
     if spec.mpi_if_named and asked == spec.rolling_batch:
         return "mpi", f"LMI's default for rolling_batch={asked}"
-    return "python", "nothing asks for MPI"
+    return "python", "nothing requires MPI"
 
 
 def _contradiction(options: LmiOptions) -> OptionError:

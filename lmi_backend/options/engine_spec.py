@@ -1,6 +1,6 @@
 """What an engine is. Its facts stand once: `SPEC`, at the head of `table/<engine>.py`.
 
-An engine is what LMI's documents call a backend, with words and defaults of its own; an
+An engine is what LMI's documents call a backend, with options and defaults of its own. An
 implementation is what runs it here. Two engines may share one.
 """
 
@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
     from lmi_backend.options.resolve import LmiOptions
+    from lmi_backend.options.versions import Planned
 
 Mode = Literal["python", "mpi"]
 Device = Literal["gpu", "nc"]
-"""LMI's words for what an engine computes on where it can: GPUs, or Neuron cores."""
+"""LMI's names for what an engine computes on where it can: GPUs, or Neuron cores."""
 Ignore = Callable[[str, str], None]
 """Takes the name of an option that was set and does nothing, and why."""
 Finish = Callable[["LmiOptions", dict[str, Any], list[str], Ignore], None]
 """Changes an engine's arguments in place, given the options; adds reasons."""
+Judge = Callable[["LmiOptions", str, "Planned"], list[str]]
+"""Refuses what a release of the library has no more, given the options and the model's place; says
+what is assumed."""
 
 CUSTOM: Final = "custom"
 """Stands for the engine where the model's own handler answers every request."""
@@ -41,11 +45,20 @@ class ArgumentSource:
     classes: tuple[str, ...]
     """Their arguments together, and those of their bases in the file; the first one prevails."""
     version_file: str
-    aliases: str = ""
-    """Files, by a pattern relative to the package, that name types by which arguments are
-    declared."""
     has_flags: bool = False
-    """Whether text sets an argument by a flag, whose name stands in the same file."""
+    """Whether text sets an argument by a flag, which the same file adds to a parser."""
+    server: tuple[str, str] = ("", "")
+    """The class of the arguments of the library's own HTTP server. Then the files that may declare
+    it, by a pattern relative to the package."""
+    registered: tuple[str, ...] = ()
+    """Arguments of any text that the library checks: against the declared type, and against the
+    names that a plugin registers."""
+    registries: Mapping[str, str] = field(default_factory=dict)
+    """Argument to the class that its names are registered with."""
+    ended_models: tuple[str, str] = ("", "")
+    """The module, and the table in it, of models that the library had, with the last version."""
+    other_models: tuple[str, str] = ("", "")
+    """Another library whose models it serves too, and the files of their classes."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,8 @@ class Implementation:
     """What runs an engine."""
 
     name: str
+    variant: str = ""
+    """What makes another engine of the same library: where it runs, by a plugin of its own."""
     title: str
     """As its makers write it."""
     engine: str
@@ -82,6 +97,9 @@ class Implementation:
     """What the ranks after the first run, as "module:Class"."""
     node: str = ""
     """What a further machine runs where a worker spans several without MPI, as "module:Class"."""
+    probes: str = ""
+    """The module that says, run in the workers' interpreter, which fast paths hold in its library;
+    empty where it has none."""
     library: str = ""
     """The module that the workers' interpreter must be able to import; empty for none."""
     source: ArgumentSource | None = None
@@ -95,8 +113,12 @@ class Implementation:
     """Arguments for the tokens of a KV-cache block and the number of blocks, on the CPU."""
     counts_memory_as_vllm: bool = False
     """Whether its memory is what the arithmetic of vLLM's releases makes of it."""
+    fetches_adapters: bool = False
+    """Whether it fetches a LoRA adapter that is named by its hub id."""
+    prepares: bool = False
+    """Whether most of its start takes no memory of a device, so that a spare can do it."""
     takes_memory: bool = True
-    """Whether it takes its share of a device's memory, whatever the model."""
+    """Whether it takes its share of a device's memory for any model."""
     needs_model: bool = True
     takes_any_option: bool = False
     """Whether it judges options itself that nobody knows."""
@@ -111,11 +133,15 @@ class Implementation:
     """Modes in which the layers may be split into stages."""
     oldest: tuple[str, str] = ("", "")
     """The first release of the library that runs here, and what those before it lack."""
+    newest_read: str = ""
+    """The newest release whose documents were read, if no release of the library was run."""
+    judge: Judge | None = None
+    """Where releases of the library differ in what they serve."""
     pools: bool = False
     """Whether it makes vectors as well as text."""
     takes_encoder_decoders: bool = True
     reads_mistral: bool = False
-    """Whether it reads models in Mistral's own form: params.json instead of config.json."""
+    """Whether it reads models in Mistral's own format: params.json instead of config.json."""
     image: str = ""
     """Target of the Dockerfile whose image has it, for GPUs; empty where there is none."""
     quantised_already: frozenset[str] = frozenset()
@@ -132,6 +158,27 @@ class Implementation:
     ports: Mapping[str, int] = field(default_factory=dict)
     """Variable that gives the first port of each worker to its default; 0 where it has none."""
 
+    @property
+    def key(self) -> str:
+        """What plans call it."""
+        return f"{self.name}-{self.variant}" if self.variant else self.name
+
+
+@dataclass(frozen=True)
+class OnPlugin:
+    """Another engine, which runs the models where the workers' interpreter has a plugin."""
+
+    engine: str
+    group: str
+    """Of entry points."""
+    name: str
+    why: str
+    """What it is good for."""
+    why_not: str
+    """The reason if there is none."""
+    list_variable: str = ""
+    """The environment variable that lists the plugins that are loaded, where it is set."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
@@ -142,26 +189,28 @@ class EngineSpec:
     order: int
     """Place in lists. The first is LMI's default; a key of several belongs to the earliest."""
     implementation: Implementation
+    on_plugin: OnPlugin | None = None
+    """Which engine runs its models where a plugin for it is installed."""
     why_implementation: str = ""
     """Why it runs on an implementation of another name."""
 
-    rolling_batch: str
-    """The value of option.rolling_batch that names it."""
+    rolling_batch: str = ""
+    """The value of option.rolling_batch that names it; empty where it is another's `on_plugin`."""
     entry_points: tuple[str, ...] = ()
     """Handlers of LMI's that mean it."""
     engine_word: str = ""
     """The value of LMI's `engine` that means it."""
     feature: str = ""
-    """Its word in SERVING_FEATURES."""
+    """Its name in SERVING_FEATURES."""
     unbatched: str = ""
     """What rolling_batch=disable is in LMI, if that means it."""
     mpi_if_named: bool = False
     """Whether LMI starts it under MPI where rolling_batch names it."""
     why_mpi: str = ""
-    """Why LMI starts it under MPI whatever names it; empty if it does not."""
+    """Why LMI always starts it under MPI; empty if it does not."""
 
     scopes: tuple[str, ...] = ()
-    """Groups of options it reads beside its own and the common ones."""
+    """Groups of options it reads in addition to its own and the common ones."""
     unused: Mapping[str, str] = field(default_factory=dict)
     """Name of a common option to why it does nothing here."""
     utilization: float = 0.9
@@ -182,6 +231,10 @@ class EngineSpec:
     @property
     def how_to_choose(self) -> str:
         """What to write so that the model runs on it."""
+        for spec in SPECS.values():
+            if spec.on_plugin and spec.on_plugin.engine == self.name:
+                plugin = f"{spec.on_plugin.group}: {spec.on_plugin.name}"
+                return f"{spec.how_to_choose}, where the workers' interpreter has {plugin},"
         named = f"option.rolling_batch={'disable' if self.unbatched else self.rolling_batch}"
         is_default = self.name == default_engine()
         # The default engine needs no word for it.
@@ -202,8 +255,8 @@ def implementation_of(engine: str) -> str:
 
 
 def implementations() -> dict[str, Implementation]:
-    """Return every implementation by name, in the order of their engines."""
-    return {spec.implementation.name: spec.implementation for spec in SPECS.values()}
+    """Return every implementation by what plans call it, in the order of their engines."""
+    return {spec.implementation.key: spec.implementation for spec in SPECS.values()}
 
 
 def default_engine() -> str:

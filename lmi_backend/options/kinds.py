@@ -1,4 +1,4 @@
-"""The types an option's text can be read as, each with its parser and words for what it accepts."""
+"""The types of options: each has a parser, and a description of what it accepts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Kind(Generic[T]):
     name: str
     parse: Callable[[str], T]
     words: str | Callable[[], Iterable[str]]
-    """What is accepted: a text, or words that are known only when all modules are imported."""
+    """What is accepted: a text, or names that are known only when all modules are imported."""
     is_free: bool = False
     """Whether people write sentences and code in it, where ` #` begins no remark."""
 
@@ -51,12 +51,7 @@ def _bool(text: str) -> bool:
 
 
 def _json_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("is JSON that is nested too deeply") from error
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from error
+    value = _json(text)
     if not isinstance(value, dict):
         message = "is not a JSON object"
         raise ValueError(message)  # noqa: TRY004  every parser raises ValueError
@@ -71,7 +66,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _items(text: str) -> list[Any]:
-    """Read a list: JSON, or words with commas between; Python's brackets and quotes are dropped."""
+    """Read a list: JSON, or texts with commas between; Python's brackets and quotes are dropped."""
     if text.lstrip().startswith("["):
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(text)
@@ -119,12 +114,48 @@ def _weights(text: str) -> dict[str, int]:
     return weights
 
 
+def _adapters(text: str) -> dict[str, str]:
+    """Read vLLM's two formats of an adapter: JSON objects with name and path, or NAME=PATH."""
+    given = text.split(",") if text[:1] not in ("[", "{") else _json(text)
+    adapters: dict[str, str] = {}
+    for each in given if isinstance(given, list) else [given]:
+        name, path = _adapter(each)
+        if adapters.setdefault(name, path) != path:
+            raise ValueError(f"has two adapters that are called {json.dumps(name)}")
+    return adapters
+
+
+def _adapter(given: Any) -> tuple[str, str]:
+    name: Any
+    path: Any
+    if isinstance(given, str):
+        name, _, path = (part.strip() for part in given.partition("="))
+    else:
+        fields = given if isinstance(given, dict) else {}
+        name, path = fields.get("name"), fields.get("path")
+    if not (isinstance(name, str) and isinstance(path, str) and name and path):
+        raise ValueError(f"has an adapter without name and path: {json.dumps(given)}")
+    return name, path
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("is JSON that is nested too deeply") from error
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error})") from error
+
+
 BOOL: Kind[bool] = Kind("bool", _bool, "true or false")
 TEXT: Kind[str] = Kind("text", str, "any text")
 FREE_TEXT: Kind[str] = replace(TEXT, is_free=True)
 JSON: Kind[Mapping[str, Any]] = Kind("json", _json_object, "a JSON object")
 PAIRS: Kind[Mapping[str, str]] = Kind("pairs", _pairs, "NAME=VALUE,NAME=VALUE", is_free=True)
 LIMITS: Kind[Mapping[str, Any]] = Kind("limits", _limits, "a JSON object or NAME=NUMBER,…")
+ADAPTERS: Kind[Mapping[str, str]] = Kind(
+    "adapters", _adapters, "NAME=PATH,NAME=PATH, or JSON objects with name and path in a list"
+)
 WEIGHTS: Kind[Mapping[str, int]] = Kind(
     "weights", _weights, "a JSON object of name to a whole number, 1 or more"
 )
@@ -190,14 +221,13 @@ def number(minimum: float, maximum: float | None = None) -> Kind[float]:
     return Kind("float", parse, accepted)
 
 
-def auto_or_number(minimum: float) -> Kind[float | Literal["auto"]]:
-    """A finite number, or `auto` to let this package choose."""
-    inner = number(minimum)
+def auto_or(inner: Kind[T]) -> Kind[T | Literal["auto"]]:
+    """A value of a kind, or `auto` to let this package choose."""
 
-    def parse(text: str) -> float | Literal["auto"]:
+    def parse(text: str) -> T | Literal["auto"]:
         return "auto" if text.lower() == "auto" else inner.parse(text)
 
-    return Kind("auto or number", parse, f"auto or {inner.accepted}")
+    return Kind(f"auto or {inner.name}", parse, f"auto or {inner.accepted}")
 
 
 def float_type(*others: str) -> Kind[str]:
@@ -212,6 +242,8 @@ def float_type(*others: str) -> Kind[str]:
         fp16="float16",
         bf16="bfloat16",
         half="float16",
+        f16="float16",
+        f32="float32",
         float="float32",
     )
 
@@ -227,7 +259,7 @@ def degree() -> Kind[int | Literal["max"]]:
 
 
 def but(kind: Kind[T], **refused: str) -> Kind[T]:
-    """A kind without some words, each with what to do instead."""
+    """A kind that refuses some values, and says for each what to do instead."""
 
     def parse(text: str) -> T:
         if text.lower() in refused:
@@ -238,7 +270,7 @@ def but(kind: Kind[T], **refused: str) -> Kind[T]:
 
 
 def text_but(**refused: str) -> Kind[str]:
-    """Any text but some words, each with what to do instead."""
+    """Any text but some values, each with what to do instead."""
 
     def parse(text: str) -> str:
         if text.lower() in refused:
@@ -249,7 +281,7 @@ def text_but(**refused: str) -> Kind[str]:
 
 
 def choice(*words: str, **aliases: str) -> Kind[str]:
-    """One of some words, in any case; an alias is read as the word it names."""
+    """One of some values, in any case; an alias is read as the value that it names."""
     known = {word.lower(): word for word in words} | aliases
 
     def parse(text: str) -> str:
@@ -262,5 +294,5 @@ def choice(*words: str, **aliases: str) -> Kind[str]:
 
 
 def one_of(words: Callable[[], Iterable[str]]) -> Kind[str]:
-    """Like `choice`, of words that are known only when all modules are imported."""
+    """Like `choice`, for values that are known only when all modules are imported."""
     return Kind("enum", lambda text: choice(*words()).parse(text), words)

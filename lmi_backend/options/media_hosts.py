@@ -20,8 +20,8 @@ NEVER: Final = tuple(
         "fd20:ce::/32",
     )
 )  # fmt: skip
-"""What no list can open: this machine as 0.0.0.0, link-local, multicast and reserved addresses, and
-the clouds' services beside a machine, some of which hand out its keys."""
+"""What no list can open: this machine as 0.0.0.0, link-local, multicast and reserved addresses.
+Also the clouds' services for a machine, which may hand out its keys."""
 
 
 def read_network(entry: str) -> IPv4Network | IPv6Network | None:

@@ -19,7 +19,7 @@ DEFAULT_STORE = Path("/opt/ml/model")
 """Where SageMaker puts the model, and LMI's images look for it."""
 
 MODEL_FILES = ("config.json", "params.json")
-"""One of them is in a model's folder: Hugging Face's form, or Mistral's own."""
+"""One of them is in a model's folder: Hugging Face's format, or Mistral's own."""
 
 _NOT_IN_A_NAME = re.compile(r"[^\w.-]+")
 
@@ -76,8 +76,9 @@ def _model_url(word: str) -> ModelUrl:
 def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     """Return the models a container with this environment would load.
 
-    The load list; where it is empty or ALL, each folder of the model store, or the store itself
-    when it is one model; where that is empty too, SM_VLLM_MODEL or HF_MODEL_ID.
+    These are the models of the load list. If that is empty or ALL, they are the folders of the
+    model store, or the store itself if it is one model. If that is empty too, it is the model of
+    SM_VLLM_MODEL or HF_MODEL_ID.
     """
     text = environment.get(LOAD_MODELS, "").strip()
     if text.upper() == "NONE":
@@ -85,7 +86,7 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
     entries = model_urls(text)
     if text and text.upper() != "ALL":
         return entries
-    store = Path(environment.get(MODEL_STORE) or DEFAULT_STORE)
+    store = Path(environment.get(MODEL_STORE, "").strip() or DEFAULT_STORE)
     found = [ModelUrl(str(folder)) for folder in store_folders(store)]
     model_id = model_id_of(environment)
     return found if found or not model_id else [_named(model_id)]
@@ -93,7 +94,8 @@ def models_of(environment: Mapping[str, str]) -> list[ModelUrl]:
 
 def model_id_of(environment: Mapping[str, str]) -> str:
     """Return the model that variables name where there is no folder."""
-    return environment.get(IMAGE_MODEL) or environment.get(MODEL_ID, "")
+    given = (environment.get(name, "").strip() for name in (IMAGE_MODEL, MODEL_ID))
+    return next(filter(None, given), "")
 
 
 def _named(model_id: str) -> ModelUrl:

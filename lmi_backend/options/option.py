@@ -22,7 +22,7 @@ PREFIX = "option."
 _DEVICES: Final[dict[Device, str]] = {"gpu": "GPUs", "nc": "Neuron cores"}
 
 NOTHING: Final = object()
-"""What `convert` returns for a value that asks the engine for nothing."""
+"""What `convert` returns for a value without effect on the engine."""
 
 
 def same(value: Any) -> Any:
@@ -82,7 +82,7 @@ class Option(Generic[T]):
     reason: str = ""
     """Why it is ignored, or what to use instead of a refused one."""
     harmless: tuple[T, ...] = ()
-    """Values of a refused option that ask for nothing, and so are only ignored."""
+    """Values of a refused option that have no effect, and so are only ignored."""
 
     @property
     def is_prefixed(self) -> bool:
@@ -96,7 +96,7 @@ class Option(Generic[T]):
 
     @property
     def variable(self) -> str:
-        """The environment form: OPTION_X or SERVING_X; empty where a variable cannot say it."""
+        """The environment variable, OPTION_X or SERVING_X; empty if there can be none."""
         if self.prefixed_env:
             return self.prefixed_env
         if self.is_prefixed:
@@ -134,11 +134,11 @@ class Option(Generic[T]):
         engines = (
             each.name for each in SPECS.values() if each.implementation.device == self.device
         )
-        return f"only the {' and '.join(engines)} engine runs on {_DEVICES[self.device or 'gpu']}"
+        return f"on {_DEVICES[self.device or 'gpu']} only these engines run: {', '.join(engines)}"
 
 
 AnyOption: TypeAlias = Option[Any]
-"""A row, whatever its values are."""
+"""A row with values of any type."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 r"""Read Java `.properties` text, the grammar of `serving.properties`.
 
-The grammar is that of `java.util.Properties.load`: `#` and `!` start comments, the key ends at
-the first unescaped `=`, `:` or blank, a line that ends in an odd number of backslashes goes on
-in the next, and `\uXXXX` names a UTF-16 code unit. Blanks at the end of a value belong to it.
+The grammar is that of `java.util.Properties.load`. `#` and `!` start comments. The key stops at
+the first unescaped `=`, `:` or blank. An odd number of backslashes at the end of a line continues
+it in the next. `\uXXXX` names a UTF-16 code unit. Blanks at the end of a value belong to it.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from lmi_backend.redaction import secrets_of
 
 T = TypeVar("T")
 
-
 _ENGINE_NAMES: Final = (common.ENGINE.name, common.ENGINE.variable, LOAD_MODELS)
+_NOTHING: Final = "nothing is written after it"
 _KEY = re.compile(re.escape(PREFIX) + r"[\w.-]{1,100}")
 """What may be an engine's argument: anything else no engine can have."""
 
@@ -45,6 +45,10 @@ class LmiOptions:
     settings: Mapping[str, Setting] = field(default_factory=dict)
     passthrough: Mapping[str, Setting] = field(default_factory=dict)
     """Engine argument name to setting, for keys that only the engine can judge."""
+    supposed_release: str = ""
+    """The engine's release to plan for; empty for the one that is installed or recorded."""
+    is_elsewhere: bool = False
+    """Whether the model is for another machine, which may have folders that are not here."""
     classifications: tuple[Classification, ...] = ()
     """Every setting of every source, in their order, with what becomes of it."""
 
@@ -64,8 +68,8 @@ class LmiOptions:
 
     def secrets(self) -> Iterator[tuple[str, str]]:
         """Yield name and value of each secret in what was written, used or not."""
-        for found in self.classifications:
-            yield from secrets_of(found.setting.name, found.setting.value)
+        for each in (found.setting for found in self.classifications):
+            yield from secrets_of(each.name, each.value)
 
     def locate(self, error: OptionError) -> OptionError:
         """Return an engine's complaint about an option with the place it was written at."""
@@ -106,8 +110,7 @@ def resolve_options(
 
 
 def _read(folder: Path) -> list[Property]:
-    path = folder / FILE_NAME
-    return read_properties(path) if os.path.isfile(path) else []
+    return read_properties(path) if os.path.isfile(path := folder / FILE_NAME) else []
 
 
 def _examine(
@@ -180,8 +183,10 @@ class _Collector:
             for variable in environment if name.endswith("*") else (name,):
                 if variable.startswith(name.rstrip("*")) and (value := environment.get(variable)):
                     self._add_variable(Setting(variable, value, sources.ORIGIN), status)
+        for setting, reason in vllm_image.left_out(environment):
+            self._classify(setting, Status("ignored", reason))
         for setting in sources.unknown(environment):
-            hint = closest(setting.name, sources.SERVING_VARIABLES)
+            hint = closest(setting.name, (*sources.SERVING_VARIABLES, *live_keys(self._engine)))
             self._classify(setting, Status("ignored", f"LMI has no such variable{hint}"))
 
     def leave(self, settings: Iterable[tuple[str, Setting]]) -> None:
@@ -219,6 +224,8 @@ class _Collector:
             self._classify(setting, Status("ignored", f"{winner.name} ({winner.origin}) {word}"))
         elif option is None:
             self._add_unknown(key, setting)
+        elif option.kind.name == "text" and not setting.value.strip():
+            self._classify(setting, Status("ignored", _NOTHING))
         elif option.else_ignored and not _can_be_read(option, setting):
             self._classify(setting, Status("ignored", option.else_ignored))
         elif option.status == "mapped":
@@ -238,16 +245,21 @@ class _Collector:
         self._classify(setting, option.status_under(self._engine))
 
     def _add_unknown(self, key: str, setting: Setting) -> None:
+        if PREFIX + key in live_keys(self._engine):
+            self._classify(setting, Status("ignored", f"LMI reads it as {PREFIX}{key} alone"))
+            return
         if not _KEY.fullmatch(key):
             raise _error(setting, f"is not an option of LMI{closest(key, live_keys(self._engine))}")
         if remark_in(setting.value):
             raise _error(setting, REMARK)
+        # No argument of an engine means something else with blanks at its ends.
+        setting = replace(setting, value=setting.value.strip())
         self._passthrough[key.removeprefix(PREFIX)] = setting
         self._classify(setting, Status("passed", ""))
 
     def _add_variable(self, setting: Setting, status: Status) -> None:
         if status.word == "refused":
-            if setting.value.lower() in ("false", "0"):
+            if setting.value.strip().lower() in ("false", "0"):
                 return
             self.errors.append(_error(setting, f"is not supported: {status.detail}"))
         self._classify(setting, status)
@@ -257,8 +269,8 @@ class _Collector:
 
 
 def _is_harmless(option: AnyOption, setting: Setting) -> bool:
-    is_read = _can_be_read(option, setting)
-    return is_read and option.kind.parse(setting.value.strip()) in option.harmless
+    value = setting.value.strip()
+    return _can_be_read(option, setting) and option.kind.parse(value) in option.harmless
 
 
 def _can_be_read(option: AnyOption, setting: Setting) -> bool:

@@ -18,7 +18,7 @@ def engine_arguments(
     options: LmiOptions,
     degrees: Degrees,
     max_running: int,
-    why: Explanation,
+    report: Explanation,
 ) -> dict[str, Any]:
     """Return the typed arguments under the engine's own names.
 
@@ -33,10 +33,10 @@ def engine_arguments(
             arguments.add(option, options[option])
     for option in OPTIONS:
         if option.lmi_default is not None and option is find_option(option.name, engine):
-            _add_default(arguments, option, why)
+            _add_default(arguments, option, report)
     arguments.tree |= _sizes(implementation, degrees, max_running)
     if implementation.finish is not None:
-        implementation.finish(options, arguments.tree, why.reasons, why.ignore)
+        implementation.finish(options, arguments.tree, report.reasons, report.ignore)
     return arguments.tree
 
 
@@ -55,10 +55,12 @@ def _sizes(implementation: Implementation, degrees: Degrees, max_running: int) -
     return {name: size for name, size in sizes.items() if name}
 
 
-def _add_default(arguments: _Arguments, option: AnyOption, why: Explanation) -> None:
+def _add_default(arguments: _Arguments, option: AnyOption, report: Explanation) -> None:
     if not arguments.options.is_set(option) and arguments.add(option, option.lmi_default):
         word = str(option.lmi_default).lower()
-        why.reasons.append(f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide")
+        report.reasons.append(
+            f"{option.name.removeprefix(PREFIX)} {word}: the default of LMI's guide"
+        )
 
 
 class _Arguments:

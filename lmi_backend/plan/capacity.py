@@ -10,8 +10,20 @@ from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import find_option, lmi_dist, vllm
 from lmi_backend.options.table import server as srv
+from lmi_backend.plan.memory_options import (
+    adapter_slots,
+    captured_sizes,
+    context_ranks,
+    copies,
+    given_number,
+    layer_partition,
+    utilization,
+    without_encoders,
+)
+from lmi_backend.plan.number_sizes import cache_bytes, weight_scale
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
+from lmi_backend.sizing.adapters import adapter_bytes
 from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, cache_layout, estimate_memory
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
@@ -23,17 +35,14 @@ if TYPE_CHECKING:
 
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.engine_spec import Implementation
-    from lmi_backend.options.option import Option
     from lmi_backend.plan.hardware import Hardware
     from lmi_backend.sizing.kv_groups import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
 
 _STEP_TOKENS = 2048
 """Tokens of an engine's step when nobody says: what vLLM takes where it is not its own server."""
-_LARGER_SHARE, _OLDER_SHARE = (0, 20), 0.9
-"""The release of vLLM that raised its default for `gpu_memory_utilization`, and what it was."""
 _LARGE_DEVICE = 70 * GIB
-"""A device with more memory is taken for a Hopper where nobody says what it is."""
+"""A device with more memory counts as a Hopper if nobody says what it is."""
 _CPU_BLOCK = 128
 """Tokens of a KV-cache block in vLLM 0.32; its CPU kernels want multiples of 32."""
 _CPU_TOKENS = 1024
@@ -41,25 +50,8 @@ _CPU_TOKENS = 1024
 _CPU_SHARE = 0.25
 """The most it takes of the memory that the weights leave."""
 _GIBS = re.compile(r"[0-9]{1,9}")
+_DIGITS = 12
 _CPU_SPACE = "VLLM_CPU_KVCACHE_SPACE"
-_BYTES = {**DTYPE_BYTES, "int8": 1}
-_RUNTIME_QUANTISATION = {"fp8": 8, "bitsandbytes": 4, "bitsandbytes4": 4, "bitsandbytes8": 8}
-
-
-def utilization(options: LmiOptions, release: Release) -> float:
-    """Return the share of a device's memory that an engine takes, of a release of vLLM."""
-    spec = options.choice.spec
-    is_older = spec.implementation.counts_memory_as_vllm and release < _LARGER_SHARE
-    asked = _asked(options, spec.utilization_option)
-    return float(asked or (_OLDER_SHARE if is_older else spec.utilization))
-
-
-def _asked(options: LmiOptions, name: str) -> float | None:
-    """Return what an option of the engine says, else LMI's default; None if neither does."""
-    option: Option[float | None] | None = find_option(name, options.choice.engine)
-    if option is None:
-        return None
-    return options.values.get(name) or option.lmi_default
 
 
 @dataclass(frozen=True)
@@ -89,21 +81,66 @@ class Capacity:
     @property
     def longest(self) -> int:
         """Tokens of the longest sequence that must fit; 1 where the engine chooses it."""
-        if asked := self._asked(self.options.choice.spec.length_option):
+        asked = self._asked(self.options.choice.spec.length_option)
+        if asked and not self.chooses_length:
             return max(1, int(asked))
         return self.facts.max_position_embeddings or 1
 
+    @property
+    def chooses_length(self) -> bool:
+        """Whether the engine serves as long a sequence as fits."""
+        return (self._asked(self.options.choice.spec.length_option) or 0) < 0
+
     def estimate(self, tensor: int, pipeline: int) -> MemoryEstimate:
         """Estimate the memory of one device."""
-        offloaded = int(self.options[vllm.CPU_OFFLOAD] * GIB)
-        return estimate_memory(
-            self.facts,
+        found = self._estimate(tensor, pipeline, self.budget)
+        # No more can be kept on the host than there is.
+        offloaded = min(int(self.options[vllm.CPU_OFFLOAD] * GIB), found.weights)
+        if offloaded:
+            found = self._estimate(tensor, pipeline, self.budget + offloaded)
+        given = self._given_cache(found)
+        if given:
+            found = replace(found, kv_cache=given, less=0, more=0)
+        if self.chooses_length:
+            found = replace(found, length=max(1, min(self.longest, found.longest)))
+        return found
+
+    def _estimate(self, tensor: int, pipeline: int, budget: int) -> MemoryEstimate:
+        slots = adapter_slots(self.options)
+        taken = adapter_bytes(self.facts, slots, tensor=tensor, pipeline=pipeline) if slots else 0
+        found = estimate_memory(
+            self._shared_facts,
             degrees=(tensor, pipeline),
-            budget=self.budget + offloaded,
+            budget=budget - taken,
             cache=self._cache(self.options.choice.spec.block_size),
             step=self.step,
-            weight_scale=self._weight_scale(),
+            weight_scale=weight_scale(self.options, self.facts),
         )
+        # Which modules get adapters differs by model, so they refuse none.
+        return replace(found, weights=found.weights + taken, more=found.more + taken)
+
+    @property
+    def _shared_facts(self) -> ModelFacts:
+        """The model as one of vLLM's copies has it: all of them together have each expert once."""
+        facts = without_encoders(self.options, self.facts)
+        kept = 1 - facts.expert_share * (1 - 1 / copies(self.options))
+        states = facts.states
+        asked = str(self._argument("mamba_ssm_cache_dtype") or "")
+        if asked in DTYPE_BYTES:
+            states = replace(states, bytes_each=DTYPE_BYTES[asked])
+        return replace(facts, weight_bytes=int(facts.weight_bytes * kept), states=states)
+
+    def _argument(self, name: str) -> str | None:
+        """Return what is handed to the engine as it is written; None if nothing is."""
+        setting = self.options.passthrough.get(name)
+        return setting.value if setting else None
+
+    def _given_cache(self, found: MemoryEstimate) -> int:
+        """Return the bytes of the cache where options say it; 0 if they do not."""
+        blocks = str(self._argument("num_gpu_blocks_override") or "")
+        if blocks.isascii() and blocks.isdecimal():
+            return int(blocks[:_DIGITS]) * found.block_bytes
+        return self.options[vllm.KV_CACHE_MEMORY] if self.counts_as_vllm else 0
 
     @property
     def step(self) -> Step:
@@ -116,16 +153,19 @@ class Capacity:
             release=self.release,
             capability=known or supposed,
             graphs=self._captures_graphs(),
+            captured=captured_sizes(self.options),
+            partition=layer_partition(self.environment),
             prefix_caching=self._caches_prefixes(),
         )
 
     @property
-    def _counts_as_vllm(self) -> bool:
+    def counts_as_vllm(self) -> bool:
+        """Whether the engine counts its memory as vLLM does."""
         return self.options.choice.spec.implementation.counts_memory_as_vllm
 
     def _captures_graphs(self) -> bool:
         """Tell whether the engine takes CUDA graphs off the memory for the cache."""
-        return self._counts_as_vllm and not self.options[vllm.ENFORCE_EAGER]
+        return self.counts_as_vllm and not self.options[vllm.ENFORCE_EAGER]
 
     def _caches_prefixes(self) -> bool | None:
         """Return whether the beginnings of prompts are kept; None is as the engine decides."""
@@ -143,12 +183,16 @@ class Capacity:
             PlanError: weights and cache do not fit into the host's memory.
         """
         space = self.space_on_cpu
-        if not space and not self._is_sized_on_cpu:
+        is_unknown = not space and not self._is_sized_on_cpu
+        # Neuron cores have memory of their own.
+        if is_unknown or self._implementation.device == "nc":
             return None
         cache = self._cache(_CPU_BLOCK)
         facts = self._plain_facts if self._implementation.cpu_cache else self.facts
         layout = cache_layout(facts, degrees=(tensor, pipeline), cache=cache, step=self.step)
-        weights = int(self.facts.weight_bytes * self._weight_scale() / (tensor * pipeline))
+        weights = int(
+            self.facts.weight_bytes * weight_scale(self.options, self.facts) / (tensor * pipeline)
+        )
         if not space:
             ranks = tensor * pipeline * host_workers(self.options)
             ranks = -(-ranks // max(1, len(find_hosts(self.options, self.environment))))
@@ -214,70 +258,24 @@ class Capacity:
         return min(wanted * block, left)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        """Tell whether the weights fit, and one sequence of the longest kind beside them."""
-        return estimate.kv_cache > 0 and (
-            not estimate.block_bytes or estimate.longest >= self.longest
-        )
+        """Return whether the weights fit together with one sequence of the longest kind."""
+        least = 1 if self.chooses_length else self.longest
+        return estimate.kv_cache > 0 and (not estimate.block_bytes or estimate.longest >= least)
 
     def could_fit(self, estimate: MemoryEstimate) -> bool:
         """Tell whether it may fit although the estimate says no: were activations nothing."""
-        best = estimate.kv_cache + estimate.step
+        best = estimate.kv_cache + estimate.step + estimate.more
         if not estimate.block_bytes:
             return best > 0
         return estimate.layout.longest(best // estimate.block_bytes) >= self.longest
 
-    def describe(self, estimate: MemoryEstimate) -> list[str]:
-        """Say in sentences what takes the memory, and what fits."""
-        lines = []
-        if self.hardware.devices:
-            lines.append(
-                f"memory per device: {human_bytes(estimate.weights)} weights "
-                f"({self.facts.weight_source}), "
-                f"{human_bytes(estimate.step)} for a step, "
-                f"{human_bytes(max(estimate.kv_cache, 0))} KV cache; "
-                f"{human_bytes(self.budget)} usable, {self.utilization:.0%} of "
-                f"{human_bytes(self.hardware.device_memory)}"
-            )
-        if estimate.draft is not None:
-            lines.append(str(estimate.draft))
-        tokens = estimate.num_tokens
-        if estimate.block_bytes:
-            each = tokens // self.max_running
-            lines.append(
-                f"KV cache: {estimate.num_blocks} blocks of {estimate.block_size}, "
-                f"{tokens} tokens fit at once: {each} for each of {self.max_running} requests, "
-                f"or {tokens / self.longest:.1f} of {self.longest}"
-            )
-        return lines
-
     def _cache(self, block_size: int) -> CacheKind:
         return CacheKind(
-            dtype_bytes=self._kv_bytes(),
+            dtype_bytes=cache_bytes(self.options, self.facts, self.release),
             block_size=int(self._asked(self.options.choice.spec.block_option) or block_size),
             length=self.longest,
+            ranks=context_ranks(self.options)[1],
         )
 
     def _asked(self, name: str) -> float | None:
-        return _asked(self.options, name)
-
-    def _kv_bytes(self) -> float:
-        """Return the bytes of one cached number."""
-        word = str(self.options[vllm.KV_CACHE_DTYPE] or "auto")
-        if word.startswith(("fp8", "int8")):
-            return 1
-        return _BYTES.get(word) or self._model_bytes()
-
-    def _model_bytes(self) -> int:
-        dtype = self.options[opt.DTYPE]
-        if dtype == "auto":
-            # Others than Transformers serve a model stored in float32 in 16 bits.
-            return _BYTES.get(self.facts.dtype, 2) if self._implementation.cpu_cache else 2
-        return _BYTES[dtype]
-
-    def _weight_scale(self) -> float:
-        """Return bytes in memory for one byte of the checkpoint."""
-        if self.facts.quantization:
-            return 1.0
-        stored = _BYTES.get(self.facts.dtype, 2)
-        bits = _RUNTIME_QUANTISATION.get(self.options[vllm.QUANTIZE] or "")
-        return (bits / 8 if bits else self._model_bytes()) / stored
+        return given_number(self.options, name)

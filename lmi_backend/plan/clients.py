@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engine_config import ClientSettings, Dialect, EngineConfig
 from lmi_backend.options import OPTIONS, LmiOptions
-from lmi_backend.options.table import chat
+from lmi_backend.options.table import chat, fast_paths
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.custom import CODE_FILE, handler_properties
 from lmi_backend.plan.model_source import Sources, find_adapters
 from lmi_backend.structures import StructureBounds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from lmi_backend.plan.engine_plan import Explanation
 
 
@@ -23,9 +26,14 @@ def engine_config(
     sources: Sources,
     arguments: dict[str, Any],
     passthrough: dict[str, str],
-    why: Explanation,
+    report: Explanation,
+    *,
+    served: Mapping[str, Any] = MappingProxyType({}),
 ) -> EngineConfig:
     """Return what the engine is built from.
+
+    Args:
+        served: arguments of its own HTTP server that the table does not have.
 
     Raises:
         OptionError: an option of the engine's own HTTP server cannot be used.
@@ -33,12 +41,12 @@ def engine_config(
     custom, adapters = sources.custom, find_adapters(options)
     coded = [name for name, folder in adapters.items() if (Path(folder) / CODE_FILE).is_file()]
     if coded and custom is None:
-        why.reasons.append(f"code of the model's adapters is run: {', '.join(coded)}")
+        report.reasons.append(f"code of the model's adapters is run: {', '.join(coded)}")
     runs_code = custom is not None or bool(coded)
     return EngineConfig(
         model=sources.model,
         clients=ClientSettings(
-            dialect=_dialect(options, why),
+            dialect=_dialect(options, report),
             output_formatter=options[opt.OUTPUT_FORMATTER],
             tgi_compat=options[opt.TGI_COMPAT],
             is_embedding=options[opt.TASK] in opt.EMBEDDING,
@@ -52,8 +60,9 @@ def engine_config(
         sends_ids=options[opt.MIGRATION_TIMEOUT] != 0 and options[opt.MIGRATION_LIMIT] > 0,
         custom_handler=options[opt.HANDLER],
         properties=handler_properties(options) if runs_code else {},
-        front_end=_front_end(options),
+        front_end={**served, **_front_end(options)},
         adapters=adapters,
+        fast_paths=_fast_paths(options, report),
         structure_bounds=StructureBounds(
             size=options[opt.MAX_STRUCTURE_SIZE],
             choices=options[opt.MAX_STRUCTURE_CHOICES],
@@ -61,6 +70,14 @@ def engine_config(
             repeats=options[opt.MAX_STRUCTURE_REPEATS],
         ),
     )
+
+
+def _fast_paths(options: LmiOptions, report: Explanation) -> str:
+    off = options[fast_paths.FAST_PATHS]
+    if off:
+        some = "all" if off == fast_paths.ALL_OFF else off.replace(",", ", ")
+        report.reasons.append(f"fast paths that are off: {some} ({fast_paths.FAST_PATHS.name})")
+    return off
 
 
 def _front_end(options: LmiOptions) -> dict[str, Any]:
@@ -82,16 +99,16 @@ def _front_end(options: LmiOptions) -> dict[str, Any]:
     return arguments
 
 
-def _dialect(options: LmiOptions, why: Explanation) -> Dialect:
+def _dialect(options: LmiOptions, report: Explanation) -> Dialect:
     asked = options[opt.LMI_DIALECT]
     if asked != "auto":
         return "legacy" if asked == "legacy" else "async"
     if options.is_set(opt.ASYNC_MODE):
         word = "async" if options[opt.ASYNC_MODE] else "not async"
-        why.reasons.append(f"LMI dialect: async_mode is {word}")
+        report.reasons.append(f"LMI dialect: async_mode is {word}")
         return "async" if options[opt.ASYNC_MODE] else "legacy"
     names_engine = options[opt.ROLLING_BATCH] not in ("auto", "disable")
     is_legacy = names_engine or options.is_set(opt.OUTPUT_FORMATTER) or options[opt.TGI_COMPAT]
     dialect: Dialect = "legacy" if is_legacy else "async"
-    why.reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
+    report.reasons.append(f"LMI dialect {dialect}: rolling_batch is {options[opt.ROLLING_BATCH]}")
     return dialect

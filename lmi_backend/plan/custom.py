@@ -1,4 +1,4 @@
-"""Find the user's own code beside the properties, without importing it."""
+"""Find the user's own code next to the properties, without importing it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CustomFile:
 
 
 def find_custom(options: LmiOptions) -> CustomFile | None:
-    """Return the user's code: option.entryPoint, or a model.py beside the properties.
+    """Return the user's code: option.entryPoint, or a model.py next to the properties.
 
     Raises:
         PlanError: it is no Python, or defines nothing LMI knows.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from lmi_backend.engine_config import ClientSettings, EngineConfig
+from lmi_backend.engine_config import ClientSettings, EngineConfig, RequestLimits
 from lmi_backend.redaction import secrets_of
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Parallel:
     """One group a worker, as CUDA_VISIBLE_DEVICES spells them on each of its nodes; an empty one
     runs on the CPU."""
     device_share: float = 0.0
-    """Share of each device's memory that a worker takes, at most 1; 0 on the CPU, and where nobody
-    says what a model's own handler takes."""
+    """Share of each device's memory that a worker takes, at most 1. It is 0 on the CPU, and for a
+    model's own handler whose share nobody says."""
 
     @property
     def workers(self) -> int:
@@ -54,28 +54,6 @@ class Parallel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestLimits:
-    """What clients may ask for at once, and for how long."""
-
-    max_running: int = 256
-    """Requests that one worker generates for at once."""
-    queue_size: int = 1000
-    """Requests that wait before one is refused."""
-    tenant_weights: Mapping[str, int] = field(default_factory=dict)
-    """Tenant to the answers it starts in its turn, where it is not 1."""
-    request_timeout: int = 240
-    """Seconds a request may run."""
-    max_message_size: int = 67_108_864
-    """Bytes of the largest message between stub and worker."""
-    migration_timeout: float | None = None
-    """Seconds a request waits for a worker while none is ready; None to go by the last start."""
-    migration_limit: int = 3
-    """Times a request goes on elsewhere."""
-    adapter_roots: tuple[str, ...] = ()
-    """Folders from which adapters may be loaded while serving; none where LoRA is off."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Launch:
     """How the workers are started and watched, and how often their streams are sent."""
 
@@ -89,6 +67,8 @@ class Launch:
     """Seconds without a step after which an engine that has requests is dead; 0: never."""
     restart_limit: int = 10
     """Deaths of a worker soon after each other, after which it is not started again."""
+    spare_workers: int = 0
+    """Workers that have a spare: a process that has prepared all it can to replace them."""
     parallel_loading: bool = False
     """Whether the workers start side by side."""
     stream_interval: int = 1
@@ -99,14 +79,14 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Scaling:
-    """When workers are started and ended by load."""
+    """When the load starts and stops workers."""
 
     min_workers: int | None = None
-    """Workers that always run; None for all: then none is started or ended."""
+    """Workers that always run; None for all: then the load starts and stops none."""
     most_waiting: int = 2
     """Answers that may wait before one more worker is started."""
     max_idle_time: int = 60
-    """Seconds without a request after which a worker above `min_workers` is ended."""
+    """Seconds without a request after which a worker above `min_workers` is stopped."""
 
 
 @dataclass(frozen=True)
@@ -137,17 +117,19 @@ class EnginePlan:
     parallel: Parallel = Parallel()
     memory: MemoryEstimate | None = None
     """What is expected on each device; None where the model or the device is not known."""
-    limits: RequestLimits = RequestLimits()
+    limits: RequestLimits = field(default_factory=RequestLimits)
     scaling: Scaling = Scaling()
     log_requests: bool = False
     """Whether each request gets a line in the log."""
+    is_unread: bool = False
+    """Whether the model could not be fetched, so that the plan does without its size."""
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     ignored: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def what(self) -> str:
-        """What a worker is, in a few words."""
+        """What a worker is, in short."""
         ranks = f", {self.parallel.processes} MPI ranks" if self.parallel.mode == "mpi" else ""
         return f"engine {self.engine}{ranks}"
 

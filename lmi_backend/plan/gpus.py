@@ -1,7 +1,7 @@
 """The GPUs of this machine, counted as CUDA counts them, with what the driver says of each.
 
-Not by their device nodes: a container that was given GPUs 4 and 5 of its node has /dev/nvidia4 and
-/dev/nvidia5, Windows' Linux has none at all, and CUDA counts from 0 in both.
+Device nodes do not tell: a container with GPUs 4 and 5 of its node has /dev/nvidia4 and
+/dev/nvidia5. Linux on Windows has no such nodes at all. CUDA counts from 0 in both.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Gpu:
 
 
 def find_gpus() -> list[Gpu]:
-    """Return all GPUs that the driver tells of, whatever CUDA_VISIBLE_DEVICES says.
+    """Return all GPUs that the driver reports, also those that CUDA_VISIBLE_DEVICES hides.
 
     Indices are in the order of the bus (CUDA_DEVICE_ORDER=PCI_BUS_ID).
     """
@@ -106,7 +106,7 @@ def _links(tool: str) -> dict[str, str]:
 
 
 def _partitions(tool: str, rows: list[list[str]]) -> list[list[str]]:
-    """Return the partitions where only the tool tells of them; what they have is not known."""
+    """Return the partitions that only the tool reports; what they have is not known."""
     found = _PARTITION.findall(_said((tool, "-L")))
     return [["", uuid, rows[0][2], "", "", *rows[0][5:7], nvml.UNKNOWN] for uuid in found]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.gpus import PARTITION, Gpu, find_gpus
-from lmi_backend.plan.holdings import Holding
 
 _DEVICE_NODE = re.compile(r"nvidia(\d+)")
 MASK = "CUDA_VISIBLE_DEVICES"
@@ -31,20 +31,20 @@ class Hardware:
     """Machines like this one that may share a model."""
     gpus: tuple[Gpu, ...] = ()
     """What is known of each device; none on a supposed machine."""
-    doubt: str = ""
+    mask_problem: str = ""
     """What is wrong with CUDA_VISIBLE_DEVICES; empty if nothing."""
-    holdings: tuple[Holding, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
     """What other models hold of the devices."""
     busy: frozenset[str] = frozenset()
-    """Devices of which they leave the planned model too little."""
+    """Devices that have too little left for the planned model."""
     sharers: int = 1
     """Models that share what is left evenly, the planned one among them."""
     is_shared: bool = False
-    """Whether other models are planned beside this one."""
+    """Whether other models are planned for the same machine."""
 
     @property
     def kind(self) -> Literal["gpu", "cpu"]:
-        """LMI's word for the devices, as in gpu.minWorkers."""
+        """LMI's name for the devices, as in gpu.minWorkers."""
         return "gpu" if self.devices else "cpu"
 
     @property
@@ -76,15 +76,15 @@ def detect_hardware(environment: Mapping[str, str], *, nodes: Path = Path("/dev"
         capability=visible[0].capability if visible else 0,
         host_memory=_host_memory("MemAvailable"),
         gpus=tuple(visible),
-        doubt=_doubt(mask, gpus, len(visible)),
+        mask_problem=_mask_problem(mask, gpus, len(visible)),
     )
 
 
 def visible_gpus(mask: str | None, gpus: Sequence[Gpu], *, nodes: Path = Path("/dev")) -> list[Gpu]:
     """Return the GPUs that CUDA sees: those that CUDA_VISIBLE_DEVICES names, where it is set.
 
-    What follows the first entry that names none is ignored, as CUDA does. Where the driver tells of
-    no GPUs the mask is believed, and without one they are counted by their device nodes.
+    As in CUDA, entries after the first unknown one are ignored. If the driver reports no GPUs the
+    mask is believed; without a mask the device nodes are counted.
     """
     if mask is None:
         return list(gpus) or _counted(nodes)
@@ -116,7 +116,7 @@ def _named(name: str, gpus: Sequence[Gpu]) -> Gpu | None:
     return replace(matching[0], name=name) if len(matching) == 1 else None
 
 
-def _doubt(mask: str | None, gpus: Sequence[Gpu], count: int) -> str:
+def _mask_problem(mask: str | None, gpus: Sequence[Gpu], count: int) -> str:
     names = _entries(mask or "")
     if not gpus or count == len(names) or mask is None:
         return ""

@@ -1,4 +1,4 @@
-"""What is expected of a device's memory, in the words of vLLM's own log."""
+"""What is expected of a device's memory, in the terms of vLLM's own log."""
 
 from __future__ import annotations
 

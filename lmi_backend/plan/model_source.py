@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import sys
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import PlanError
 from lmi_backend.fetch.hub import HUB_ID
+from lmi_backend.options.interpreter import find_interpreter
 from lmi_backend.options.model_store import MODEL_FILES, has_model
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import lora
@@ -23,12 +23,26 @@ if TYPE_CHECKING:
 S3 = "s3://"
 # Linux's own bound. To look for links in a megabyte takes seconds.
 _LONGEST_PATH = 4096
-_ELSEWHERE = ("djl://", "http://", "https://")
+_ACCEPTED = "a hub id, a local folder or an s3:// prefix"
+_ELSEWHERE = {
+    "djl://": "is of DJL's own model zoo, whose models are made for its Java engines",
+    "jar://": "is inside a Java archive",
+    "hdfs://": "is on HDFS, which is not fetched from",
+    "gs://": "is on Google Cloud Storage, which is not fetched from",
+    "azure://": "is on Azure's storage, which is not fetched from",
+    "https://huggingface.co/": "is a page of the Hub; write the id alone, as organisation/model",
+    "https://hf.co/": "is a page of the Hub; write the id alone, as organisation/model",
+    "hf://": "is a url of the Hub; write the id alone, as organisation/model",
+    "http://": "is a url that is not fetched",
+    "https://": "is a url that is not fetched",
+}
+_FILE_OF_HUB = re.compile(rf"(?P<id>{HUB_ID.pattern}):(?P<file>[\w.-]+)")
+_QUANTISED = re.compile(r"I?Q\d\w*|T?F\d+|BF16|MXFP4\w*|.*\.gguf", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Sources:
-    """What a plan needs beside the options, looked for once."""
+    """What a plan needs in addition to the options, looked up once."""
 
     custom: CustomFile | None
     """The user's own code."""
@@ -46,19 +60,6 @@ def find_sources(options: LmiOptions, environment: Mapping[str, str]) -> Sources
     return Sources(custom, find_model(options, custom), find_interpreter(options, environment))
 
 
-def find_interpreter(options: LmiOptions, environment: Mapping[str, str]) -> str:
-    """Return the interpreter of the workers: the one asked for, else this one.
-
-    Raises:
-        OptionError: it is no executable file.
-    """
-    asked = options[opt.PYTHON_EXECUTABLE]
-    path = shutil.which(asked, path=environment.get("PATH")) if asked else sys.executable
-    if path is None:
-        raise options.error(opt.PYTHON_EXECUTABLE, "is not an executable file")
-    return path
-
-
 def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     """Return the local folder, hub id or s3:// prefix; empty for an engine that needs no model.
 
@@ -73,9 +74,8 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     model_id = options[opt.MODEL_ID]
     if not model_id and custom is not None and custom.replaces_engine:
         return ""
-    if model_id.startswith(_ELSEWHERE):
-        problem = "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"
-        raise options.error(opt.MODEL_ID, problem)
+    if problem := _elsewhere(model_id):
+        raise options.error(opt.MODEL_ID, f"{problem}; accepted: {_ACCEPTED}")
     if model_id.startswith(S3):
         return model_id
     if model_id:
@@ -88,12 +88,30 @@ def find_model(options: LmiOptions, custom: CustomFile | None = None) -> str:
     )
 
 
+def _elsewhere(model_id: str) -> str:
+    """Return why a name that people write elsewhere is no model here; empty if it may be one."""
+    for beginning, problem in _ELSEWHERE.items():
+        if model_id.lower().startswith(beginning):
+            return problem
+    if found := _FILE_OF_HUB.fullmatch(model_id):
+        if _QUANTISED.fullmatch(found["file"]):
+            return (
+                f"names a GGUF file ({found['file']}) as llama.cpp and Ollama do. It is not "
+                "served: use the model's own repository, or one quantised as AWQ, GPTQ or FP8"
+            )
+        return (
+            f"has a name after a colon, {found['file']}, as Ollama's tags; a hub id has none, and "
+            f"{opt.REVISION.name} names a branch or tag"
+        )
+    return ""
+
+
 def _in_a_form_that_is_read(options: LmiOptions, model: str) -> str:
     implementation = options.choice.spec.implementation
     config, mistral = (os.path.isfile(os.path.join(model, name)) for name in MODEL_FILES)
     if mistral and not config and not implementation.reads_mistral:
         raise PlanError(
-            f"{model}: has params.json and no config.json: Mistral's own form, which "
+            f"{model}: has params.json and no config.json: Mistral's own format, which "
             f"{implementation.title} does not read; vLLM does"
         )
     return model
@@ -104,6 +122,8 @@ def _local_or_hub(options: LmiOptions, model_id: str) -> str:
     path = options.folder / os.path.expanduser(model_id)
     if os.path.isdir(path):
         return str(path.resolve())
+    if options.is_elsewhere and model_id.startswith("/"):
+        return model_id
     if model_id.startswith(("/", "./", "../", "~")):
         raise options.error(opt.MODEL_ID, f"is not a folder (looked at {os.path.abspath(path)})")
     if not HUB_ID.fullmatch(model_id):
@@ -113,16 +133,43 @@ def _local_or_hub(options: LmiOptions, model_id: str) -> str:
 
 
 def find_adapters(options: LmiOptions) -> dict[str, str]:
-    """Return name and folder of each LoRA adapter; none when LoRA is off."""
+    """Return name and folder of each LoRA adapter; none when LoRA is off.
+
+    Raises:
+        OptionError: option.lora_modules names adapters that cannot be served.
+    """
+    named: Mapping[str, str] = options[lora.LORA_MODULES]
     if not options[lora.ENABLE_LORA]:
+        if named:
+            raise options.error(lora.LORA_MODULES, f"needs {lora.ENABLE_LORA.name}=true")
         return {}
     folder = options.folder / options[lora.ADAPTERS]
-    if not os.path.isdir(folder):
-        return {}
-    return {
-        config.parent.name: str(config.parent.resolve())
-        for config in sorted(folder.glob("*/adapter_config.json"))
-    }
+    found = sorted(folder.glob("*/adapter_config.json")) if os.path.isdir(folder) else ()
+    own = {config.parent.name: str(config.parent.resolve()) for config in found}
+    further = {name: _adapter_place(options, path) for name, path in named.items()}
+    for name, place in further.items():
+        if own.get(name, place) != place:
+            problem = f"names {name}, and {folder} has another adapter of this name"
+            raise options.error(lora.LORA_MODULES, problem)
+    return own | further
+
+
+def missing_adapters(adapters: Mapping[str, str]) -> list[str]:
+    """Return a note for each adapter whose folder is not on this machine."""
+    return [
+        f"{lora.LORA_MODULES.name} names {name}, whose folder is not here (looked at {place})"
+        for name, place in adapters.items()
+        if os.path.isabs(place) and not os.path.isdir(place)
+    ]
+
+
+def _adapter_place(options: LmiOptions, path: str) -> str:
+    """Return an adapter's folder, or its hub id, which vLLM fetches."""
+    folder = options.folder / os.path.expanduser(path)
+    takes_hub = options.choice.spec.implementation.fetches_adapters
+    if not os.path.isdir(folder) and takes_hub and HUB_ID.fullmatch(path):
+        return path
+    return str(folder.resolve())
 
 
 def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
@@ -139,6 +186,7 @@ def find_adapter_roots(options: LmiOptions) -> tuple[str, ...]:
         raise options.error(lora.ADAPTERS, problem)
     further = [root.strip() for root in options[lora.ADAPTER_ROOTS].split(",") if root.strip()]
     for root in further:
-        if not os.path.isdir(options.folder / root):
+        is_there = options.is_elsewhere and os.path.isabs(root)
+        if not is_there and not os.path.isdir(options.folder / root):
             raise options.error(lora.ADAPTER_ROOTS, f"names {root}, which is not a folder")
     return tuple(str((options.folder / root).resolve()) for root in (own, ".", *further))

@@ -1,4 +1,4 @@
-"""Decide how to run what the options ask for, on the devices that are there."""
+"""Decide how to run what the options require, on the devices that are there."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from lmi_backend.errors import ConfigurationError, OptionError, PlanError
-from lmi_backend.options.classification import check_words, classify_unknown
+from lmi_backend.engine_config import RequestLimits
+from lmi_backend.errors import ConfigurationError, PlanError
+from lmi_backend.options.classification import check_words
 from lmi_backend.options.engine_spec import CUSTOM
-from lmi_backend.options.signature import signature
+from lmi_backend.options.planned import signature_of
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table import server as srv
 from lmi_backend.options.table import trtllm, vllm
+from lmi_backend.plan.allocations import busy_devices, describe
 from lmi_backend.plan.arguments import engine_arguments
-from lmi_backend.plan.capacity import Capacity, utilization
+from lmi_backend.plan.capacity import Capacity
 from lmi_backend.plan.clients import engine_config
-from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch, RequestLimits
-from lmi_backend.plan.holdings import busy_devices, describe
+from lmi_backend.plan.engine_plan import EnginePlan, Explanation, Launch
+from lmi_backend.plan.memory_options import copies, utilization
 from lmi_backend.plan.model_source import Sources, find_adapter_roots, find_sources
+from lmi_backend.plan.passed import passed_on
 from lmi_backend.plan.ports import explain_ports
 from lmi_backend.plan.ranks import executor, find_hosts, launcher_variables, make_parallel
 from lmi_backend.plan.refusals import refuse_dense_copies, refuse_unsupported
@@ -29,6 +32,7 @@ from lmi_backend.plan.workers import (
     cut_devices,
     load_side_by_side,
     scaling,
+    spare_workers,
     usable_devices,
 )
 from lmi_backend.sizing.step import NEWEST
@@ -68,7 +72,7 @@ def make_plan(
     """
     sources = sources or find_sources(options, environment)
     share = _device_share(options, hardware, sources)
-    busy = busy_devices(hardware.devices, hardware.gpus, hardware.holdings, share)
+    busy = busy_devices(hardware.devices, hardware.gpus, hardware.allocations, share)
     try:
         plan = _make(options, environment, replace(hardware, busy=busy), facts, sources)
     except ConfigurationError as error:
@@ -76,13 +80,13 @@ def make_plan(
             raise
         # What is wrong without them too is said as it is.
         _make(options, environment, hardware, facts, sources)
-        held = describe(busy, hardware.gpus, hardware.holdings, share)
+        held = describe(busy, hardware.gpus, hardware.allocations, share)
         raise PlanError(f"{error}; {held}; {_SHARING}") from error
     if not any(plan.parallel.device_groups):
         return plan
-    why = [describe(busy, hardware.gpus, hardware.holdings, share)] if busy else []
+    reasons = [describe(busy, hardware.gpus, hardware.allocations, share)] if busy else []
     parallel = replace(plan.parallel, device_share=share)
-    return replace(plan, parallel=parallel, reasons=(*plan.reasons, *why))
+    return replace(plan, parallel=parallel, reasons=(*plan.reasons, *reasons))
 
 
 def _device_share(options: LmiOptions, hardware: Hardware, sources: Sources) -> float:
@@ -104,40 +108,43 @@ def _make(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    notes = [*refuse_unsupported(options, facts, sources.python), *_ignored(options)]
-    why = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
-    passthrough = _passthrough(options, sources.python, why)
-    max_running = _max_running(options, why)
+    doubts = refuse_unsupported(options, facts, sources.python, sources.model)
+    notes = [*doubts, *_ignored(options)]
+    report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
+    passthrough, served = passed_on(options, sources.python, report)
+    max_running = _max_running(options, report)
     launch = _launch(options, sources.python)
     visible, hardware = hardware.devices, _allowed(options, environment, hardware)
     around = {**environment, **launch.environment}
     release = _release(options, sources.python)
     capacity = Capacity(options, hardware, facts, around, max_running, release) if facts else None
-    copies = options[vllm.DATA_PARALLEL_SIZE]
-    degrees = Strategy(options, hardware.share(copies), capacity, why).choose()
-    size = degrees.size * copies
-    parallel = make_parallel(options, environment, hardware, degrees, size, why)
-    arguments = engine_arguments(options, degrees, max_running, why)
-    arguments |= executor(options, environment, parallel.nodes, why)
+    parts = copies(options)
+    degrees = Strategy(options, hardware.share(parts), capacity, report).choose()
+    size = degrees.size * parts
+    parallel = make_parallel(options, environment, hardware, degrees, size, report)
+    arguments = engine_arguments(options, degrees, max_running, report)
+    arguments |= executor(options, environment, parallel.nodes, report)
     refuse_dense_copies(options, arguments, facts)
-    why.notes.extend(check_words(options, arguments, sources.python))
-    devices = cut_devices(options, hardware, size, why, visible=visible)
+    has_code = sources.custom is not None
+    report.notes.extend(check_words(options, arguments, sources.python, has_code=has_code))
+    devices = cut_devices(options, hardware, size, report, visible=visible)
     parallel = replace(parallel, device_groups=devices)
-    explain_ports(passthrough, parallel.workers, why)
+    explain_ports(passthrough, parallel.workers, report)
     weights = facts.weight_bytes if facts else 0
-    at_once = load_side_by_side(options, hardware, devices, weights, why)
+    at_once = load_side_by_side(options, hardware, devices, weights, report)
+    spares = spare_workers(options, parallel, report, has_code=has_code)
     return EnginePlan(
-        engine=options.choice.spec.implementation.name,
-        config=engine_config(options, sources, arguments, passthrough, why),
-        launch=replace(launch, parallel_loading=at_once),
+        engine=options.choice.spec.implementation.key,
+        config=engine_config(options, sources, arguments, passthrough, report, served=served),
+        launch=replace(launch, parallel_loading=at_once, spare_workers=spares),
         parallel=parallel,
         memory=degrees.memory,
         limits=_limits(options, max_running),
-        scaling=scaling(options, hardware, parallel.workers, why),
+        scaling=scaling(options, hardware, parallel.workers, report),
         log_requests=options[opt.LOG_REQUESTS],
-        notes=tuple(why.notes),
-        reasons=tuple(why.reasons),
-        ignored=why.ignored,
+        notes=tuple(report.notes),
+        reasons=tuple(report.reasons),
+        ignored=report.ignored,
     )
 
 
@@ -151,27 +158,27 @@ def _handler_plan(
 ) -> EnginePlan:
     """Plan a model whose own handler does everything: workers, devices and limits."""
     custom = sources.custom
-    why = Explanation()
+    report = Explanation()
     # The handler gets every option as it is written, so none is ignored.
     if custom is not None:
-        why.reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
+        report.reasons.append(f"no engine: {custom.handler} in {custom.file} answers the requests")
     asked = options[opt.TENSOR_PARALLEL_DEGREE]
     degree = asked if isinstance(asked, int) else max(1, len(hardware.devices))
     degrees = Degrees(degree, 1)
-    parallel = make_parallel(options, environment, hardware, degrees, degree, why)
-    devices = cut_devices(options, hardware, degree, why, visible)
-    limits = _limits(options, _max_running(options, why))
+    parallel = make_parallel(options, environment, hardware, degrees, degree, report)
+    devices = cut_devices(options, hardware, degree, report, visible)
+    limits = _limits(options, _max_running(options, report))
     return EnginePlan(
         engine=CUSTOM,
-        config=engine_config(options, sources, {}, {}, why),
+        config=engine_config(options, sources, {}, {}, report),
         launch=_launch(options, sources.python),
         parallel=replace(parallel, device_groups=devices),
         limits=limits,
-        scaling=scaling(options, hardware, len(devices), why),
+        scaling=scaling(options, hardware, len(devices), report),
         log_requests=options[opt.LOG_REQUESTS],
-        notes=tuple(why.notes),
-        reasons=tuple(why.reasons),
-        ignored=why.ignored,
+        notes=tuple(report.notes),
+        reasons=tuple(report.reasons),
+        ignored=report.ignored,
     )
 
 
@@ -185,6 +192,8 @@ def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
         migration_timeout=None if patience == "auto" else patience,
         migration_limit=options[opt.MIGRATION_LIMIT],
+        resumable=options[opt.RESUMABLE],
+        resume_window=options[opt.RESUME_WINDOW],
         adapter_roots=find_adapter_roots(options),
     )
 
@@ -215,23 +224,7 @@ def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
     return said
 
 
-def _passthrough(options: LmiOptions, python: str, why: Explanation) -> dict[str, str]:
-    """Return what is handed to the engine as text; it has, or may have, such arguments."""
-    passed = {}
-    for name, status in classify_unknown(options, python).items():
-        setting = options.passthrough[name]
-        if status.word == "refused":
-            raise OptionError(
-                status.detail, option=setting.name, value=setting.shown, origin=setting.origin
-            )
-        if status.word == "passed":
-            passed[name] = setting.value
-        else:
-            why.notes.append(f"{setting} is ignored: {status.detail}")
-    return passed
-
-
-def _max_running(options: LmiOptions, why: Explanation) -> int:
+def _max_running(options: LmiOptions, report: Explanation) -> int:
     """Return how many requests one worker generates for at once."""
     asked = [
         (option, options[option])
@@ -241,22 +234,26 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
     if len({value for _, value in asked}) > 1:
         raise options.error(asked[1][0], f"contradicts {asked[0][0].name}={asked[0][1]}")
     if reason := options.choice.spec.implementation.one_request:
-        why.reasons.append(f"one request at a time: {reason}")
+        report.reasons.append(f"one request at a time: {reason}")
         return 1
     if asked:
         return asked[0][1]
     if options[srv.BATCH_SIZE] > 1:
         batch = options[srv.BATCH_SIZE]
-        why.reasons.append(f"{batch} requests at once: batch_size; they are batched continuously")
+        report.reasons.append(
+            f"{batch} requests at once: batch_size; they are batched continuously"
+        )
         return batch
     spec = options.choice.spec
     if spec.max_running:
-        why.reasons.append(f"{spec.max_running} requests at once: LMI's default for {spec.title}")
+        report.reasons.append(
+            f"{spec.max_running} requests at once: LMI's default for {spec.title}"
+        )
         return spec.max_running
     default = opt.MAX_ROLLING_BATCH_SIZE.default
     if options[opt.ROLLING_BATCH] != spec.rolling_batch:
-        why.reasons.append(
-            f"{default} requests at once: nothing was asked; LMI has 32 where rolling_batch names "
+        report.reasons.append(
+            f"{default} requests at once: no number is set; LMI has 32 where rolling_batch names "
             "no engine (option.max_rolling_batch_size)"
         )
     return default
@@ -265,7 +262,7 @@ def _max_running(options: LmiOptions, why: Explanation) -> int:
 def _release(options: LmiOptions, python: str) -> Release:
     """Return the release of vLLM that will run, the newest known where another engine does."""
     implementation = options.choice.spec.implementation
-    known = signature(implementation.name, python) if implementation.counts_memory_as_vllm else None
+    known = signature_of(options, python) if implementation.counts_memory_as_vllm else None
     match = re.match(r"(\d+)\.(\d+)", known.version) if known else None
     return (int(match[1]), int(match[2])) if match else NEWEST
 
@@ -277,6 +274,11 @@ def _allowed(options: LmiOptions, environment: Mapping[str, str], hardware: Hard
     if 0 < len(devices) < options[vllm.DATA_PARALLEL_SIZE]:
         problem = f"needs as many devices; {len(devices)} usable"
         raise options.error(vllm.DATA_PARALLEL_SIZE, problem)
+    if 0 < len(devices) < (wanted := copies(options)):
+        raise PlanError(
+            "option.prefill_context_parallel_size, times the data parallel size, needs "
+            f"{wanted} devices; {len(devices)} usable"
+        )
     return replace(
         hardware,
         devices=devices,

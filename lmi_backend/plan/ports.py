@@ -28,7 +28,7 @@ _OWN: Final = re.compile(
 _OWN_BY_DEFAULT: Final = frozenset({"P2pNcclConnector", "MoRIIOConnector"})
 
 
-def explain_ports(passthrough: Mapping[str, str], workers: int, why: Explanation) -> None:
+def explain_ports(passthrough: Mapping[str, str], workers: int, report: Explanation) -> None:
     """Say how ports are shared out, and refuse those that only one worker can have.
 
     Raises:
@@ -43,16 +43,16 @@ def explain_ports(passthrough: Mapping[str, str], workers: int, why: Explanation
                 f"option.{option}: {own} is one worker's own, and {workers} workers are planned; "
                 "accepted: one worker (gpu.maxWorkers=1, or option.tensor_parallel_degree=max)"
             )
-        why.reasons.append(f"ports of option.{option}: each worker has its own, by its number")
+        report.reasons.append(f"ports of option.{option}: each worker has its own, by its number")
     events = _events(passthrough)
     for endpoint in (events.get(name, default) for name, default in _ENDPOINTS.items()):
         if isinstance(endpoint, str) and events and endpoint.startswith("ipc:"):
             raise PlanError(
                 f"option.{EVENTS}: {workers} workers cannot publish at one socket, {endpoint}; "
-                "accepted: tcp://*:PORT, of which each worker takes the next, or one worker"
+                "accepted: tcp://*:PORT (each worker uses the next port), or one worker"
             )
     if events:
-        why.reasons.append(
+        report.reasons.append(
             f"option.{EVENTS}: worker N publishes at the port of its endpoint plus N"
         )
 

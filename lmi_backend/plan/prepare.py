@@ -5,16 +5,20 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from lmi_backend.errors import ConfigurationError
+from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.fetch import fetch_s3, fetch_s3_file, hub_file
 from lmi_backend.fetch.hub import NO_FILE
+from lmi_backend.fetch.weights import INDEX
+from lmi_backend.options.planned import release_and_why
 from lmi_backend.options.table import common as opt
 from lmi_backend.plan.drafts import with_draft
 from lmi_backend.plan.hardware import Hardware, detect_hardware
-from lmi_backend.plan.model_source import S3, find_sources
+from lmi_backend.plan.memory_options import config_overrides
+from lmi_backend.plan.model_source import S3, find_sources, missing_adapters
 from lmi_backend.plan.planner import make_plan
+from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.sizing.config_fields import MissingFieldError
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
     from lmi_backend.plan.engine_plan import EnginePlan
 
 _CONFIG = "config.json"
-_INDEX = "model.safetensors.index.json"
-"""Has the size of the weights, where they are in several files."""
+_QUANTISATION = "hf_quant_config.json"
+"""ModelOpt's file; some config.json say nothing of its content."""
 
 Reach = Literal["local", "config", "model"]
 """What may be fetched: nothing, the model's config.json, or the model."""
@@ -38,92 +42,121 @@ def plan_model(
     *,
     hardware: Hardware | None = None,
     reach: Reach = "local",
+    must_start: bool = True,
     say: Callable[[str], None] = print,
 ) -> EnginePlan:
     """Plan one model on this machine, or on a supposed one.
 
-    `say` is told of the progress of a download.
+    Args:
+        must_start: whether a plan that cannot be carried out here is refused.
+        say: is told of the progress of a download.
 
     Raises:
-        ConfigurationError: the options cannot be run, or (with reach "model") the model cannot be
-            had.
+        ConfigurationError: the options cannot be run, the plan cannot be carried out here, or (with
+            reach "model") the model cannot be had.
     """
     sources = find_sources(options, environment)
     if reach == "model" and sources.model.startswith(S3):
         sources = replace(sources, model=str(fetch_s3(sources.model, environment, say=say)))
-    find = _FactsFinder(options, sources.python, environment, reach, say)
-    facts, doubt = find(sources.model, options[opt.REVISION]) if sources.model else (None, "")
+    overrides = config_overrides(options) or {}
+    find = _FactsFinder(options, sources.python, environment, reach, say, overrides)
+    found = find(sources.model, options[opt.REVISION]) if sources.model else _Found(None)
+    facts = found.facts
     if facts is not None:
         # The draft model decides about memory alone: a plan does without.
-        facts = with_draft(options, facts, replace(find, must_have=False))
+        facts = with_draft(options, facts, replace(find, must_have=False, overrides={}))
     hardware = hardware or detect_hardware(environment)
     plan = make_plan(options, environment, hardware, facts, sources)
-    if hardware.doubt:
-        plan = replace(plan, notes=(*plan.notes, hardware.doubt))
-    if doubt:
-        plan = replace(plan, notes=(*plan.notes, f"the size of the model is not known: {doubt}"))
+    if must_start:
+        refuse_unserved(plan)
+    if options.supposed_release:
+        plan = replace(
+            plan, notes=(*plan.notes, f"planned for {release_and_why(options, sources.python)}")
+        )
+    if hardware.mask_problem:
+        plan = replace(plan, notes=(*plan.notes, hardware.mask_problem))
+    if missing := missing_adapters(plan.config.adapters):
+        if reach == "model":
+            raise PlanError(missing[0])
+        plan = replace(plan, notes=(*plan.notes, *missing))
+    if found.reason:
+        note = f"the size of the model is not known: {found.reason}"
+        plan = replace(plan, notes=(*plan.notes, note), is_unread=found.is_unread)
     return _fetch_draft(plan, environment, say) if reach == "model" else plan
+
+
+class _Found(NamedTuple):
+    facts: ModelFacts | None
+    reason: str = ""
+    """Why they are not known."""
+    is_unread: bool = False
+    """Whether the reason is that the model could not be fetched."""
 
 
 @dataclass(frozen=True)
 class _FactsFinder:
-    """Finds the facts of a model, or why they are not known."""
+    """Finds the facts of a model, or the reason why they are not known."""
 
     options: LmiOptions
     python: str
     environment: Mapping[str, str]
     reach: Reach
     say: Callable[[str], None]
+    overrides: Mapping[str, object]
+    """What the engine is told to take instead of fields in config.json."""
     must_have: bool = True
     """Whether a model that is to be fetched must be there."""
 
-    def __call__(self, model: str, revision: str) -> tuple[ModelFacts | None, str]:
+    def __call__(self, model: str, revision: str) -> _Found:
         try:
             if model.startswith(S3):
-                return _s3_facts(model, self.environment, self.reach)
+                return _s3_facts(model, self.environment, self.reach, self.overrides)
             folder = Path(model)
             if not folder.is_dir():
+                if folder.is_absolute():
+                    return _Found(None, f"{model} is not here")
                 if self.environment.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true"):
-                    return None, f"{model} is on ModelScope, which is not asked"
+                    return _Found(None, f"{model} is on ModelScope, which is not supported")
                 folder = self._on_hub(model, revision)
         except ConfigurationError as error:
             if self.reach == "local":
-                return None, f"{model} is not in the local cache"
-            # An engine would find no model either; whoever only plans may do so without.
-            # Whoever reads Mistral's own form needs no config.json.
+                return _Found(None, f"{model} is not downloaded yet")
+            # An engine would find no model either. A plan alone may do without, and so may an
+            # engine that reads Mistral's own format.
             implementation = self.options.choice.spec.implementation
             is_form = implementation.reads_mistral and NO_FILE in str(error)
             if self.reach == "model" and self.must_have and not is_form:
                 raise
-            return None, str(error)
-        return _read(folder)
+            return _Found(None, str(error), is_unread=True)
+        return _read(folder, self.overrides)
 
     def _on_hub(self, model: str, revision: str) -> Path:
         offline = {"HF_HUB_OFFLINE": "1"} if self.reach == "local" else {}
         where = {**self.environment, **offline}
-        files = (_CONFIG, _INDEX)
+        files = (_CONFIG, INDEX, _QUANTISATION)
         return hub_file(self.python, model, revision, files, where, self.say).parent
 
 
-def _read(folder: Path) -> tuple[ModelFacts | None, str]:
+def _read(folder: Path, overrides: Mapping[str, object]) -> _Found:
     try:
-        facts = read_model_facts(folder)
+        facts = read_model_facts(folder, overrides)
     except MissingFieldError as error:
-        return None, str(error)
-    return facts, "" if facts else f"{folder} has no {_CONFIG}"
+        return _Found(None, str(error))
+    return _Found(facts, "" if facts else f"{folder} has no {_CONFIG}")
 
 
 def _s3_facts(
-    url: str, environment: Mapping[str, str], reach: Reach
-) -> tuple[ModelFacts | None, str]:
+    url: str, environment: Mapping[str, str], reach: Reach, overrides: Mapping[str, object]
+) -> _Found:
     if reach == "local":
-        return None, f"{url} is fetched when it is loaded"
+        return _Found(None, f"{url} is fetched when it is loaded")
     with tempfile.TemporaryDirectory() as name:
-        for file in (_CONFIG, _INDEX):
+        for file in (_CONFIG, INDEX, _QUANTISATION):
             if (data := fetch_s3_file(url, file, environment)) is not None:
                 (Path(name) / file).write_bytes(data)
-        facts, doubt = _read(Path(name))
-        return facts, doubt and f"{url} has no readable {_CONFIG}"
+        found = _read(Path(name), overrides)
+        reason = f"{url} has no readable {_CONFIG}"
+        return found._replace(reason=reason, is_unread=True) if found.reason else found
 
 
 def _fetch_draft(

@@ -74,7 +74,7 @@ def make_parallel(
     hardware: Hardware,
     degrees: Degrees,
     size: int,
-    why: Explanation,
+    report: Explanation,
 ) -> Parallel:
     """Return what a worker of `size` devices spans; which devices these are is not chosen yet.
 
@@ -87,7 +87,7 @@ def make_parallel(
         nodes = hardware.nodes
     mode = options.choice.mode
     if mode == "mpi" and size == 1 and (reason := options.choice.spec.implementation.lone_rank):
-        why.reasons.append(f"no mpirun: {reason}")
+        report.reasons.append(f"no mpirun: {reason}")
         mode = "python"
     parallel = Parallel(
         mode=mode,
@@ -98,7 +98,7 @@ def make_parallel(
     if mode != "mpi":
         for option in (opt.MPI_HOSTFILE, opt.MPI_OPTIONS):
             if options.is_set(option):
-                why.ignore(option.name, "Python mode starts no ranks")
+                report.ignore(option.name, "Python mode starts no ranks")
         return parallel
     if options[vllm.DATA_PARALLEL_SIZE] > 1:
         raise options.error(vllm.DATA_PARALLEL_SIZE, "is not served in MPI mode; use engine=Python")
@@ -133,7 +133,7 @@ def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, 
     try:
         written = shlex.split(options[opt.MPI_OPTIONS])
     except ValueError as error:
-        raise options.error(opt.MPI_OPTIONS, f"cannot be split into words: {error}") from error
+        raise options.error(opt.MPI_OPTIONS, f"cannot be split into arguments: {error}") from error
     argv: list[str] = []
     variables: dict[str, str] = {}
     for argument in written:
@@ -147,11 +147,11 @@ def _split_mpi_options(options: LmiOptions) -> tuple[tuple[str, ...], dict[str, 
 
 
 def executor(
-    options: LmiOptions, environment: Mapping[str, str], nodes: int, why: Explanation
+    options: LmiOptions, environment: Mapping[str, str], nodes: int, report: Explanation
 ) -> dict[str, str | int]:
     """Return the arguments by which an engine in Python mode spans several nodes.
 
-    Over Ray, unless the user asks for the engine's own processes.
+    Over Ray, unless the user wants the engine's own processes.
 
     Raises:
         PlanError: nobody says where the first node is.
@@ -161,10 +161,12 @@ def executor(
     if is_alone or not argument:
         return {}
     if spans_by_itself(options):
-        return _own_nodes(options, environment, nodes, why)
+        return _own_nodes(options, environment, nodes, report)
     if argument in options.passthrough:
         return {}
-    why.reasons.append(f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster")
+    report.reasons.append(
+        f"Ray: {nodes} nodes in Python mode; each must have joined the Ray cluster"
+    )
     return {argument: "ray"}
 
 
@@ -172,12 +174,12 @@ def spans_by_itself(options: LmiOptions) -> bool:
     """Tell whether the engine's own processes shall span several nodes, without Ray and MPI."""
     implementation = options.choice.spec.implementation
     setting = options.passthrough.get(implementation.ray_argument)
-    is_asked = setting is not None and setting.value == _PROCESSES
-    return is_asked and options.choice.mode == "python" and bool(implementation.node)
+    is_given = setting is not None and setting.value == _PROCESSES
+    return is_given and options.choice.mode == "python" and bool(implementation.node)
 
 
 def _own_nodes(
-    options: LmiOptions, environment: Mapping[str, str], nodes: int, why: Explanation
+    options: LmiOptions, environment: Mapping[str, str], nodes: int, report: Explanation
 ) -> dict[str, str | int]:
     if "nnodes" in options.passthrough:
         return {}
@@ -190,8 +192,8 @@ def _own_nodes(
             f"{_LEADER}, or option.master_addr"
         )
     if port is None:
-        why.reasons.append(f"port {_PORT} on {host}: where the nodes meet (option.master_port)")
-    why.reasons.append(
+        report.reasons.append(f"port {_PORT} on {host}: where the nodes meet (option.master_port)")
+    report.reasons.append(
         f"{nodes} nodes by {options.choice.spec.title} itself: on each of the others run "
         "`lmi-backend join`"
     )
@@ -205,7 +207,7 @@ def _own_nodes(
 
 
 def find_mpirun(environment: Mapping[str, str]) -> str:
-    """Return the path of Open MPI's launcher: the one on PATH, else the one beside Python.
+    """Return the path of Open MPI's launcher: the one on PATH, else the one next to Python.
 
     Empty if there is none: a plan may be for another machine.
     """

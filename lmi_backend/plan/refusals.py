@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.errors import ConfigurationError, PlanError
 from lmi_backend.extras import pip_command
 from lmi_backend.options.engine_spec import CUSTOM, SPECS, implementations
-from lmi_backend.options.signature import installed_version, signature
+from lmi_backend.options.planned import planned_release, signature_of
+from lmi_backend.options.releases import is_known, newer_than_run, numbers
+from lmi_backend.options.signature import installed_version
 from lmi_backend.options.table import common as opt
 from lmi_backend.options.table.common import EMBEDDING
 from lmi_backend.options.table.vllm import DATA_PARALLEL_SIZE
+from lmi_backend.plan.architectures import has_no_code, served_as
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +29,13 @@ POOLING: Final = frozenset({"classify", *EMBEDDING})
 """Values of option.task for models that make vectors or classes."""
 
 
-def refuse_unsupported(options: LmiOptions, facts: ModelFacts | None, python: str) -> list[str]:
+def refuse_unsupported(
+    options: LmiOptions, facts: ModelFacts | None, python: str, model: str = ""
+) -> list[str]:
     """Refuse what the engine in that interpreter does not do.
+
+    Args:
+        model: the folder or place of the model.
 
     Returns:
         What is doubtful, for people.
@@ -38,10 +45,23 @@ def refuse_unsupported(options: LmiOptions, facts: ModelFacts | None, python: st
     """
     refuse_old_engine(options, python)
     _refuse_options(options)
-    return [*_refuse_model(options, facts, python), *_doubt_quantisation(options, facts)]
+    return [
+        *_judge_release(options, python, model),
+        *_refuse_model(options, facts, python),
+        *_unknown_quantisation(options, facts),
+    ]
 
 
-def _doubt_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
+def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
+    """Refuse what the planned release has no more, and say which of it is not known."""
+    implementation = options.choice.spec.implementation
+    release = planned_release(options, python)
+    said = implementation.judge(options, model, release) if implementation.judge else []
+    newer = newer_than_run(implementation, release.version) if release.is_installed else ""
+    return [*said, *([newer] if newer else [])]
+
+
+def _unknown_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
     """Say where a model should be quantised already, and its config.json says of nothing."""
     setting = options.settings.get(_QUANTIZE)
     if facts is None or facts.quantization or setting is None:
@@ -52,7 +72,7 @@ def _doubt_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[s
     return [
         f"{setting}: is for a model that is quantised so already, and this one's config.json has "
         f"no quantization_config: {implementation.title} quantises none by it, and its load fails "
-        "unless a file beside config.json says how the weights are"
+        "unless a file next to config.json says how the weights are"
     ]
 
 
@@ -60,7 +80,8 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
     if facts is None:
         return []
     implementation = options.choice.spec.implementation
-    name, title = facts.architecture, implementation.title
+    known, names = signature_of(options, python), facts.served_architectures
+    name, title = served_as(names, known), implementation.title
     has_no_decoder = facts.is_encoder_decoder and not implementation.takes_encoder_decoders
     if name in implementation.refused_architectures or has_no_decoder:
         message = "option.rolling_batch=disable serves it on Transformers"
@@ -71,7 +92,6 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
             f"{name} makes classes, not text, which {title} does not serve here; use "
             f"{first.how_to_choose} with option.task=classify"
         )
-    known = signature(implementation.name, python)
     if known and (last := known.ended_models.get(name)):
         raise PlanError(
             f"{name} is no longer served by {title} {known.version}: the last that did was {last}; "
@@ -80,9 +100,14 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
     if known and (last := known.replaced_models.get(name)):
         since = f"{title} {known.version} has had no code of its own for {name} since {last}"
         return [f"{since}, and tries Transformers' code; the load will tell"]
+    if known and has_no_code(options, known, names, python):
+        raise PlanError(
+            f"{title} {known.version} has no code for {name}, nor has its Transformers: use a "
+            "newer release; option.trust_remote_code=true if the model brings code of its own"
+        )
     if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
         said = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
-        return [f"{said}, and no LMI bodies, which ask for text"]
+        return [f"{said}, and no LMI bodies, which need text"]
     return []
 
 
@@ -105,8 +130,13 @@ def refuse_old_engine(options: LmiOptions, python: str) -> None:
         PlanError: the one in that interpreter is.
     """
     implementation = options.choice.spec.implementation
-    found = installed_version(implementation.name, python) if implementation.oldest[0] else ""
-    if problem := age_problem(implementation, found):
+    found = options.supposed_release
+    if implementation.oldest[0] and not found:
+        found = installed_version(implementation.name, python)
+    problem = age_problem(implementation, found)
+    if problem and options.supposed_release:
+        raise PlanError(f"--engine-version {found}: {implementation.title} {found} is {problem}")
+    if problem:
         raise PlanError(
             f"{implementation.title} {found} of {python} is {problem}, in the interpreter that "
             "option.pythonExecutable names"
@@ -116,17 +146,9 @@ def refuse_old_engine(options: LmiOptions, python: str) -> None:
 def age_problem(implementation: Implementation, version: str) -> str:
     """Return what a release of an engine's library lacks; empty if nothing, or if it is unknown."""
     oldest, lack = implementation.oldest
-    # A build of one's own, without the repository's tags, calls itself 0.1.dev1.
-    is_known = bool(oldest and _numbers(version)) and "dev" not in version
-    if not is_known or _numbers(version) >= _numbers(oldest):
+    if not oldest or not is_known(version) or numbers(version) >= numbers(oldest):
         return ""
     return f"too old: {lack}; accepted: {oldest} or later"
-
-
-def _numbers(version: str) -> list[int]:
-    """Return the numbers of a release, of 0.8.5.post1 the first three."""
-    numbers = re.match(r"\d+(\.\d+)*", version)
-    return [int(number) for number in numbers[0].split(".")] if numbers else []
 
 
 def refuse_dense_copies(
@@ -152,7 +174,7 @@ def refuse_unserved(plan: EnginePlan) -> None:
     known = implementations()
     if plan.engine not in (*known, CUSTOM):
         problem = f"engine {plan.engine}: this release cannot start it; it starts"
-        words = ", ".join(spec.rolling_batch for spec in SPECS.values())
+        words = ", ".join(spec.rolling_batch for spec in SPECS.values() if spec.rolling_batch)
         raise ConfigurationError(f"{problem} what option.rolling_batch names so: {words}")
     if plan.parallel.mode == "mpi" and not plan.parallel.mpirun:
         raise ConfigurationError(

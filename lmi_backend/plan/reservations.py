@@ -1,7 +1,7 @@
-"""Who holds the devices of this machine: a file for each model, of all servers of this user.
+"""Who uses the devices of this machine: a file for each model, of all servers of this user.
 
-The kernel keeps a file locked as long as its owner lives, so what a killed server leaves counts no
-more, whatever process has its number since.
+The kernel keeps a file locked as long as its owner lives. So the file of a killed server no longer
+counts, even if another process has its number since.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.plan.holdings import Holding
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.private_folders import private_folder
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _GUARD: Final = "lock"
 
 @dataclass
 class Reservation:
-    """The devices of a model, until it is closed or its process ends; or none."""
+    """The devices of a model, until it is closed or its process exits; or none."""
 
     path: Path | None = None
     marks: tuple[Path, ...] = ()
@@ -75,7 +75,7 @@ class Reservations:
         self._server = server
         self._folder = (base or Path(tempfile.gettempdir())) / f"lmi-devices-{os.getuid()}"
 
-    def held(self, model: str = "") -> tuple[Holding, ...]:
+    def held(self, model: str = "") -> tuple[Allocation, ...]:
         """Return what is held, except by a model of this server: a new load takes its place.
 
         Raises:
@@ -88,13 +88,13 @@ class Reservations:
 
     def take(
         self,
-        holding: Holding,
-        known: tuple[Holding, ...],
+        allocation: Allocation,
+        known: tuple[Allocation, ...],
     ) -> Reservation | None:
         """Reserve what a model holds, in place of what was expected of it.
 
         Args:
-            holding: the model and its devices.
+            allocation: the model and its devices.
             known: what `held` said when it was planned.
 
         Returns:
@@ -104,18 +104,18 @@ class Reservations:
             ConfigurationError: somebody else has made the folder.
         """
         with self._guarded():
-            if self._others(holding.model) != known:
+            if self._others(allocation.model) != known:
                 return None
-            return self._replace(holding, is_planned=False)
+            return self._replace(allocation, is_planned=False)
 
-    def expect(self, holding: Holding) -> Reservation:
+    def expect(self, allocation: Allocation) -> Reservation:
         """Reserve what a model is to get that will be loaded; its load takes it over.
 
         Raises:
             ConfigurationError: somebody else has made the folder.
         """
         with self._guarded():
-            return self._replace(holding, is_planned=True)
+            return self._replace(allocation, is_planned=True)
 
     def plan(
         self, model: str, hardware: Hardware, plan: Callable[[Hardware], EnginePlan]
@@ -132,20 +132,20 @@ class Reservations:
         """
         while True:
             known = self.held(model) if hardware.devices else ()
-            made = plan(replace(hardware, holdings=known))
-            holding = Holding.of(model, made.parallel, hardware.gpus)
-            if not holding.shares:
+            made = plan(replace(hardware, allocations=known))
+            allocation = Allocation.of(model, made.parallel, hardware.gpus)
+            if not allocation.shares:
                 return made, Reservation()
-            if reservation := self.take(holding, known):
+            if reservation := self.take(allocation, known):
                 return made, reservation
 
-    def _replace(self, holding: Holding, *, is_planned: bool) -> Reservation:
+    def _replace(self, allocation: Allocation, *, is_planned: bool) -> Reservation:
         for path, read in self._living():
-            if read["is_planned"] and self._is_own(read, holding.model):
+            if read["is_planned"] and self._is_own(read, allocation.model):
                 path.unlink()
-        said = asdict(holding) | {"server": self._server, "is_planned": is_planned}
+        said = asdict(allocation) | {"server": self._server, "is_planned": is_planned}
         descriptor, name = tempfile.mkstemp(_SUFFIX, dir=self._folder)
-        devices = (sha256(device.encode()).hexdigest()[:16] for device in holding.shares)
+        devices = (sha256(device.encode()).hexdigest()[:16] for device in allocation.shares)
         marks = tuple(self._folder / f"{device}.loading" for device in devices)
         reservation = Reservation(Path(name), marks)
         reservation._files.callback(os.close, descriptor)
@@ -153,9 +153,9 @@ class Reservations:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return reservation
 
-    def _others(self, model: str) -> tuple[Holding, ...]:
+    def _others(self, model: str) -> tuple[Allocation, ...]:
         living = [read for _, read in self._living() if not self._is_own(read, model)]
-        found = [Holding(model=read["model"], shares=read["shares"]) for read in living]
+        found = [Allocation(model=read["model"], shares=read["shares"]) for read in living]
         return tuple(sorted(found, key=lambda each: (each.model, sorted(each.shares.items()))))
 
     def _is_own(self, read: dict[str, Any], model: str) -> bool:

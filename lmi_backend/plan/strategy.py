@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options.table import common as opt
-from lmi_backend.sizing.memory import MemoryEstimate, divisors, valid_tensor_degrees
+from lmi_backend.plan.fit_report import describe
+from lmi_backend.sizing.degrees import divisors, valid_tensor_degrees
+from lmi_backend.sizing.memory import MemoryEstimate
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class Strategy:
     hardware: Hardware
     capacity: Capacity | None
     """None where the model is not known."""
-    why: Explanation
+    report: Explanation
 
     def choose(self) -> Degrees:
         """Return the degrees.
@@ -54,9 +56,9 @@ class Strategy:
         """
         degrees = self._choose()
         if degrees.tensor > 1 and (way := self.hardware.interconnect):
-            self.why.reasons.append(f"tensor parallel over {way}, between GPUs of a machine")
+            self.report.reasons.append(f"tensor parallel over {way}, between GPUs of a machine")
         if self.capacity and degrees.memory:
-            self.why.reasons.extend(self.capacity.describe(degrees.memory))
+            self.report.reasons.extend(describe(self.capacity, degrees.memory))
         return degrees
 
     def _choose(self) -> Degrees:
@@ -103,8 +105,8 @@ class Strategy:
         asked = self.options[opt.TENSOR_PARALLEL_DEGREE]
         tensor = 1 if asked == "max" else int(asked)
         word = f"{asked} was" if self.options.is_set(opt.TENSOR_PARALLEL_DEGREE) else "nothing was"
-        self.why.reasons.append(
-            f"tensor parallel degree {tensor}: no device is visible, {word} asked"
+        self.report.reasons.append(
+            f"tensor parallel degree {tensor}: no device is visible, {word} set"
         )
         self._check_heads(tensor)
         if self._pipeline > 1 and (problem := self._spec.implementation.cpu_pipeline):
@@ -115,7 +117,7 @@ class Strategy:
         memory = self.capacity.estimate_on_cpu(tensor, self._pipeline) if self.capacity else None
         if memory and self.capacity and not self.capacity.fits(memory):
             if not self.capacity.space_on_cpu:
-                self.why.notes.append(
+                self.report.notes.append(
                     f"a request may have {memory.longest} tokens, not the model's "
                     f"{self.capacity.longest}: more do not fit into {human_bytes(memory.kv_cache)} "
                     "of KV cache (VLLM_CPU_KVCACHE_SPACE, in GiB, sets another size)"
@@ -134,7 +136,7 @@ class Strategy:
             problem = f"needs {degrees.size} devices ({tensor} x {self._pipeline})"
             raise self._degree_error(f"{problem}; {self._total} usable", tensor)
         self._check_heads(tensor)
-        self.why.reasons.append(f"tensor parallel degree {tensor}: as asked")
+        self.report.reasons.append(f"tensor parallel degree {tensor}: as set")
         return degrees
 
     def _degree_error(self, problem: str, tensor: int) -> OptionError:
@@ -152,26 +154,26 @@ class Strategy:
         )
         raise self.options.error(opt.TENSOR_PARALLEL_DEGREE, problem)
 
-    def _all(self, is_asked: bool) -> Degrees:
+    def _all(self, is_given: bool) -> Degrees:
         """Use every device for one copy, as far as the heads allow."""
         nodes = self.hardware.nodes
         limit = self._total // (self._pipeline if not self._is_pipeline_free else nodes)
-        why = "max was asked" if is_asked else self._why_all()
+        reason = "max was set" if is_given else self._why_all()
         pipeline = nodes if self._is_pipeline_free else self._pipeline
         degrees = self._valid(limit)
         tensor = degrees[-1]
         staged = [degree for degree in degrees if self._can_stage(limit, degree, pipeline)]
         if tensor == limit or not staged or not self._is_pipeline_free:
-            self.why.reasons.append(f"tensor parallel degree {tensor}: {why}, {limit} usable")
+            self.report.reasons.append(f"tensor parallel degree {tensor}: {reason}, {limit} usable")
             if tensor != limit:
-                self.why.notes.append(
+                self.report.notes.append(
                     f"tensor parallel degree {tensor}, capped from {limit}: {self._heads()}"
                 )
             return self._say_stages(Degrees(tensor, pipeline))
         # Heads do not divide by all devices, but stages may: 12 heads on 8 devices are 4 x 2.
         stages = limit // staged[-1]
-        self.why.reasons.append(f"tensor parallel degree {staged[-1]}: {why}, {limit} usable")
-        self.why.notes.append(
+        self.report.reasons.append(f"tensor parallel degree {staged[-1]}: {reason}, {limit} usable")
+        self.report.notes.append(
             f"pipeline parallel degree {pipeline * stages}, instead of tensor parallel degree "
             f"{limit}: {self._heads()}"
         )
@@ -218,9 +220,9 @@ class Strategy:
 
     def _explain(self, degrees: Degrees) -> None:
         if degrees.size == 1:
-            self.why.reasons.append("tensor parallel degree 1: the model fits on one device")
+            self.report.reasons.append("tensor parallel degree 1: the model fits on one device")
             return
-        self.why.reasons.append(
+        self.report.reasons.append(
             f"tensor parallel degree {degrees.tensor}: the fewest devices it fits on are "
             f"{degrees.size}, of {human_bytes(self.hardware.device_memory)} each"
         )
@@ -228,7 +230,7 @@ class Strategy:
 
     def _say_stages(self, degrees: Degrees) -> Degrees:
         if degrees.pipeline > 1 and self._is_pipeline_free:
-            self.why.reasons.append(
+            self.report.reasons.append(
                 f"pipeline parallel degree {degrees.pipeline}: tensor parallelism stays within a "
                 f"node of {len(self.hardware.devices)}"
             )
@@ -247,7 +249,7 @@ class Strategy:
     def _warn_or_refuse(self, capacity: Capacity, degrees: Degrees, memory: MemoryEstimate) -> None:
         """Refuse what cannot fit; what only the estimate of a step's needs forbids is warned of."""
         if capacity.could_fit(memory):
-            self.why.notes.append(
+            self.report.notes.append(
                 "by the estimate the model barely does not fit; the engine decides"
             )
             return

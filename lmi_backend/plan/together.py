@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.table import server as srv
-from lmi_backend.plan.holdings import Holding
+from lmi_backend.plan.allocations import Allocation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,14 +25,14 @@ def plan_together(
     hardware: Hardware,
     plan: Callable[[LmiOptions, Hardware], EnginePlan],
 ) -> dict[str, EnginePlan | ConfigurationError]:
-    """Plan models that are served side by side; those that are refused leave what they asked.
+    """Plan models that are served side by side; a refused model leaves its devices to the others.
 
-    First come those that name their devices, then those with a bound of workers; the others share
+    First come those that name their devices, then those with a bound of workers. The others share
     what is left evenly, in their order.
 
     Args:
         models: name to options.
-        hardware: with what still others hold.
+        hardware: with what still others use.
         plan: plans one of them.
     """
     order = sorted(models, key=lambda name: _claim(models[name]))
@@ -47,10 +47,10 @@ def plan_together(
             made[name] = error
         else:
             made[name] = found
-            holding = Holding.of(name, found.parallel, hardware.gpus)
+            allocation = Allocation.of(name, found.parallel, hardware.gpus)
             hardware = replace(
                 hardware,
-                holdings=(*hardware.holdings, holding),
+                allocations=(*hardware.allocations, allocation),
                 host_memory=_left_on_host(found, hardware.host_memory),
             )
         sharers -= is_open

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from lmi_backend.errors import PlanError
 from lmi_backend.options.table import common as opt
@@ -15,16 +15,20 @@ from lmi_backend.units import MIB, human_bytes
 if TYPE_CHECKING:
     from lmi_backend.options import LmiOptions
     from lmi_backend.options.option import Option
-    from lmi_backend.plan.engine_plan import Explanation
+    from lmi_backend.plan.engine_plan import Explanation, Parallel
     from lmi_backend.plan.hardware import Hardware
 
 DeviceGroups = tuple[tuple[str, ...], ...]
 
+_NONE = "none; plan, check, convert and render suppose some with --gpus and --gpu-memory"
 _BY_KIND: dict[str, tuple[Option[int], Option[int]]] = {
     "gpu": (srv.GPU_MIN_WORKERS, srv.GPU_MAX_WORKERS),
     "cpu": (srv.CPU_MIN_WORKERS, srv.CPU_MAX_WORKERS),
     "nc": (srv.NC_MIN_WORKERS, srv.NC_MAX_WORKERS),
 }
+
+_SPARE: Final = "spare, which replaces a worker that dies; of vLLM it takes about 1 GiB of memory"
+_NO_SPARE: Final = "no worker of several machines, and none with code of the user's, has a spare"
 
 
 def usable_devices(options: LmiOptions, hardware: Hardware) -> tuple[str, ...]:
@@ -63,7 +67,9 @@ def _first_devices(options: LmiOptions, visible: tuple[str, ...]) -> list[int]:
     known = set(map(str, range(len(visible))))
     indices = [int(name) for name in names if name in known]
     if len(set(indices)) < len(names):
-        problem = f"names a device twice or one that is not visible; visible: {len(visible)}"
+        problem = (
+            f"names a device twice or one that is not visible; visible: {len(visible) or _NONE}"
+        )
         raise options.error(srv.LOAD_ON_DEVICES, problem)
     return indices
 
@@ -72,7 +78,7 @@ def cut_devices(
     options: LmiOptions,
     hardware: Hardware,
     size: int,
-    why: Explanation,
+    report: Explanation,
     visible: tuple[str, ...],
 ) -> DeviceGroups:
     """Return the devices of each worker, `size` of them, as CUDA_VISIBLE_DEVICES spells them.
@@ -92,34 +98,36 @@ def cut_devices(
         raise options.error(least, f"is more than {most.name}, {options[most]}")
     devices = hardware.devices
     if not devices:
-        return ((),) * _on_cpu(options, least, most, why)
+        return ((),) * _on_cpu(options, least, most, report)
     _refuse_partitions(devices, size)
     if size > len(devices):
         nodes = hardware.nodes_for(size)
-        why.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
+        report.reasons.append(f"1 worker of {size} devices over {nodes} nodes")
         return (devices[: -(-size // nodes)],)
     groups = _groups(options, hardware, size, visible)
-    copies = min(len(groups), options[most] or _even_share(groups, options[least], hardware, why))
+    copies = min(
+        len(groups), options[most] or _even_share(groups, options[least], hardware, report)
+    )
     if options[lora.ENABLE_LORA] and copies > 1 and not options.is_set(least):
         copies = 1
-        why.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
+        report.reasons.append("1 worker: LMI serves LoRA adapters from one worker")
     if options[least] > copies:
         problem = f"workers of {size} devices do not fit on {len(devices)} devices"
         if _is_listed(options):
             problem = f"workers are more than load_on_devices names: {len(groups)}"
         raise options.error(least, problem)
     _refuse_busy(options, hardware, groups[:copies])
-    _say_idle(hardware, copies * size, len(visible), why)
+    _say_idle(hardware, copies * size, len(visible), report)
     which = "load_on_devices names their first" if _is_listed(options) else f"{len(devices)} usable"
-    why.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
+    report.reasons.append(f"{copies} worker(s) of {size} device(s): {which}")
     return groups[:copies]
 
 
-def scaling(options: LmiOptions, hardware: Hardware, workers: int, why: Explanation) -> Scaling:
-    """Return how many of the workers that there may be always run, and when others do.
+def scaling(options: LmiOptions, hardware: Hardware, workers: int, report: Explanation) -> Scaling:
+    """Return how many workers always run, and when others start and stop.
 
-    As in LMI others are started and ended by load where maxWorkers is set and minWorkers, on a CPU
-    1 unless it is set, is less; but in MPI mode all run.
+    As in LMI the load starts and stops workers where maxWorkers is set and minWorkers is less. On a
+    CPU minWorkers is 1 unless it is set. In MPI mode all workers run.
     """
     least, most = _bound(options, hardware.kind, 0), _bound(options, hardware.kind, 1)
     always = options[least] or (workers if hardware.devices else 1)
@@ -127,35 +135,35 @@ def scaling(options: LmiOptions, hardware: Hardware, workers: int, why: Explanat
     if options.choice.mode == "mpi":
         fixed = "in MPI mode LMI starts all at once"
     elif not options.is_set(most):
-        fixed = f"LMI adds and ends workers where {most.name} is set"
+        fixed = f"LMI adds and stops workers where {most.name} is set"
     if always < workers and not fixed:
-        return _scaled(options, always, workers, why)
+        return _scaled(options, always, workers, report)
     said = f"{workers} worker(s) run all the time"
     if always < workers:
-        why.reasons.append(f"{said}, not {least.name}={always}: {fixed}")
+        report.reasons.append(f"{said}, not {least.name}={always}: {fixed}")
     if options.is_set(srv.MAX_IDLE_TIME):
-        why.ignore(srv.MAX_IDLE_TIME.name, said)
+        report.ignore(srv.MAX_IDLE_TIME.name, said)
     return Scaling()
 
 
-def _scaled(options: LmiOptions, always: int, workers: int, why: Explanation) -> Scaling:
+def _scaled(options: LmiOptions, always: int, workers: int, report: Explanation) -> Scaling:
     made = Scaling(
         min_workers=always,
         most_waiting=2 * options[srv.BATCH_SIZE],
         max_idle_time=options[srv.MAX_IDLE_TIME],
     )
-    why.reasons.append(
+    report.reasons.append(
         f"{always} worker(s) at first, and up to {workers}: one more is started when more than "
-        f"{made.most_waiting} requests wait (2 x {srv.BATCH_SIZE.name}), and ended when it has had "
-        f"none for {made.max_idle_time} s ({srv.MAX_IDLE_TIME.name})"
+        f"{made.most_waiting} requests wait (2 x {srv.BATCH_SIZE.name}), and stopped when it has "
+        f"had none for {made.max_idle_time} s ({srv.MAX_IDLE_TIME.name})"
     )
     return made
 
 
 def load_side_by_side(
-    options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, why: Explanation
+    options: LmiOptions, hardware: Hardware, groups: DeviceGroups, weights: int, report: Explanation
 ) -> bool:
-    """Tell whether the workers load at once: if it is asked, or the host's memory carries it.
+    """Return whether the workers load at once: if the user wants it, or the host's memory suffices.
 
     Args:
         groups: the devices of each worker.
@@ -167,32 +175,32 @@ def load_side_by_side(
     # On a CPU they would fight for the cores.
     if len(groups) == 1 or not all(groups) or not 0 < needed <= hardware.host_memory:
         return False
-    why.reasons.append(
+    report.reasons.append(
         f"the {len(groups)} workers load side by side: the host has {human_bytes(needed)} for the "
         "weights of all"
     )
     return True
 
 
-def _say_idle(hardware: Hardware, used: int, visible: int, why: Explanation) -> None:
+def _say_idle(hardware: Hardware, used: int, visible: int, report: Explanation) -> None:
     idle = visible - len(hardware.busy) - used
     if idle > 0 and not hardware.is_shared:
-        why.notes.append(f"{idle} of {visible} devices are left unused")
+        report.notes.append(f"{idle} of {visible} devices are left unused")
 
 
-def _even_share(groups: DeviceGroups, least: int, hardware: Hardware, why: Explanation) -> int:
+def _even_share(groups: DeviceGroups, least: int, hardware: Hardware, report: Explanation) -> int:
     """Return the most workers that leave as many devices to each of the other models."""
     if hardware.sharers == 1:
         return len(groups)
-    why.reasons.append(f"{hardware.sharers} models without maxWorkers share the devices evenly")
+    report.reasons.append(f"{hardware.sharers} models without maxWorkers share the devices evenly")
     return max(1, least, len(hardware.devices) // hardware.sharers // len(groups[0]))
 
 
 def _refuse_busy(options: LmiOptions, hardware: Hardware, groups: DeviceGroups) -> None:
-    """Refuse devices that are listed, and of which other models leave too little."""
+    """Refuse listed devices that have too little left by other models."""
     busy = [device for group in groups for device in group if device in hardware.busy]
     if busy:
-        problem = f"asks for GPU {', '.join(busy)}, which has too little memory left"
+        problem = f"needs GPU {', '.join(busy)}, which has too little memory left"
         raise options.error(srv.LOAD_ON_DEVICES, problem)
 
 
@@ -204,11 +212,11 @@ def _refuse_partitions(devices: tuple[str, ...], size: int) -> None:
         )
 
 
-def _on_cpu(options: LmiOptions, least: Option[int], most: Option[int], why: Explanation) -> int:
+def _on_cpu(options: LmiOptions, least: Option[int], most: Option[int], report: Explanation) -> int:
     """Return how many workers there may be, and say where maxWorkers has no meaning."""
     workers = host_workers(options)
     if options[most] > workers:
-        why.notes.append(
+        report.notes.append(
             f"{workers} worker(s), not {most.name}={options[most]}: in MPI mode on a CPU "
             f"{least.name} is their number"
         )
@@ -263,3 +271,26 @@ def _bound(options: LmiOptions, kind: str, side: Literal[0, 1]) -> Option[int]:
     own = _BY_KIND[kind if device == "gpu" else device][side]
     general = (srv.MIN_WORKERS, srv.MAX_WORKERS)[side]
     return own if options.is_set(own) else general
+
+
+def spare_workers(
+    options: LmiOptions, parallel: Parallel, report: Explanation, *, has_code: bool
+) -> int:
+    """Return how many workers have a spare.
+
+    Args:
+        has_code: whether code of the user's stands before the engine.
+    """
+    asked = options[opt.SPARE_WORKERS]
+    if parallel.hosts or parallel.nodes > 1 or has_code:
+        if asked not in ("auto", 0):
+            report.notes.append(f"{opt.SPARE_WORKERS.name}={asked}: {_NO_SPARE}")
+        return 0
+    if asked == "auto":
+        prepares = options.choice.spec.implementation.prepares and parallel.mode == "python"
+        number = int(prepares and parallel.workers == 1)
+    else:
+        number = min(int(asked), parallel.workers)
+    if number:
+        report.reasons.append(f"{number} {_SPARE} ({opt.SPARE_WORKERS.name})")
+    return number

@@ -43,11 +43,13 @@ class LaunchContext:
     token: str
     master_port: int = 0
     """Where its ranks meet, if it has several."""
+    number: int = 0
+    """Its number among all launches of this process."""
 
     @property
     def group(self) -> str:
         """Name of it that no other worker on this machine has."""
-        return f"{self.folder.name}-{self.index}"
+        return f"{self.folder.name}-{self.index}-{self.number}"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ class WorkerCommand:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     secrets: tuple[tuple[str, str], ...] = ()
-    """Names and values that its lines must not show, beside those its environment names so."""
+    """Names and values that its lines must not show, in addition to those that its environment
+    names so."""
 
 
 def worker_command(
@@ -81,9 +84,9 @@ def worker_command(
 
 
 def link_package(folder: Path) -> None:
-    """Make this copy of lmi_backend importable from `folder`, and nothing that lies beside it.
+    """Make this copy of lmi_backend importable from `folder`, and nothing that lies next to it.
 
-    So the worker's interpreter needs no installed lmi-backend, both ends are the same version,
+    So the worker's interpreter needs no installed lmi-backend, both sides are the same version,
     and the stub's site-packages stay out of the engine's.
     """
     (folder / "lmi_backend").symlink_to(Path(lmi_backend.__file__).resolve().parent)
@@ -119,7 +122,7 @@ def _own_environment(
         defaults["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
     return (
         {name: inherited.get(name, value) for name, value in defaults.items()}
-        | _cores(plan.parallel, context.index, inherited)
+        | ({} if _on_neuron(plan) else _cores(plan.parallel, context.index, inherited))
         | {
             "PATH": _join(str(Path(plan.launch.python).parent), inherited.get("PATH", "")),
             # `-m` would look for lmi_backend in the current folder first, whoever may write there.
@@ -181,6 +184,11 @@ def _open_mpi(plan: EnginePlan, context: LaunchContext) -> dict[str, str]:
         return {}
     names = ("OMPI_MCA_btl_sm_backing_directory", "OMPI_MCA_btl_vader_backing_directory")
     return dict.fromkeys(names, str(context.folder))
+
+
+def _on_neuron(plan: EnginePlan) -> bool:
+    implementation = implementations().get(plan.engine)
+    return implementation is not None and implementation.device == "nc"
 
 
 def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:

@@ -52,13 +52,13 @@ class Connection:
         self._is_ready = True
         set_timeout(self._socket, socket.SO_RCVTIMEO, _BEAT_SECONDS)
 
-    def send(self, frame: bytes) -> None:
-        """Send messages that `encode` has packed; never blocks.
+    def send(self, *frame: bytes) -> None:
+        """Send messages that `encode` has packed, in one piece or several; never blocks.
 
         Raises:
             NotSentError: the worker is gone, and got nothing of them.
         """
-        self._outbox.send(frame)
+        self._outbox.send(*frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages; before `expect_beats`, return none after a while.
@@ -78,6 +78,6 @@ class Connection:
         raise WorkerError(f"the worker said nothing for {SILENCE_SECONDS} s")
 
     def close(self) -> None:
-        """Close the socket; the worker ends."""
+        """Close the socket; the worker exits."""
         self._outbox.close()
         self._socket.close()

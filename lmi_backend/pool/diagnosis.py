@@ -1,4 +1,4 @@
-"""Why a worker did not start, as far as its last words tell, and what to change."""
+"""Why a worker did not start, as far as its last lines tell, and what to change."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ _LESS_MEMORY: Final = (
 _CAUSES: Final = (
     (
         r"No available memory for the cache blocks|larger than the available KV cache memory"
-        r"|larger than the maximum number of tokens that can be stored in KV cache",
+        r"|larger than the maximum number of tokens that can be stored",
         "the KV cache does not fit: lower option.max_model_len, raise "
         "option.gpu_memory_utilization, or raise option.tensor_parallel_degree",
     ),
     (
         r"Free memory on device .* is less than desired",
-        "somebody else uses the GPU: end that, or lower option.gpu_memory_utilization",
+        "another process uses the GPU: stop it, or lower option.gpu_memory_utilization",
+    ),
+    (
+        r"Available memory on node .* is less than desired",
+        "other processes use the host's memory: stop them, lower option.gpu_memory_utilization, or "
+        "set VLLM_CPU_KVCACHE_SPACE",
     ),
     (
         r"CUDA out of memory|torch\.(cuda\.)?OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY"
@@ -38,6 +43,20 @@ _CAUSES: Final = (
         "or make room where HF_HOME is",
     ),
     (
+        r"SafetensorError|MetadataIncompleteBuffer|PytorchStreamReader failed",
+        "a file of weights is cut short or damaged: remove it, and download it again",
+    ),
+    (
+        r"401 Unauthorized|Invalid user token|Invalid username or password",
+        "the Hub does not know the token: check HF_TOKEN",
+    ),
+    (
+        r"are not supported for now|does not recognize this architecture"
+        r"|no vLLM implementation and the Transformers implementation",
+        "this release of the engine does not know the model's architecture: use a newer release, "
+        "or another engine (option.rolling_batch)",
+    ),
+    (
         r"GatedRepoError|401 Client Error|403 Client Error|is a gated repo",
         "the hub refuses the model: accept its licence there, and set HF_TOKEN",
     ),
@@ -51,7 +70,7 @@ _CAUSES: Final = (
     ),
     (
         r"Address already in use|EADDRINUSE",
-        "a port is taken: end what is left of another worker",
+        "a port is in use: stop what is left of another worker",
     ),
     (
         r"no kernel image is available|CUDA driver version is insufficient",
@@ -60,15 +79,26 @@ _CAUSES: Final = (
 )
 
 
-def likely_cause(words: str, status: int | None = None) -> str:
+_ABOVE: Final = "See root cause above"
+_EXCEPTION: Final = re.compile(r"(?:^|\s)((?:\w+\.)*\w*(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def with_root_cause(text: str, lines: str) -> str:
+    """Return an engine's error with what it refers to in the engine's lines."""
+    start, above, _ = text.partition(_ABOVE)
+    found = [each[1] for each in _EXCEPTION.finditer(lines) if _ABOVE not in each[1]]
+    return f"{start}Root cause: {found[-1]}" if above and found else text
+
+
+def likely_cause(lines: str, status: int | None = None) -> str:
     """Return what most likely went wrong and what to do, or an empty text.
 
     Args:
-        words: what the worker last said.
+        lines: what the worker last said.
         status: its exit status, negative for a signal; None if it has none.
     """
     for pattern, advice in _CAUSES:
-        if re.search(pattern, words):
+        if re.search(pattern, lines):
             return advice
     if status == -signal.SIGKILL:
         return f"the kernel kills a process when the host's memory is full: {_LESS_MEMORY}"

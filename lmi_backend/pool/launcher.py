@@ -1,34 +1,23 @@
-"""Start a worker: launch its ranks, let them connect, give them the engine, wait."""
+"""Launch a worker: start its ranks, and let them connect."""
 
 from __future__ import annotations
 
-import logging
+import itertools
 import os
 import secrets
 import socket
-import time
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lmi_backend.errors import (
-    ConfigurationError,
-    ConnectionLostError,
-    OptionError,
-    WorkerStartError,
-)
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.engine import Capabilities
 from lmi_backend.ipc.flush_policy import FlushPolicy
-from lmi_backend.ipc.frames import encode
-from lmi_backend.ipc.handshake import BACKLOG, Handshakes
-from lmi_backend.options.engine_spec import CUSTOM, implementations
+from lmi_backend.ipc.handshake import BACKLOG
+from lmi_backend.options.engine_spec import implementations
 from lmi_backend.plan.ports import own_ports
 from lmi_backend.pool.command import LaunchContext, worker_command
-from lmi_backend.pool.connection import POLL_SECONDS, Connection
-from lmi_backend.pool.diagnosis import likely_cause
-from lmi_backend.pool.process import WorkerProcess, describe_exit
-from lmi_backend.pool.rank_group import RankGroup, Worker
+from lmi_backend.pool.launch import Launch
+from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.private_folders import secure_caches
 
 if TYPE_CHECKING:
@@ -37,10 +26,11 @@ if TYPE_CHECKING:
 
     from lmi_backend.plan import EnginePlan
 
-_log = logging.getLogger(__name__)
+_numbers = itertools.count()
+"""Of the launches of this process."""
 
 
-def start_worker(
+def launch(
     plan: EnginePlan,
     index: int,
     *,
@@ -48,113 +38,36 @@ def start_worker(
     folder: Path,
     on_line: Callable[[str], None],
     is_cancelled: Callable[[], bool] = lambda: False,
-) -> Worker:
-    """Start worker `index` of a plan and return it once its engine is ready.
+) -> Launch:
+    """Start the process, or the ranks, of worker `index` of a plan, which loads nothing yet.
 
     Args:
         folder: private folder for its socket, with the package in it (`link_package`).
         on_line: gets each line it prints.
-        is_cancelled: polled; True ends the start.
+        is_cancelled: polled; True cancels the start.
 
     Raises:
-        ConfigurationError: the engine refuses an option, or a cache is somebody else's.
-        WorkerStartError: the worker ended or was not ready in time; quotes its last lines.
+        ConfigurationError: a cache is somebody else's.
+        WorkerStartError: it exited, or did not connect in time; quotes its last lines.
     """
     token = secrets.token_hex(16)
-    with _listen(plan, folder / f"{index}.sock") as (listener, address):
-        port = _free_port() if plan.parallel.processes > 1 else 0
-        context = LaunchContext(index, folder, address, token, port)
+    with ExitStack() as stack:
+        number = next(_numbers)
+        socket_file = folder / f"{index}-{number}.sock"
+        listener, address = stack.enter_context(_listen(plan, socket_file))
+        port = stack.enter_context(_kept_port(is_needed=plan.parallel.processes > 1))
+        context = LaunchContext(index, folder, address, token, port, number)
         command = worker_command(plan, context, os.environ)
         secure_caches(command.environment, _default_caches(plan, command.environment))
-        process = WorkerProcess(command, on_line)
-        start = _Start(plan, process, time.monotonic() + plan.launch.load_timeout, is_cancelled)
-        connections: dict[int, Connection] = {}
+        start = _start_message(plan, name.rpartition("/")[0], index)
+        launched = Launch(plan, name, WorkerProcess(command, on_line), start, is_cancelled)
         try:
-            start.accept(listener, token, connections)
-            frame = encode([_start_message(plan, name.rpartition("/")[0], index)])
-            for connection in connections.values():
-                connection.send(frame)
-            capabilities = start.await_ready(connections)
-            process.note_shared_memory()
+            launched.accept(listener, token)
         except BaseException:
-            process.kill()
-            for connection in connections.values():
-                connection.close()
+            launched.kill()
             raise
-    in_order = [connections[rank] for rank in range(plan.parallel.processes)]
-    # The user's own code has no other way to learn on every rank what is asked.
-    ranks = RankGroup(in_order, process.pid, shares_all=plan.engine == CUSTOM)
-    return Worker(name, process, ranks, capabilities)
-
-
-@dataclass(frozen=True)
-class _Start:
-    """A worker that is being started."""
-
-    plan: EnginePlan
-    process: WorkerProcess
-    end: float
-    is_cancelled: Callable[[], bool]
-
-    def accept(
-        self, listener: socket.socket, token: str, connections: dict[int, Connection]
-    ) -> None:
-        """Wait until every rank has connected; `connections` gets them by rank."""
-        with Handshakes(listener, token, self.plan.parallel.processes) as handshakes:
-            while len(connections) < self.plan.parallel.processes:
-                self._check(handshakes.refusals)
-                for rank, sock in handshakes.turn(POLL_SECONDS):
-                    connections[rank] = Connection(sock, self.plan.limits.max_message_size)
-        # Nobody connects while the engine loads.
-        listener.close()
-        if handshakes.refusals:
-            _log.warning("while the worker connected, %s", handshakes.refusals)
-
-    def await_ready(self, connections: Mapping[int, Connection]) -> Capabilities:
-        """Wait until every rank is ready; return what rank 0 says of the engine."""
-        ready: dict[int, Capabilities] = {}
-        while len(ready) < len(connections):
-            for rank, connection in connections.items():
-                if rank not in ready and (said := self._hear(connection)):
-                    ready[rank] = said
-            self._check()
-        return ready[0]
-
-    def _hear(self, connection: Connection) -> Capabilities | None:
-        try:
-            messages = connection.read()
-        except ConnectionLostError:
-            self.process.wait(POLL_SECONDS)
-            self._check()
-            raise
-        for message in messages:
-            match message:
-                case msg.Ready(capabilities=capabilities):
-                    return capabilities
-                case msg.StartFailed(message=text, option=option) if option:
-                    raise OptionError(self.process.redact(text), option=option, origin="engine")
-                case msg.StartFailed(message=text):
-                    advice = _advice(f"{text}\n{self.process.last_lines()}")
-                    raise ConfigurationError(self.process.redact(text) + advice)
-                case _:
-                    pass
-        return None
-
-    def _check(self, refusals: str = "") -> None:
-        """Raise WorkerStartError if there is nothing to wait for any more."""
-        if (status := self.process.poll()) is not None:
-            problem = f"the worker {describe_exit(status)} before it was ready"
-        elif time.monotonic() > self.end:
-            seconds = self.plan.launch.load_timeout
-            problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
-        elif self.is_cancelled():
-            raise WorkerStartError("the start was given up: the server is stopping")
-        else:
-            return
-        if refusals:
-            problem += f"; {refusals}"
-        lines = self.process.last_lines()
-        raise WorkerStartError(f"{problem}{_advice(lines, status)}. Its last lines:\n{lines}")
+        launched.listening = stack.pop_all()
+    return launched
 
 
 def _default_caches(plan: EnginePlan, environment: Mapping[str, str]) -> dict[str, str]:
@@ -182,17 +95,20 @@ def _listen(plan: EnginePlan, path: Path) -> Iterator[tuple[socket.socket, str]]
             path.unlink(missing_ok=True)
 
 
-def _free_port() -> int:
-    """Return a port for the ranks to find each other; taken only a moment later."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port: int = probe.getsockname()[1]
-    return port
+@contextmanager
+def _kept_port(*, is_needed: bool) -> Iterator[int]:
+    """Give a port at which the ranks find each other, 0 for one rank alone.
 
-
-def _advice(words: str, status: int | None = None) -> str:
-    cause = likely_cause(words, status)
-    return f"; likely cause: {cause}" if cause else ""
+    Seconds pass until rank 0 listens there. Meanwhile no connection gets a port that is bound. As
+    nobody listens and both sides set SO_REUSEADDR, as TCPStore does, rank 0 may bind it.
+    """
+    if not is_needed:
+        yield 0
+        return
+    with socket.socket() as keeper:
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        keeper.bind(("", 0))
+        yield keeper.getsockname()[1]
 
 
 def _start_message(plan: EnginePlan, model: str, index: int) -> msg.Start:

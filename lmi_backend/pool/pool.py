@@ -25,23 +25,25 @@ from lmi_backend.errors import (
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
-from lmi_backend.pool.launcher import start_worker
+from lmi_backend.pool.launcher import launch
 from lmi_backend.pool.scaling import Scaler
-from lmi_backend.pool.slot import Slot, health_of, least_busy, slots_of
+from lmi_backend.pool.slot import Slot, State, health_of, least_busy, slots_of
+from lmi_backend.pool.spares import Spares
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from lmi_backend.engine_config import EngineConfig
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.plan import EnginePlan
+    from lmi_backend.pool.launch import Launch
     from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import Worker, WorkerStats
 
 _log = logging.getLogger(__name__)
 
 _STOP_SECONDS = 15.0
-_LONGEST_PAUSE = 30.0
 
 
 class Pool:
@@ -56,10 +58,13 @@ class Pool:
         self._plan, self._on_line = plan, on_line
         self.adapters: Mapping[str, str] = plan.config.adapters
         """What a worker that starts from now on knows; adapter name to folder."""
+        self.on_start: Callable[[Worker, EngineConfig], None] = lambda _worker, _config: None
+        """Called with a worker that is ready, and what it was started with; before it is used."""
         self._lock = threading.Lock()
         self._slots = slots_of(plan, name)
         self._scaler: Scaler | None = None
         self._closing = threading.Event()
+        self._spares = Spares(plan.launch.spare_workers, self._launch, self._current_config)
         self.start_seconds = 0.0
         """What the longest start of a worker took."""
         self._folder = Path(tempfile.mkdtemp(prefix="lmi-", dir=os.environ.get(RUN_DIR_VARIABLE)))
@@ -108,6 +113,11 @@ class Pool:
             slot.assigned += width
             return slot.index, slot.worker
 
+    def note_adapter(self, name: str, digest: str) -> None:
+        """Note which files of an adapter the workers have now; no digest: they have none."""
+        for worker in [slot.worker for slot in self._slots if slot.worker is not None]:
+            worker.note_adapter(name, digest)
+
     def capacity(self) -> int:
         """Return how many answers the workers that are ready generate at once."""
         ready = sum(slot.is_open for slot in self._slots)
@@ -129,7 +139,8 @@ class Pool:
         """Return the seconds in which a worker is expected to be ready: 0 where one is."""
         if least_busy(self._slots) is not None:
             return 0.0
-        if self._closing.is_set() or all(it.is_given_up for it in self._slots if it.is_wanted):
+        wanted = [slot for slot in self._slots if slot.is_wanted]
+        if self._closing.is_set() or all(slot.state is State.ABANDONED for slot in wanted):
             return math.inf
         return self.start_seconds
 
@@ -148,14 +159,14 @@ class Pool:
             _log.warning("worker %s: %s", worker.name if worker else index, error)
 
     def done(self, index: int, width: int = 1) -> None:
-        """Count a request as ended."""
+        """Count a request as finished."""
         with self._lock:
             slot = self._slots[index]
             slot.outstanding -= width
             slot.last_used = time.monotonic()
 
     def health(self) -> msg.Health:
-        """Tell whether a request would be taken, and what is wrong with each worker that is not."""
+        """Tell whether a request would be accepted, and what is wrong with each other worker."""
         with self._lock:
             return health_of(self._slots)
 
@@ -166,6 +177,7 @@ class Pool:
     def close(self) -> None:
         """Stop every worker and remove all traces; may be called twice."""
         self._closing.set()
+        self._spares.close()
         if self._scaler is not None:
             self._scaler.stop()
         with self._lock:
@@ -183,33 +195,37 @@ class Pool:
     def kill(self) -> None:
         """End every worker at once."""
         self._closing.set()
+        self._spares.close()
         for slot in self._slots:
             if slot.worker is not None:
                 slot.worker.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start_slot(self, slot: Slot) -> None:
-        began = time.monotonic()
+        began, config = time.monotonic(), self._current_config()
         _log.info("worker %s starts: %s", slot.name, self._plan.what)
-        config = replace(self._plan.config, adapters=dict(self.adapters))
-        worker = start_worker(
-            replace(self._plan, config=config),
-            slot.index,
-            name=slot.name,
-            folder=self._folder,
-            on_line=lambda line: self._on_line(slot.name, line),
-            is_cancelled=self._closing.is_set,
-        )
+        worker = (self._spares.take(slot) or self._launch(slot, config)).ready()
+        self.on_start(worker, config)
         with self._lock:
             if not self._closing.is_set():
-                slot.worker, slot.trouble, slot.ready_since = worker, "", time.monotonic()
-                slot.is_dying = False
+                slot.fill(worker)
         if slot.worker is None:
             worker.kill()
             return
         seconds = time.monotonic() - began
         self.start_seconds = max(self.start_seconds, seconds)
         _log.info("worker %s is ready after %.1f s, pid %d", slot.name, seconds, worker.pid)
+        self._spares.replenish(slot)
+
+    def _current_config(self) -> EngineConfig:
+        return replace(self._plan.config, adapters=dict(self.adapters))
+
+    def _launch(self, slot: Slot, config: EngineConfig) -> Launch:
+        plan, stops = replace(self._plan, config=config), self._closing.is_set
+        on_line, folder = partial(self._on_line, slot.name), self._folder
+        return launch(
+            plan, slot.index, name=slot.name, folder=folder, on_line=on_line, is_cancelled=stops
+        )
 
     def _run_slot(self, slot: Slot, listener: Listener) -> None:
         work = partial(self._keep_running, slot, listener)
@@ -227,7 +243,7 @@ class Pool:
                 except Exception as error:  # noqa: BLE001  a worker that nobody reads serves nobody
                     _log.exception("worker %s: what it said could not be handled", slot.name)
                     worker.kill()
-                    how = f"was ended: {type(error).__name__} in the stub"
+                    how = f"was stopped: {type(error).__name__} in the stub"
                     listener.on_death(slot.index, self._reap(slot, worker, how))
             if slot.is_wanted and not self._closing.is_set() and not self._restart(slot):
                 listener.on_ready()
@@ -237,11 +253,11 @@ class Pool:
         try:
             while True:
                 messages = worker.read()
-                how = [self._note(slot, message) for message in messages]
+                how = [slot.note(message, self._lock) for message in messages]
                 if not any(how):
                     listener.on_messages(messages)
                     continue
-                # All its requests are lost and not only those it says so of; they may go on.
+                # All its requests are lost and not only those it says so of; they may resume.
                 pairs = zip(messages, how, strict=True)
                 listener.on_messages([message for message, death in pairs if not death])
                 listener.on_death(slot.index, EngineDeadError(max(how)))
@@ -250,24 +266,12 @@ class Pool:
                 # It was told to end when it had no request.
                 return
             if self._closing.is_set():
-                if slot.is_dying:
+                if slot.state is State.DYING:
                     worker.kill()
                 # A worker that was told to stop has failed its requests itself.
                 listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))
                 return
             listener.on_death(slot.index, self._reap(slot, worker, worker.reap(error)))
-
-    def _note(self, slot: Slot, message: msg.FromWorker) -> str:
-        """Take what a message says about the worker itself; return how its engine died, if so."""
-        if isinstance(message, msg.Heartbeat):
-            slot.stats = message.stats
-        elif isinstance(message, msg.Failure) and message.kind == "dead":
-            # No more requests for it; its process ends soon.
-            with self._lock:
-                slot.worker, slot.trouble = None, "its engine died and it is being restarted"
-                slot.is_dying = True
-            return message.message
-        return ""
 
     def _reap(self, slot: Slot, worker: Worker, how: str) -> EngineDeadError:
         """Forget a worker; return the error of its requests."""
@@ -278,21 +282,19 @@ class Pool:
         return EngineDeadError(text)
 
     def _restart(self, slot: Slot) -> bool:
-        """Start a slot again, with pauses; return False if it is given up."""
+        """Start a slot again, with pauses; return False if it failed for good."""
         while slot.failures <= self._plan.launch.restart_limit:
-            pause = min(_LONGEST_PAUSE, 2.0 ** min(slot.failures, 10) / 4)
-            if self._closing.wait(pause):
+            if self._closing.wait(slot.pause):
                 return False
             try:
                 self._start_slot(slot)
             except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
-                slot.failures += 1
+                slot.failures, slot.last_life = slot.failures + 1, 0.0
                 words = str(error) if isinstance(error, LmiError) else repr(error)
                 slot.trouble = f"it could not be restarted: {words.partition(chr(10))[0]}"
                 _log.exception("worker %s", slot.name)
             else:
                 return True
-        slot.trouble = f"it failed {slot.failures} times and is given up (retry_threshold)"
-        slot.is_given_up = True
+        slot.abandon()
         _log.error("worker %s: %s", slot.name, slot.trouble)
         return False

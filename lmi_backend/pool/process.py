@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_TAIL_LINES = 30
+_SHOWN_LINES = 30
+# Two tracebacks of an engine: the cause is in the first.
+_KEPT_LINES = 400
 # Engines quote their requests; a line of a megabyte takes Triton's log longer than many tokens.
 _LINE_LENGTH = 8192
 _READ_BYTES = 1 << 16
@@ -49,7 +51,7 @@ class WorkerProcess:
     """
 
     def __init__(self, command: WorkerCommand, on_line: Callable[[str], None]) -> None:
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._tail: deque[str] = deque(maxlen=_KEPT_LINES)
         self._on_line = on_line
         self.redact = Redactor(command.environment, command.secrets)
         self._group = command.environment.get(GROUP_VARIABLE, "")
@@ -84,19 +86,23 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process and everything the engine started, at once.
 
-        What hangs in a driver ends later, and is not waited for.
+        What hangs in a driver exits later, and is not waited for.
         """
         kill_session(self.pid, self._shared)
         if self.wait(_END_SECONDS) is None:
-            _log.error("process %d was killed and has not ended: it hangs in the kernel", self.pid)
+            _log.error("process %d was killed and has not exited: it hangs in the kernel", self.pid)
             guarded_thread("lmi-reap", self._process.wait).start()
         remove_shared_memory(self._group)
 
     def last_lines(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of what it printed, for people."""
+        return "\n".join(self.kept_lines().splitlines()[-_SHOWN_LINES:])
+
+    def kept_lines(self) -> str:
+        """Return what is kept of what it printed, in which a cause may be found."""
         # After its death the rest is in the pipe; a grandchild may hold the pipe open for longer.
         self._pump.join(timeout=0.5)
-        return "\n".join(self._tail)
+        return "\n".join(self._tail.copy())
 
     def _copy_output(self) -> None:
         pipe = self._process.stdout
@@ -118,12 +124,12 @@ class WorkerProcess:
 
 
 def describe_exit(status: int | None) -> str:
-    """Say how a process ended."""
+    """Say how a process exited."""
     if status is None:
         return "closed its socket"
     if status < 0:
         return f"was killed by {_signal_name(-status)}"
-    return f"ended with status {status}"
+    return f"exited with status {status}"
 
 
 def _signal_name(number: int) -> str:
@@ -148,10 +154,10 @@ def kill_session(leader: int, shared: Collection[Path] = ()) -> None:
     end = time.monotonic() + _END_SECONDS
     while (members := _members(leader)) and time.monotonic() < end:
         left |= mapped_shared_memory(members)
-        # Stopped first: a tracker that sees its parent die would remove what others use.
-        for number in (signal.SIGSTOP, signal.SIGKILL):
-            for pid in members:
-                _send(pid, number)
+        # Trackers first: one that sees its parent die would remove what others use. None is
+        # stopped for it: if this process dies meanwhile, a stopped one would never end.
+        for pid in sorted(members, key=_is_tracker, reverse=True):
+            _send(pid, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
     remove_unmapped(left)
 
@@ -174,6 +180,14 @@ def _is_alive_in(entry: Path, leader: int) -> bool:
     except (OSError, ValueError):
         return False
     return int(session) == leader and state not in "ZX"
+
+
+def _is_tracker(pid: int) -> bool:
+    """Return whether a process is one of Python's resource trackers."""
+    try:
+        return b"multiprocessing.resource_tracker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _send(pid: int, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""A worker that is ready, as the stub sees it: a process, and ranks of which the leader answers."""
+"""A worker that is ready, as the stub sees it: a process, and ranks whose leader answers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import select
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from lmi_backend.engine_config import Identity
 from lmi_backend.errors import HTTP_ERROR, ConnectionLostError, NotSentError, WorkerError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.ipc.frames import encode
+from lmi_backend.ipc.frames import Frame, encode
 from lmi_backend.pool.connection import POLL_SECONDS, SILENCE_SECONDS, UNSENT_BYTES, Connection
 from lmi_backend.pool.process import WorkerProcess, describe_exit
 
@@ -29,19 +30,21 @@ class WorkerStats:
     """The stats of a worker since the start of its model."""
 
     stats: EngineStats
-    """What its engine last said; sums start anew when it is restarted."""
+    """What its engine last reported; sums start at 0 when it is restarted."""
     assigned: int
-    """Answers it was asked for."""
+    """Answers that were sent to it."""
     deaths: int
     is_ready: bool
     trouble: str = ""
     """Why it is not ready, or was not last."""
+    has_spare: bool = False
+    """Whether a process waits to replace it."""
     is_wanted: bool = True
-    """Whether it is to run now; one above minWorkers is started and ended by load."""
+    """Whether it has to run now; the load starts and stops those above minWorkers."""
 
 
 class Worker:
-    """A worker that is ready. `start_worker` makes one."""
+    """A worker that is ready. `Launch.ready` makes one."""
 
     def __init__(
         self, name: str, process: WorkerProcess, ranks: RankGroup, capabilities: Capabilities
@@ -49,6 +52,16 @@ class Worker:
         self.name = name
         self.capabilities = capabilities
         self._process, self._ranks = process, ranks
+        self.identity = Identity()
+        """What its answers depend on."""
+
+    def note_adapter(self, name: str, digest: str) -> None:
+        """Note which files it has of an adapter now; no digest: it has forgotten the adapter."""
+        adapters = {**self.identity.adapters, name: digest}
+        if not digest:
+            del adapters[name]
+        # Requests keep the one that they began with.
+        self.identity = replace(self.identity, adapters=adapters)
 
     @property
     def pid(self) -> int:
@@ -73,9 +86,9 @@ class Worker:
         """
         self._ranks.send(encode(messages))
 
-    def send_frame(self, frame: bytes) -> None:
-        """Send messages that `encode` has packed; otherwise like `send`."""
-        self._ranks.send(frame)
+    def send_frame(self, frame: Frame) -> None:
+        """Send a message that `encode_request` has packed; otherwise like `send`."""
+        self._ranks.send(*frame)
 
     def read(self) -> list[msg.FromWorker]:
         """Block for the next messages.
@@ -86,13 +99,13 @@ class Worker:
         messages = self._ranks.read()
         return [self._redacted(each) if _may_quote(each) else each for each in messages]
 
-    def ask_to_end(self) -> None:
-        """Ask it to end; what it holds is failed."""
+    def request_stop(self) -> None:
+        """Tell it to stop; what it holds is failed."""
         with contextlib.suppress(ConnectionLostError):
             self._ranks.send_all(encode([msg.Stop()]))
 
     def stop(self, seconds: float) -> None:
-        """Ask it to end, and make it after some seconds."""
+        """Tell it to stop, and make it after some seconds."""
         try:
             self._ranks.send_all(encode([msg.Stop()]))
             self._process.wait(seconds)
@@ -112,7 +125,7 @@ class Worker:
         self.kill()
         if isinstance(error, ConnectionLostError):
             return describe_exit(status)
-        return f"was ended: {error}" if status is None else f"{describe_exit(status)}: {error}"
+        return f"was stopped: {error}" if status is None else f"{describe_exit(status)}: {error}"
 
     def _redacted(self, message: msg.FromWorker) -> msg.FromWorker:
         """Return a message as a client may read it: an error may quote an address with its key."""
@@ -177,7 +190,7 @@ class RankGroup:
         """What the rank that is furthest behind has not taken yet."""
         return max(connection.unsent_bytes for connection in self._connections)
 
-    def send(self, frame: bytes) -> None:
+    def send(self, *frame: bytes) -> None:
         """Send a frame of requests, to whom they concern.
 
         Raises:
@@ -185,17 +198,17 @@ class RankGroup:
             ConnectionLostError: a rank is gone.
         """
         if self._shares_all:
-            self.send_all(frame)
+            self.send_all(*frame)
         else:
-            self._leader.send(frame)
+            self._leader.send(*frame)
 
-    def send_all(self, frame: bytes) -> None:
+    def send_all(self, *frame: bytes) -> None:
         """Send a frame to every rank; all get all frames in the same order."""
         with self._order:
-            self._leader.send(frame)
+            self._leader.send(*frame)
             try:
                 for connection in self._connections[1:]:
-                    connection.send(frame)
+                    connection.send(*frame)
             except NotSentError as error:
                 raise ConnectionLostError(str(error)) from error
 
@@ -211,7 +224,7 @@ class RankGroup:
             ready = [file for file, _ in self._poll.poll(SILENCE_SECONDS * 1000)]
             messages = self._hear(ready)
             if self._launcher in ready:
-                raise WorkerError("its launcher, mpirun, ended")
+                raise WorkerError("its launcher, mpirun, exited")
             if any(isinstance(each, msg.Failure) and each.kind == "dead" for each in messages):
                 self._look_for_the_cause()
             if messages:

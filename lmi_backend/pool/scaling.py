@@ -1,9 +1,10 @@
 """Scale the workers of a pool between minWorkers and maxWorkers, by the requests that wait.
 
-The rules are LMI's (WorkLoadManager.runJob, TemporaryBatchAggregator): another worker is started
-where more than twice batch_size requests wait, or one is refused because the queue is full or no
-worker is ready; a worker above minWorkers that has had no request for max_idle_time is ended. Here
-one starts at a time: a model takes minutes to load, and the next request that waits asks again.
+The rules are LMI's (WorkLoadManager.runJob, TemporaryBatchAggregator). Another worker is started
+where more than twice batch_size requests wait. It is started too where one is refused because the
+queue is full or no worker is ready. A worker above minWorkers without a request for max_idle_time
+is stopped. Here one starts at a time: a model takes minutes to load, and the next request
+that waits tries again.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.pool.slot import Slot, State
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lmi_backend.plan.engine_plan import Scaling
-    from lmi_backend.pool.slot import Slot
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +34,8 @@ def slot_to_start(slots: Sequence[Slot]) -> Slot | None:
 
     A slot whose last worker is still being read, because it hangs, is used.
     """
-    if any(slot.is_extra and slot.is_missed and not slot.is_given_up for slot in slots):
+    missed = (slot for slot in slots if slot.is_extra and slot.is_missed)
+    if any(slot.state is not State.ABANDONED for slot in missed):
         return None
     return next((slot for slot in slots if not slot.is_wanted and not slot.is_read), None)
 
@@ -53,7 +55,7 @@ def slot_to_end(slots: Sequence[Slot], scaling: Scaling, now: float) -> Slot | N
 
 
 class Scaler:
-    """Decides, in a thread of its own, when a worker is started or ended.
+    """Decides, in a thread of its own, when a worker is started or stopped.
 
     Args:
         lock: of the pool, which guards the slots.
@@ -78,7 +80,7 @@ class Scaler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Start and end no more workers; wait for one that is being ended, but not for ever."""
+        """Start and stop no more workers; wait for one that is being stopped, but not for ever."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(2 * _STOP_SECONDS)
@@ -92,26 +94,27 @@ class Scaler:
 
     def _run(self) -> None:
         while not self._closing.wait(_LOOK_SECONDS):
-            why, self._why = self._why, ""
-            if why:
-                self._start_one(why)
+            reason, self._why = self._why, ""
+            if reason:
+                self._start_one(reason)
             self._end_one()
 
-    def _start_one(self, why: str) -> None:
+    def _start_one(self, reason: str) -> None:
         with self._lock:
             slot = slot_to_start(self._slots)
             if slot is None:
                 return
-            slot.is_wanted, slot.wanted_since = True, time.monotonic()
-            slot.failures, slot.trouble = 0, "it is being started"
+            slot.want()
             number = sum(each.is_wanted for each in self._slots)
         most = len(self._slots)
-        _log.info("worker %s is added, now %d of maxWorkers %d: %s", slot.name, number, most, why)
+        _log.info(
+            "worker %s is added, now %d of maxWorkers %d: %s", slot.name, number, most, reason
+        )
         try:
             self._start_in(slot)
         except BaseException:
             # Else it would be waited for, and no other be added.
-            slot.is_wanted = False
+            slot.dismiss()
             raise
 
     def _end_one(self) -> None:
@@ -119,12 +122,12 @@ class Scaler:
             slot = slot_to_end(self._slots, self._scaling, time.monotonic())
             if slot is None or slot.worker is None:
                 return
-            worker, slot.worker = slot.worker, None
-            slot.is_wanted, slot.trouble = False, "it is not needed now"
+            worker = slot.worker
+            slot.dismiss()
             number = sum(each.is_wanted for each in self._slots)
         seconds, least = self._scaling.max_idle_time, self._scaling.min_workers
         _log.info(
-            "worker %s is ended, now %d of minWorkers %d: no request for %d s (max_idle_time)",
+            "worker %s is stopped, now %d of minWorkers %d: no request for %d s (max_idle_time)",
             slot.name,
             number,
             least,

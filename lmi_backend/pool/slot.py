@@ -4,21 +4,43 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.messages import Health
+from lmi_backend.ipc.messages import Failure, Health, Heartbeat
 from lmi_backend.pool.rank_group import WorkerStats
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
+    from lmi_backend.ipc.messages import FromWorker
     from lmi_backend.plan import EnginePlan
     from lmi_backend.pool.rank_group import Worker
 
 # A worker that has served so long did not die of how it is configured: it is started again at once.
 _FORGIVEN_SECONDS: Final = 600.0
+_LONGEST_PAUSE: Final = 30.0
+_SHORT_LIFE: Final = 10.0
+"""Seconds after which a worker has shown that starts succeed."""
+
+
+class State(Enum):
+    """What is the case with the worker of a slot."""
+
+    UNWANTED = auto()
+    """None is to run now."""
+    STARTING = auto()
+    """One is started, for the first time or again."""
+    READY = auto()
+    """It takes requests."""
+    RETIRING = auto()
+    """It gets no more requests, because it is to be started again."""
+    DYING = auto()
+    """Its engine died, and its process runs; nothing else holds that process any more."""
+    ABANDONED = auto()
+    """It failed too often, and is not started again."""
 
 
 @dataclass(eq=False)
@@ -28,9 +50,8 @@ class Slot:
     index: int
     name: str
     is_extra: bool
-    """Whether its worker is started and ended by load."""
-    is_wanted: bool
-    """Whether a worker is to run in it now."""
+    """Whether the load starts and stops its worker."""
+    state: State
     worker: Worker | None = None
     reader: threading.Thread | None = None
     """Starts the worker and reads from it; None where none is wanted."""
@@ -41,33 +62,76 @@ class Slot:
     """Deaths and failed starts that are not forgiven."""
     wanted_since: float = 0.0
     ready_since: float = 0.0
+    last_life: float = 0.0
+    """Seconds for which the worker that died last had been ready."""
     last_used: float = 0.0
-    """When its last request ended."""
-    is_dying: bool = False
-    """Whether its worker said that its engine died; nothing else holds that worker any more."""
-    is_retiring: bool = False
-    """Whether its worker gets no more requests, because it is to be started anew."""
+    """Time at which its last request finished."""
+    has_spare: bool = False
+    """Whether a process waits to replace its worker."""
     trouble: str = "it is not started"
-    is_given_up: bool = False
     stats: EngineStats = field(default_factory=EngineStats)
 
     def __str__(self) -> str:
         return f"worker {self.name}: {self.trouble or 'it cannot be reached'}"
 
     @property
+    def is_wanted(self) -> bool:
+        """Whether a worker is to run in it now."""
+        return self.state is not State.UNWANTED
+
+    @property
     def is_open(self) -> bool:
         """Whether its worker takes requests."""
-        return self.worker is not None and not self.is_retiring
+        return self.state is State.READY and self.worker is not None
 
     @property
     def is_read(self) -> bool:
-        """Whether its thread runs; that of a worker that was ended may for a moment."""
+        """Whether its thread runs; that of a worker that was stopped may for a moment."""
         return self.reader is not None and self.reader.is_alive()
 
     @property
     def is_missed(self) -> bool:
         """Whether a worker should run in it and is not ready."""
         return self.is_wanted and self.worker is None
+
+    @property
+    def fails_again(self) -> bool:
+        """Whether its last worker died soon after its start, and not for the first time."""
+        return self.failures > 1 and self.last_life < _SHORT_LIFE
+
+    @property
+    def pause(self) -> float:
+        """Seconds before its next start."""
+        if not self.fails_again:
+            return 0.0
+        return min(_LONGEST_PAUSE, 2.0 ** min(self.failures, 10) / 4)
+
+    def want(self) -> None:
+        """Note that a worker is to be started in it."""
+        self.state, self.wanted_since = State.STARTING, time.monotonic()
+        self.failures, self.trouble = 0, "it is being started"
+
+    def fill(self, worker: Worker) -> None:
+        """Take in a worker that is ready."""
+        self.state, self.worker = State.READY, worker
+        self.trouble, self.ready_since = "", time.monotonic()
+
+    def retire(self) -> Worker | None:
+        """Give its worker no more requests, and return it; None where none takes any."""
+        if not self.is_open:
+            return None
+        self.state = State.RETIRING
+        return self.worker
+
+    def dismiss(self) -> None:
+        """Note that no worker is to run in it."""
+        self.state, self.trouble = State.UNWANTED, "it is not needed now"
+        self.worker = None
+
+    def abandon(self) -> None:
+        """Note that no worker is started in it again."""
+        self.state = State.ABANDONED
+        self.trouble = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
     def idle_seconds(self, now: float) -> float:
         """Return for how long its worker has had no request; 0 where it has one, or is not ready.
@@ -79,13 +143,32 @@ class Slot:
             return 0.0
         return now - max(self.last_used, self.ready_since)
 
+    def note(self, message: FromWorker, lock: threading.Lock) -> str:
+        """Take what a message says about the worker itself; return how its engine died, if so.
+
+        Args:
+            lock: of the pool.
+        """
+        if isinstance(message, Heartbeat):
+            self.stats = message.stats
+        elif isinstance(message, Failure) and message.kind == "dead":
+            # No more requests for it; its process ends soon.
+            with lock:
+                self.worker, self.trouble = None, "its engine died and it is being restarted"
+                if self.state is State.READY:
+                    self.state = State.DYING
+            return message.message
+        return ""
+
     def lose(self, how: str, *, is_closing: bool) -> bool:
-        """Forget its worker, which has ended, and count that if it died.
+        """Forget its worker, which has exited, and count that if it died.
 
         Returns whether it was meant to end.
         """
-        is_planned = is_closing or self.is_retiring
-        self.worker, self.stats, self.is_retiring = None, EngineStats(), False
+        is_planned = is_closing or self.state is State.RETIRING
+        self.worker, self.stats = None, EngineStats()
+        if self.is_wanted:
+            self.state = State.STARTING
         self.trouble = f"it {how} and is being restarted"
         if not is_planned:
             self._count_death()
@@ -93,8 +176,8 @@ class Slot:
 
     def _count_death(self) -> None:
         self.deaths += 1
-        has_proved = time.monotonic() - self.ready_since > _FORGIVEN_SECONDS
-        self.failures = 1 if has_proved else self.failures + 1
+        self.last_life = time.monotonic() - self.ready_since
+        self.failures = 1 if self.last_life > _FORGIVEN_SECONDS else self.failures + 1
 
     def worker_stats(self) -> WorkerStats:
         """Return the stats of its worker."""
@@ -104,6 +187,7 @@ class Slot:
             self.deaths,
             self.worker is not None,
             self.trouble,
+            has_spare=self.has_spare,
             is_wanted=self.is_wanted,
         )
 
@@ -111,15 +195,18 @@ class Slot:
 def slots_of(plan: EnginePlan, model: str) -> list[Slot]:
     """Return a slot for each worker of a plan that there may be."""
     indices = range(plan.parallel.workers)
+    states = (State.STARTING, State.UNWANTED)
     extra = [index >= plan.min_workers for index in indices]
-    return [Slot(index, f"{model}/{index}", extra[index], not extra[index]) for index in indices]
+    return [
+        Slot(index, f"{model}/{index}", extra[index], states[extra[index]]) for index in indices
+    ]
 
 
 def least_busy(slots: Sequence[Slot]) -> Slot | None:
     """Return the slot of the worker with the least to do; None where none is ready.
 
     One that is behind with reading comes last: it may hang. Of two with as much to do, it is the
-    one that runs always, and then the one that has had less: also a client that asks one after the
+    one that runs always, and then the one that has had less: also a client that sends one after the
     other uses all of those.
     """
     # Read once: a worker may be lost meanwhile.
@@ -136,9 +223,9 @@ def least_busy(slots: Sequence[Slot]) -> Slot | None:
 
 
 def health_of(slots: Sequence[Slot]) -> Health:
-    """Tell whether a request would be taken, and what is wrong with each worker that is not."""
+    """Tell whether a request would be accepted, and what is wrong with each other worker."""
     return Health(
         is_ready=any(slot.worker is not None for slot in slots),
-        is_given_up=all(slot.is_given_up for slot in slots if slot.is_wanted),
+        is_given_up=all(slot.state is State.ABANDONED for slot in slots if slot.is_wanted),
         trouble="; ".join(str(slot) for slot in slots if slot.is_missed),
     )

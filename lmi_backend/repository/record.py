@@ -1,7 +1,7 @@
 """What the options were when a model was converted, so that a later edit can be named.
 
 Triton shows the parameters of config.pbtxt to every client. So the record is a file of its own, as
-readable as serving.properties, and config.pbtxt gets no more than a digest, salted as a value that
+readable as serving.properties. config.pbtxt gets no more than a digest. It is salted: a value that
 is easily guessed would otherwise be found by trying.
 """
 
@@ -47,7 +47,7 @@ class Record:
     digests: Mapping[str, str] = field(default_factory=dict)
     """Of each option, secrets included."""
     properties: str = ""
-    """Digest of serving.properties as it was written beside it."""
+    """Digest of the serving.properties that was written with it."""
 
     @classmethod
     def of(

@@ -15,11 +15,11 @@ from typing import Final
 NOT_FOR_CLIENTS: Final = {
     "model-repository": "a client may run code as the server's user (`file:` of a load), read "
     "folders, and load and unload models",
-    "shared-memory": "a client may read and write what others ask, and end the server",
+    "shared-memory": "a client may read and write the requests of others, and stop the server",
     "logging": "a client may change what the server logs, and where",
     "trace": "a client may have requests written to files",
 }
-"""What whoever reaches an unrestricted API may do. Other APIs of Triton are for clients."""
+"""What a client of an unrestricted API may do. Other APIs of Triton are for clients."""
 
 KEY_VARIABLES: Final = ("LMI_BACKEND_HTTP_KEY", "LMI_BACKEND_GRPC_KEY")
 """Environment of a server that `serve` starts: its arguments of `Restriction.arguments`."""
@@ -32,8 +32,9 @@ _VALUE: Final = re.compile(r"(?P<apis>[a-z,-]+):(?P<header>[^=]+)=(?P<key>.*)", 
 # Before this release a client of SageMaker's or Vertex AI's port reaches restricted APIs
 # (CVE-2026-24206, 24207).
 _SAFE_PORTS: Final = "26.03"
-# From this release on Triton keeps clients' shared memory off by itself (server, 26.05).
-_SAFE_MEMORY: Final = "26.05"
+# From this release on Triton keeps clients' shared memory off by itself (server#8721).
+_SAFE_MEMORY: Final = "26.04"
+CLIENT_MEMORY: Final = "--allow-client-shm"
 _TRUE: Final = frozenset({"true", "1", "on"})
 
 
@@ -66,7 +67,7 @@ def headers_for(api: str, arguments: Sequence[str]) -> dict[str, str]:
 
 
 def hands_on(arguments: Sequence[str]) -> bool:
-    """Tell whether a server's HTTP port hands what clients ask to its models, and no more.
+    """Tell whether a server's HTTP port hands clients' requests to its models, and no more.
 
     It may want a key of them, make their headers parameters, or write traces.
     """
@@ -100,8 +101,10 @@ def _is_there(api: str, arguments: Sequence[str], environment: Mapping[str, str]
     """Tell whether a server has an API at all."""
     if api == "model-repository":
         return _values("--model-control-mode", arguments)[-1:] == ["explicit"]
-    if api == "shared-memory" and _release(environment) >= _SAFE_MEMORY:
-        return _is_on("--allow-client-shm", arguments, default=False)
+    if api == "shared-memory":
+        # A server that is given the flag has it, whatever is known of its release.
+        is_older = _release(environment) < _SAFE_MEMORY
+        return _is_on(CLIENT_MEMORY, arguments, default=is_older)
     return True
 
 

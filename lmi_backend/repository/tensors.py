@@ -50,14 +50,14 @@ RESPONSE: Final = Tensor(
 
 # Returns that more than one peer has.
 _RETURNS: Final = (
-    Tensor("return_finish_reason", _B, 1, "Ask for finish_reason."),
-    Tensor("return_cumulative_logprob", _B, 1, "Ask for cumulative_logprob."),
-    Tensor("return_num_input_tokens", _B, 1, "Ask for num_input_tokens."),
-    Tensor("return_num_output_tokens", _B, 1, "Ask for num_output_tokens."),
+    Tensor("return_finish_reason", _B, 1, "Return finish_reason."),
+    Tensor("return_cumulative_logprob", _B, 1, "Return cumulative_logprob."),
+    Tensor("return_num_input_tokens", _B, 1, "Return num_input_tokens."),
+    Tensor("return_num_output_tokens", _B, 1, "Return num_output_tokens."),
 )
 _LLMAPI: Final = (
     Tensor("streaming", _B, 1, "TensorRT-LLM's name of stream."),
-    Tensor("return_stop_reason", _B, 1, "Ask for stop_reason."),
+    Tensor("return_stop_reason", _B, 1, "Return stop_reason."),
     Tensor("sampling_param_best_of", _I, 1, "LLM API: answers wanted."),
     Tensor("sampling_param_temperature", _F, 1, "LLM API: temperature."),
     Tensor("sampling_param_top_k", _I, 1, "LLM API: top_k."),
@@ -95,9 +95,9 @@ INPUTS: Final = (
         "Leave the prompt out of text_output. Default true when streaming, else false.",
     ),
     *_RETURNS,
-    Tensor("return_logprobs", _B, 1, "Ask for logprobs."),
+    Tensor("return_logprobs", _B, 1, "Return logprobs."),
     # Triton refuses a list as a request parameter; as an input of the same name it arrives.
-    Tensor("stop", _S, -1, "Strings that end the answer."),
+    Tensor("stop", _S, -1, "Strings that stop the answer."),
     Tensor("stop_sequences", _S, -1, "LMI's name of stop."),
     Tensor("stop_words", _S, -1, "TensorRT-LLM's name of stop."),
     Tensor("stop_token_ids", _I, -1, "Tokens that end the answer."),
@@ -132,8 +132,10 @@ OUTPUTS: Final = (
     Tensor("headers", _S, 1, "HTTP status and headers of `response` as JSON, with its first part."),
     Tensor("details", _S, -1, "LMI: the details object as JSON, with the last response."),
     Tensor("index", _U, 1, "LMI: which answer a chunk belongs to, where there are several."),
-    Tensor("finish_reason", _S, -1, "Why the answer ended; None before the end.", is_batched=False),
-    Tensor("stop_reason", _S, -1, "What ended it: a stop string or token id.", is_batched=False),
+    Tensor(
+        "finish_reason", _S, -1, "Why the answer stopped; None while it runs.", is_batched=False
+    ),
+    Tensor("stop_reason", _S, -1, "What stopped it: a stop string or token id.", is_batched=False),
     Tensor(
         "cumulative_logprob",
         _F,
@@ -156,7 +158,7 @@ TRTLLM_INPUTS: Final = (
     TEXT_INPUT,
     Tensor("input_ids", _I, -1, "Prompt as token ids, for callers that tokenise themselves."),
     Tensor("input_lengths", _I, 1, "How many of input_ids count."),
-    Tensor("decoder_input_ids", _I, -1, "Accepted where it asks for nothing: only zeros."),
+    Tensor("decoder_input_ids", _I, -1, "Accepted without effect: only zeros."),
     Tensor("max_tokens", _I, 1, "Longest answer in tokens."),
     Tensor(
         "request_output_len",
@@ -166,20 +168,20 @@ TRTLLM_INPUTS: Final = (
     ),
     Tensor("num_return_sequences", _I, 1, "Answers wanted."),
     Tensor("bad_words", _S, -1, "Strings that are never generated."),
-    Tensor("stop_words", _S, -1, "Strings that end the answer."),
+    Tensor("stop_words", _S, -1, "Strings that stop the answer."),
     Tensor(
-        "bad_words_list", _I, (2, -1), "Token ids that are never generated, and where each ends."
+        "bad_words_list", _I, (2, -1), "Token ids that are never generated, and the end of each."
     ),
-    Tensor("stop_words_list", _I, (2, -1), "Token ids that end the answer, and where each ends."),
+    Tensor("stop_words_list", _I, (2, -1), "Token ids that stop the answer, and the end of each."),
     Tensor("exclude_input_in_output", _B, 1, "Leave the prompt out of the answer. Default false."),
-    Tensor("end_id", _I, 1, "Token that ends the answer."),
+    Tensor("end_id", _I, 1, "Token that stops the answer."),
     Tensor("pad_id", _I, 1, "Accepted; answers are not padded."),
     Tensor("top_k", _I, 1, "Likeliest tokens to choose from; 0 for all."),
     Tensor("top_p", _F, 1, "Share of probability to choose from; 0 for all."),
     Tensor("runtime_top_k", _I, 1, "Core model's name of top_k."),
     Tensor("runtime_top_p", _F, 1, "Core model's name of top_p."),
     Tensor("temperature", _F, 1, "Randomness; greedy unless top_k or top_p leave a choice."),
-    Tensor("length_penalty", _F, 1, "Accepted where it asks for nothing: 0 or 1."),
+    Tensor("length_penalty", _F, 1, "Accepted without effect: 0 or 1."),
     Tensor("len_penalty", _F, 1, "Core model's name of length_penalty."),
     Tensor("repetition_penalty", _F, 1, "Above 0; 1 for none."),
     Tensor("presence_penalty", _F, 1, "-2 to 2."),
@@ -188,7 +190,7 @@ TRTLLM_INPUTS: Final = (
     Tensor("min_length", _I, 1, "Its name before 25.05."),
     Tensor("seed", "TYPE_UINT64", 1, "Seed of the sampling."),
     Tensor("random_seed", "TYPE_UINT64", 1, "Its name before 25.05."),
-    Tensor("return_log_probs", _B, 1, "Ask for cum_log_probs and output_log_probs."),
+    Tensor("return_log_probs", _B, 1, "Return cum_log_probs and output_log_probs."),
     Tensor("return_context_logits", _B, 1, "Accepted where it is false."),
     Tensor("return_generation_logits", _B, 1, "Accepted where it is false."),
     Tensor("return_perf_metrics", _B, 1, "Accepted; there are none."),
@@ -229,7 +231,7 @@ PREPROCESSING_INPUTS: Final = (
 PREPROCESSING_OUTPUTS: Final = (
     Tensor("INPUT_ID", _I, -1, "Tokens of the prompt, for input_ids."),
     Tensor("REQUEST_INPUT_LEN", _I, 1, "How many they are."),
-    Tensor("DECODER_INPUT_ID", _I, -1, "Asks for nothing."),
+    Tensor("DECODER_INPUT_ID", _I, -1, "Has no effect."),
     Tensor("REQUEST_DECODER_INPUT_LEN", _I, 1, "Its length."),
     Tensor("BAD_WORDS_IDS", _I, (2, -1), "For bad_words_list."),
     Tensor("STOP_WORDS_IDS", _I, (2, -1), "For stop_words_list."),

@@ -46,7 +46,7 @@ which is not called so, send TYPE_INT32. Triton refuses any type but that of the
 
 @dataclass(frozen=True)
 class Variant:
-    """One form of a model."""
+    """One kind of a model."""
 
     clients: str
     help: str
@@ -57,7 +57,8 @@ class Variant:
     is_decoupled: bool = True
     """Whether a request may get any number of responses; if not it gets exactly one."""
     is_trtllm: bool = False
-    """Whether every request is read as TensorRT-LLM's backend does; `stop` ends one only there."""
+    """Whether every request is read as TensorRT-LLM's backend does; only there `stop` cancels
+    one."""
     step: Step = ""
     """What it does of what an ensemble of that backend does; nothing generates then."""
 

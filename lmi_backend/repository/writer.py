@@ -32,7 +32,7 @@ _SHARED = re.compile(rf'key: "{SHARES}"\s+value:? {{\s*string_value: "([^"]*)"')
 
 
 def render_config(name: str, record: Record | None = None, *, warmup: bool = False) -> str:
-    """Return the config.pbtxt of a model; `record` is the one that is written beside it.
+    """Return the config.pbtxt of a model; `record` is the one that is written next to it.
 
     Raises:
         ConfigurationError: the name cannot be a Triton model.

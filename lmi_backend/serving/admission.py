@@ -26,6 +26,11 @@ _LONGEST_NAME: Final = 64
 _AHEAD_SECONDS: Final = 0.05
 _AHEAD_SHARE: Final = 1 / 8
 _RATE_SECONDS: Final = 1.0
+DISPLACED: Final = (
+    "made way for another tenant's request, which found the queue full (job_queue_size); "
+    "the tenant it is of has the most requests waiting"
+)
+"""Why a request failed that another tenant's displaced."""
 
 
 def tenant_key(name: str) -> str:
@@ -52,27 +57,28 @@ class Admission:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._weights = {tenant_key(name): weight for name, weight in limits.weights.items()}
+        weights = limits.requests.tenant_weights
+        self._weights = {tenant_key(name): weight for name, weight in weights.items()}
         # In the order of their turns. A tenant that has nothing waiting is forgotten.
         self._tenants: OrderedDict[str, _Tenant] = OrderedDict()
         self.running = 0
-        """Answers that workers have been asked for."""
+        """Answers that were sent to workers."""
         self.waiting = 0
-        """Answers of the requests that are held here."""
+        """Answers of the requests that wait here."""
         self._rate = 0.0
         self._num_done, self._since = 0, time.monotonic()
 
     def displaced_by(self, state: RequestState, unwanted: int = 0) -> list[RequestState]:
-        """Return the held requests that must end so that another may wait, if any must.
+        """Return the queued requests that must fail so that this one can wait, if any must.
 
-        Where the queue is full, a tenant with less waiting, by weight, displaces the latest
-        requests of the one with the most.
+        If the queue is full, a tenant with fewer queued requests, by weight, displaces the latest
+        requests of the tenant with the most.
 
         Args:
             unwanted: answers of the limits for which there would be workers if more ran.
 
         Raises:
-            RequestError: it asks for more than the capacity.
+            RequestError: the request needs more than the capacity.
             UnavailableError: the queue is full.
         """
         try:
@@ -92,11 +98,11 @@ class Admission:
             return []
         displaced: list[RequestState] = []
         missing = self.running + self.waiting + state.width - capacity
-        for _, _, held in reversed(most.queue):
+        for _, _, queued in reversed(most.queue):
             if missing <= 0:
                 break
-            displaced.append(held)
-            missing -= held.width
+            displaced.append(queued)
+            missing -= queued.width
         return displaced
 
     def is_free(self, capacity: int) -> bool:
@@ -107,18 +113,18 @@ class Admission:
         """
         return not capacity or (not self.waiting and self.running < self._most(capacity))
 
-    def hold(self, state: RequestState) -> None:
+    def enqueue(self, state: RequestState) -> None:
         """Let a request wait for its turn."""
         tenant = self._tenants.get(state.tenant)
         if tenant is None:
             tenant = self._tenants[state.tenant] = self._new_tenant(state.tenant)
         bisect.insort(tenant.queue, (state.priority, state.arrival, state))
-        state.is_held = True
+        state.is_queued = True
         tenant.waiting += state.width
         self.waiting += state.width
 
     def next(self, capacity: int) -> RequestState | None:
-        """Return the request that starts now, held no longer; None where there is no capacity.
+        """Return the request that starts now and leaves the queue; None where there is no capacity.
 
         A request for several answers starts when there is capacity for one: waiting for all of
         them would leave the engine idle.
@@ -137,10 +143,10 @@ class Admission:
         return state
 
     def withdraw(self, state: RequestState) -> None:
-        """Hold a request no longer; nothing happens to one that is not held."""
-        if not state.is_held:
+        """Take a request out of the queue; nothing happens to one that is not in it."""
+        if not state.is_queued:
             return
-        state.is_held = False
+        state.is_queued = False
         tenant = self._tenants[state.tenant]
         del tenant.queue[bisect.bisect_left(tenant.queue, (state.priority, state.arrival))]
         tenant.waiting -= state.width
@@ -149,7 +155,7 @@ class Admission:
             del self._tenants[state.tenant]
 
     def started(self, state: RequestState) -> None:
-        """Note that a worker has been asked."""
+        """Note that a request was sent to a worker."""
         self.running += state.width
 
     def ended(self, state: RequestState) -> None:
@@ -166,7 +172,7 @@ class Admission:
         self.running -= state.width
 
     def _most(self, capacity: int) -> int:
-        """Return how many answers the workers are asked for at once: a few more than they run."""
+        """Return how many answers the workers get at once: a few more than they run."""
         ahead = max(1, int(capacity * _AHEAD_SHARE), int(self._rate * _AHEAD_SECONDS))
         return capacity + min(ahead, capacity)
 

@@ -1,9 +1,9 @@
 """Find the requests that nobody waits for: cancelled by the client, or out of time.
 
-To ask Triton whether a request is cancelled costs as much as half a response. So the questions get
-a small share of the machine's cores, and all requests of Triton's take turns: on two cores there
-are 260 questions a second, 13 each 50 ms, which ask 64 requests four times a second. Clocks and
-the endpoint's clients cost next to nothing, and are looked at for all requests each time.
+One call of Triton's `is_cancelled` costs as much as half a response. So these calls get a small
+share of the machine's cores, and all requests of Triton take turns. Two cores allow 260 calls a
+second, 13 each 50 ms: 64 requests are checked four times a second. Clocks and the clients of the
+endpoint cost next to nothing, and are checked for all requests each time.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ _LATE: Final = "the request took longer than its timeout or option.predict_timeo
 _TICK_SECONDS = 0.05
 _SHARE = 0.02
 # CPU of tritonserver and stub for one question.
-_QUESTION_SECONDS = 150e-6
+_CHECK_SECONDS = 150e-6
 
 
 class CancellationPoller:
     """Calls `end`, in a thread, for each open request that is cancelled or out of time.
 
-    And `give_up` for each that has waited for a worker for long enough.
+    And `expire` for each that has waited for a worker for long enough.
     """
 
     def __init__(
         self,
         open_states: Callable[[], list[RequestState]],
         end: Callable[[RequestState, LmiError], None],
-        give_up: Callable[[RequestState], None] = lambda state: None,
+        expire: Callable[[RequestState], None] = lambda state: None,
     ) -> None:
-        self._open_states, self._end, self._give_up = open_states, end, give_up
+        self._open_states, self._end, self._expire = open_states, end, expire
         self._has_work = threading.Event()
         self._is_stopping = False
         cores = len(os.sched_getaffinity(0))
-        self._asked_a_tick = max(1, int(cores * _SHARE * _TICK_SECONDS / _QUESTION_SECONDS))
-        self._to_ask: deque[RequestState] = deque()
+        self._checks_a_tick = max(1, int(cores * _SHARE * _TICK_SECONDS / _CHECK_SECONDS))
+        self._to_check: deque[RequestState] = deque()
         """Requests of Triton's whose turn has not come."""
         self.thread = guarded_thread("lmi-cancel", self._run)
 
@@ -80,32 +80,32 @@ class CancellationPoller:
                 raise
 
     def _look_at(self, states: list[RequestState]) -> None:
-        """Look at the clocks of all, and ask a few of Triton's."""
+        """Look at the clocks of all, and check a few requests of Triton."""
         now = time.monotonic()
-        costly = [state for state in states if self._must_be_asked(state, now)]
-        self._to_ask = self._to_ask or deque(costly)
-        for _ in range(min(self._asked_a_tick, len(self._to_ask))):
-            self._ask(self._to_ask.popleft())
+        costly = [state for state in states if self._must_be_checked(state, now)]
+        self._to_check = self._to_check or deque(costly)
+        for _ in range(min(self._checks_a_tick, len(self._to_check))):
+            self._check(self._to_check.popleft())
 
-    def _must_be_asked(self, state: RequestState, now: float) -> bool:
+    def _must_be_checked(self, state: RequestState, now: float) -> bool:
         """End a request that is out of time; return whether it is one of Triton's, and is not."""
         try:
             if now > state.deadline:
                 self._end(state, DeadlineError(_LATE))
-            elif now > state.give_up_at:
-                self._give_up(state)
+            elif now > state.expires_at:
+                self._expire(state)
             elif state.direct is None:
                 return True
         except Exception:  # noqa: BLE001  the others are looked at
-            fault_of(state, "it cannot be ended")
+            fault_of(state, "it cannot be cancelled")
             return False
         if state.direct is not None:
-            self._ask(state)
+            self._check(state)
         return False
 
-    def _ask(self, state: RequestState) -> None:
+    def _check(self, state: RequestState) -> None:
         try:
             if state.sink.is_cancelled():
                 self._end(state, CancelledError(LEFT))
         except Exception:  # noqa: BLE001  Triton raises its own; the others are still asked
-            fault_of(state, "it cannot be asked whether it is cancelled")
+            fault_of(state, "whether it is cancelled is not known")

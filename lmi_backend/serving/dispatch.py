@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import (
     ConnectionLostError,
@@ -13,38 +13,34 @@ from lmi_backend.errors import (
     NotSentError,
     UnavailableError,
 )
-from lmi_backend.serving.admission import Admission
+from lmi_backend.resume.resumption import Resumption
+from lmi_backend.serving.admission import DISPLACED, Admission
 from lmi_backend.serving.faults import fault_of
-from lmi_backend.serving.migration import Migration, Trials, blame, cause_of_death, refusal
 from lmi_backend.threads import QueueThreads
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Callable, Iterable
 
+    from lmi_backend.resume.progress import Progress
     from lmi_backend.serving.limits import Limits
     from lmi_backend.serving.request_state import RequestState
     from lmi_backend.serving.workers import SendsFrames, Workers
 
 _log = logging.getLogger(__name__)
 
-_DISPLACED: Final = (
-    "made way for another tenant's request, which found the queue full (job_queue_size); "
-    "the tenant it is of has the most requests waiting"
-)
-
 
 class Dispatch:
     """Sends the requests of a service to its workers.
 
-    Its methods are called with the service's lock held, but for those that send to a worker. An
-    exception that nobody expects is the failure of the request that it is of.
+    The caller holds the service's lock, except for the methods that send to a worker. An unexpected
+    exception fails the request that it concerns, and no other.
 
     Args:
         lock: the service's.
-        fail: ends a request with an error; called with the lock held.
-        renew: gives a request another id, so that nothing its worker still says finds it, and
-            packs it anew; called with the lock held.
+        fail: fails a request with an error; called with the lock held.
+        renew: gives a request another id and packs it again, so that late messages of its old
+            worker do not find it; called with the lock held.
     """
 
     def __init__(
@@ -57,22 +53,28 @@ class Dispatch:
     ) -> None:
         self._workers, self._lock, self._fail, self._renew = workers, lock, fail, renew
         self._admission = Admission(limits)
-        self._trials: Trials[RequestState] = Trials()
-        self.migration = Migration(limits.migration_timeout, limits.migration_limit)
+        self.resumption: Resumption[RequestState] = Resumption(
+            "a worker", limits.requests.migration_timeout, limits.requests.migration_limit
+        )
         # Not with the lock held: a large frame takes a while to hand to the socket.
         self.released = QueueThreads[Any](lambda item: self.send(*item), "lmi-start")
         """What had to wait, each with the worker it is to be sent to now."""
 
+    def progress(self, message: object, state: RequestState) -> Progress | None:
+        """Return what is to be kept of a new request; None if it never resumes."""
+        hands_on = state.direct is not None and state.direct.keeps_ids
+        return self.resumption.progress(message, state.width, hands_on=hands_on)
+
     @property
     def num_waiting(self) -> int:
-        """Answers of the requests that no worker was asked for yet."""
+        """Answers of the requests that were sent to no worker yet."""
         return self._admission.waiting
 
     def enter(self, state: RequestState, *, may_wait: bool) -> SendsFrames | None:
-        """Take a request in; return the worker it is to be sent to now, or None: then it waits.
+        """Admit a request; return the worker to send it to now, or None if it is queued.
 
         Raises:
-            RequestError: it asks for more than the capacity.
+            RequestError: the request needs more than the capacity.
             UnavailableError: the queue is full, or no worker is ready.
         """
         displaced = self._displaced(state)
@@ -82,15 +84,15 @@ class Dispatch:
                 worker = self._claim(state)
             except UnavailableError as error:
                 self._workers.note_queue(self.num_waiting, str(error))
-                wait_until = self.migration.wait_until(self._workers.ready_in) if may_wait else 0.0
+                wait_until = self.resumption.wait_until(self._workers.ready_in) if may_wait else 0.0
                 if not wait_until:
                     raise
-                self.migration.held += 1
+                self.resumption.num_queued += 1
         for other in displaced:
-            self._fail(other, UnavailableError(_DISPLACED))
+            self._fail(other, UnavailableError(DISPLACED))
         if worker is None:
-            state.give_up_at = wait_until
-            self._admission.hold(state)
+            state.expires_at = wait_until
+            self._admission.enqueue(state)
             self.release()
             self._workers.note_queue(self.num_waiting)
         return worker
@@ -103,10 +105,7 @@ class Dispatch:
             raise
 
     def send(self, state: RequestState, worker: SendsFrames) -> None:
-        """Send a request to its worker; called without the lock.
-
-        If that is gone and got nothing of it, another worker gets it.
-        """
+        """Send a request to its worker, or to another if that is gone; called without the lock."""
         try:
             self._send(state, worker)
         except Exception:  # noqa: BLE001  the thread sends what others wait for
@@ -115,12 +114,17 @@ class Dispatch:
 
     def _break(self, state: RequestState) -> None:
         """End a request in the except block of what could not be done."""
-        state.frame = b""
+        state.frame = ()
         self._fail(state, fault_of(state, "the request cannot be brought to a worker"))
 
-    def _send(self, state: RequestState, worker: SendsFrames) -> None:
-        to: SendsFrames | None = worker
+    def _send(self, state: RequestState, to: SendsFrames | None) -> None:
         while to is not None:
+            problem = state.progress.meet(to.identity) if state.progress is not None else ""
+            if problem:
+                text = f"{state.loss}; the next worker cannot resume its answer: {problem}"
+                with self._lock:
+                    self._fail(state, EngineDeadError(text))
+                break
             error: ConnectionLostError | None = None
             try:
                 to.send_frame(state.frame)
@@ -133,86 +137,80 @@ class Dispatch:
             self.abort(state)
 
     def on_death(self, states: Iterable[RequestState], error: EngineDeadError) -> None:
-        """Let the requests of a worker that died go on, or end them.
-
-        The sender of one that is not sent yet sees to it.
-        """
+        """Resume the requests of a worker that died, or fail them; senders do so of unsent ones."""
         # An answer that is complete needs no worker, also where it came before all was sent.
         open_ = [each for each in states if each.error is None and not each.is_complete]
         lost = [state for state in open_ if not state.frame]
         for state in open_:
             state.death = error if state.frame else None
-        cause = cause_of_death(lost)
-        before = self.migration.moved
-        for state in lost:
-            if state is cause:
-                self._fail(state, blame(error, "a worker"))
-            else:
-                self._go_on(state, error)
-        moved = self.migration.moved - before
+        before = self.resumption.num_resumed
+        for state, refused in zip(lost, self.resumption.refusals(lost, error), strict=True):
+            self._resume(state, error, refused)
+        resumed = self.resumption.num_resumed - before
         if lost:
-            _log.warning("%s; of its %d requests %d go on", error, len(lost), moved)
+            _log.warning("%s; of its %d requests %d resume", error, len(lost), resumed)
         self.release()
 
-    def _go_on(self, state: RequestState, error: EngineDeadError) -> None:
+    def _resume(
+        self, state: RequestState, error: EngineDeadError, refused: EngineDeadError | None
+    ) -> None:
         """Let a request that has lost its worker wait for another, or end it."""
-        refused = refusal(state.progress, self.migration.limit, error)
         if refused is not None or not self._moves(state, error):
             self._fail(state, refused or error)
         elif state.progress is not None:
-            state.progress.moves += 1
+            state.progress.times += 1
 
-    def move(self, states: Iterable[RequestState], why: EngineDeadError) -> list[int]:
-        """Let requests go on elsewhere that can, whose worker lives; return what it may forget."""
+    def move(self, states: Iterable[RequestState], reason: EngineDeadError) -> list[int]:
+        """Let requests resume elsewhere that can, whose worker lives; return what it may forget."""
         moved = []
         for state in states:
             request_id, is_running = state.id, not state.frame and not state.is_complete
-            if is_running and state.error is None and self._moves(state, why):
+            if is_running and state.error is None and self._moves(state, reason):
                 moved.append(request_id)
         self.release()
         return moved
 
     def _moves(self, state: RequestState, error: EngineDeadError) -> bool:
-        """Let a request wait for another worker; return False if it cannot go on there."""
+        """Let a request wait for another worker; return False if it cannot resume there."""
         try:
             return self._move(state, error)
-        except Exception:  # noqa: BLE001  the others of its worker go on
+        except Exception:  # noqa: BLE001  the others of its worker resume
             self._break(state)
             return False
 
     def _move(self, state: RequestState, error: EngineDeadError) -> bool:
-        progress, wait_until = state.progress, self.migration.wait_until(self._workers.ready_in)
+        progress, wait_until = state.progress, self.resumption.wait_until(self._workers.ready_in)
         if progress is None or not progress.can_continue or not wait_until:
             return False
         if state.worker is not None:
             self._workers.done(state.worker, state.width)
             self._admission.left(state)
         state.worker, state.death, state.loss = None, None, error
-        state.give_up_at = wait_until
-        self.migration.moved += 1
-        progress.is_proven = False
+        state.expires_at = wait_until
+        self.resumption.num_resumed += 1
+        progress.is_acknowledged = False
         self._renew(state)
-        self._hold(state)
+        self._enqueue(state)
         return True
 
-    def _hold(self, state: RequestState) -> None:
-        if not self._trials.take(state):
-            self._admission.hold(state)
+    def _enqueue(self, state: RequestState) -> None:
+        if not self.resumption.quarantine(state):
+            self._admission.enqueue(state)
 
-    def proved(self, state: RequestState) -> None:
-        """Note the first that came from a worker of a request that it may have ended."""
-        if self._trials.end(state):
+    def acknowledged(self, state: RequestState) -> None:
+        """Note that a worker has brought the first of a request's answer."""
+        if self.resumption.release(state):
             self.release()
 
-    def give_up(self, state: RequestState) -> None:
+    def expire(self, state: RequestState) -> None:
         """End a request that waits for long enough, if no worker is ready; without the lock."""
         with self._lock:
             if state.worker is not None or self._workers.capacity():
-                state.give_up_at = math.inf
+                state.expires_at = math.inf
                 # It has one, or waits for its turn: perhaps for a worker that was behind.
                 self.release()
             elif state.error is None:
-                self._fail(state, self.migration.late(state))
+                self._fail(state, self.resumption.expire(state.loss))
 
     def _after_sending(
         self, state: RequestState, worker: SendsFrames, error: ConnectionLostError | None
@@ -223,11 +221,12 @@ class Dispatch:
             if other is not None:
                 _log.warning("worker %s: %s; a request goes to another", worker.name, error)
                 return other
-        state.frame = b""
+        state.frame = ()
         if error is not None and state.death is None:
             state.death = EngineDeadError(f"worker {worker.name}: {error}")
         if state.death is not None and state.error is None and not state.is_complete:
-            self._go_on(state, state.death)
+            refused = self.resumption.refusal(state, state.death)
+            self._resume(state, state.death, refused)
             self.release()
         return None
 
@@ -251,14 +250,14 @@ class Dispatch:
     def withdraw(self, state: RequestState) -> None:
         """Let a request wait no longer, if it did: it is about to end."""
         self._admission.withdraw(state)
-        self._trials.end(state)
+        self.resumption.release(state)
 
     def ended(self, state: RequestState) -> None:
-        """Free the capacity of a request that has ended, so that others start."""
+        """Free the capacity of a finished request, so that others start."""
         if state.worker is not None:
             self._workers.done(state.worker, state.width)
             self._admission.ended(state)
-        self._trials.end(state)
+        self.resumption.release(state)
         self.release()
 
     def release(self) -> None:
@@ -276,21 +275,22 @@ class Dispatch:
 
     def _must_wait(self) -> bool:
         """Tell whether no worker is ready, and one will be soon enough."""
-        is_ready = self._workers.capacity() > 0
-        return not is_ready and self.migration.wait_until(self._workers.ready_in) > 0
+        return (
+            not self._workers.capacity() and self.resumption.wait_until(self._workers.ready_in) > 0
+        )
 
     def _waits_on(self, state: RequestState, error: UnavailableError) -> bool:
         """Let a request wait on, for no worker is left to have it, or end it; tell which."""
-        state.give_up_at = self.migration.wait_until(self._workers.ready_in)
-        if state.give_up_at:
-            self._hold(state)
+        state.expires_at = self.resumption.wait_until(self._workers.ready_in)
+        if state.expires_at:
+            self._enqueue(state)
             return True
         self._fail(state, state.loss or error)
         return False
 
     def _next(self) -> RequestState | None:
-        """Return the request that starts now; one that may be fatal starts alone."""
-        return self._trials.next() or self._admission.next(self._workers.capacity())
+        """Return the request that starts now; one in quarantine starts alone."""
+        return self.resumption.next() or self._admission.next(self._workers.capacity())
 
     def _claim(self, state: RequestState) -> SendsFrames:
         """Choose a worker, whose death finds the state from here on."""

@@ -7,10 +7,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, chunk_of, rows
+from lmi_backend.ipc.events import append_event, chunks_of
 from lmi_backend.ipc.failures import error_of
 from lmi_backend.serving.request_state import outcome_of
-from lmi_backend.token_ids import ID_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -21,34 +20,39 @@ if TYPE_CHECKING:
     from lmi_backend.serving.stats import RequestStats
 
 FromEngine = msg.Output | msg.HttpOutput | msg.Failure
-"""What ends up with one request."""
+"""Messages about one request."""
 _FROM_ENGINE: Final = frozenset(get_args(FromEngine))
 
 
 class Incoming:
     """The way from a worker to a client, or to where an answer waits for its sender.
 
-    It is shortest for an event of a stream, which passes without a chunk of its own. Guarded by
-    the service's lock. An exception is the failure of the request that it is of.
+    An event of a stream takes the shortest way: it passes without a message of its own. The
+    service's lock guards this object. An exception fails the request that it concerns.
 
     Args:
         states: the service's, by request id.
-        proved: called with a request of which its worker has brought the first.
-        fail: called in an except block with a request that what came could not be handed to.
-        set_error: ends a request with an error.
-        note_sent: called with what was sent, and how that ended the request or nothing.
+        acknowledged: called with a request when its worker's first message about it arrives.
+        fail: called in an except block with the request that could not accept a message.
+        set_error: fails a request with an error.
+        note_sent: called with what was sent, and with the request's outcome or nothing.
     """
 
     def __init__(
         self,
         states: dict[int, RequestState],
         stats: RequestStats,
-        proved: Callable[[RequestState], None],
+        acknowledged: Callable[[RequestState], None],
         fail: Callable[[RequestState], None],
         set_error: Callable[[RequestState, LmiError], None],
         note_sent: Callable[[RequestState, list[Chunk], str], None],
     ) -> None:
-        self._states, self._stats, self._proved, self._fail = states, stats, proved, fail
+        self._states, self._stats, self._acknowledged, self._fail = (
+            states,
+            stats,
+            acknowledged,
+            fail,
+        )
         self._set_error, self._note_sent = set_error, note_sent
 
     def pass_events(
@@ -87,7 +91,7 @@ class Incoming:
             self._set_error(state, error_of(message))
             return None
         if state.progress is not None and state.progress.add(message.chunk):
-            self._proved(state)
+            self._acknowledged(state)
         if (direct := state.direct) is not None and not state.is_scheduled:
             chunks = state.pass_on(message.chunk)
             is_last = state.is_complete
@@ -104,17 +108,17 @@ class Incoming:
     def _pass(self, events: msg.Events, clients: set[DirectClient]) -> Iterator[msg.HttpOutput]:
         now = time.monotonic()
         passed: defaultdict[DirectClient, list[msg.ToClient]] = defaultdict(list)
-        for number, data, token_ids in rows(events):
+        for number, chunk in chunks_of(events):
             state = self._states.get(number)
             sink = state.event_sink if state is not None else None
             if state is None or sink is None:
-                yield msg.HttpOutput(number, chunk_of(data, token_ids))
+                yield msg.HttpOutput(number, chunk)
                 continue
             try:
-                if state.progress is not None and state.progress.add_event(data, token_ids):
-                    self._proved(state)
-                append_event(passed[sink.client], sink.number, data, token_ids)
-                self._stats.sent_event(state, len(token_ids) // ID_BYTES, now)
+                if state.progress is not None and state.progress.add(chunk):
+                    self._acknowledged(state)
+                append_event(passed[sink.client], sink.number, chunk)
+                self._stats.sent(state, (chunk,), now)
             except Exception:  # noqa: BLE001  the others' events are passed on
                 self._fail(state)
         # After what was yielded: of no request did an event come before its chunk here.
@@ -126,7 +130,7 @@ class Incoming:
                 self._fail_all(client, own)
 
     def _fail_all(self, client: DirectClient, messages: Iterable[msg.ToClient]) -> None:
-        """Fail the requests of a client of which it could not be handed events."""
+        """Fail the requests of a client that could not be handed their events."""
         lost = {
             each for message in messages if isinstance(message, msg.Events) for each in message.ids
         }

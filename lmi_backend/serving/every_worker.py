@@ -1,4 +1,4 @@
-"""Ask every worker the same, and answer once."""
+"""Send every worker the same request, and answer once."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ if TYPE_CHECKING:
     from lmi_backend.serving.request_state import Sink
 
 
-def ask_every(
-    workers: Sequence[WorkerStats], sink: Sink, ask: Callable[[Sink, int | None], None]
+def send_to_all(
+    workers: Sequence[WorkerStats], sink: Sink, send: Callable[[Sink, int | None], None]
 ) -> None:
-    """Ask each of some workers; the sink gets the last answer, or the first error.
+    """Send each of some workers a request; the sink gets the last answer, or the first error.
 
     Args:
-        workers: those that are ready are asked; whoever takes it, if none is.
-        ask: asks one; raises LmiError where it cannot, and then nothing comes to the sink.
+        workers: the ready ones get the request; if none is ready, any worker that accepts it.
+        send: sends it to one worker; raises LmiError if it cannot, and then nothing reaches the
+            sink.
     """
     ready = [index for index, each in enumerate(workers) if each.is_ready]
-    asked: list[int | None] = [*ready] or [None]
-    gathered = _GatheredSink(sink, len(asked))
+    targets: list[int | None] = [*ready] or [None]
+    gathered = _GatheredSink(sink, len(targets))
     try:
-        for index in asked:
-            ask(gathered, index)
+        for index in targets:
+            send(gathered, index)
     except BaseException:
         gathered.drop()
         raise

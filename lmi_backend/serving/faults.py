@@ -21,7 +21,7 @@ def fault_of(state: RequestState, what: str) -> EngineError:
         what: what could not be done.
     """
     _log.exception("request %d %s: %s", state.id, _name(state), what)
-    return EngineError(f"{what}: an unexpected error, of which the server's log has the trace")
+    return EngineError(f"{what}: an unexpected error, its trace is in the server's log")
 
 
 def _name(state: RequestState) -> str:

@@ -1,7 +1,8 @@
 """Tell a model, its tokenizer and its adapters from others of the same name.
 
-An answer goes on from the ids of its tokens: with another model or tokenizer they are other words.
-Small files count by what is in them, weights by name, size and time: they have gigabytes.
+An answer resumes from the ids of its tokens, which another model or tokenizer would read as other
+text. Small files are read whole. Weights have gigabytes, so only bytes at many places are read.
+Times of files do not count: the same weights may have been fetched again.
 """
 
 from __future__ import annotations
@@ -12,17 +13,25 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.engine_config import Identity
 from lmi_backend.fetch.hub import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.pool.rank_group import Worker
 
 _READ_BYTES: Final = 32 << 20
 """Of the largest file that is read; tokenizers have up to 20 MB."""
 _READ: Final = (".json", ".jinja", ".txt", ".model", ".tiktoken")
-_LOOKED_AT: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+_SAMPLED: Final = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".npz")
+_SAMPLES: Final = 1024
+"""Places in a file of weights that are read: in 5 GB, one every 5 MB, which most tensors have."""
+_SAMPLE_BYTES: Final = 64
+_END_BYTES: Final = 64 << 10
+"""Bytes that are read at the start and the end of a file, where formats have their tables and
+checksums."""
 # What the server and the hub's library write beside a model.
 _NOT_THE_MODELS: Final = frozenset({"serving.properties", "requirements.txt"})
 _CHOICES: Final = (
@@ -46,6 +55,13 @@ def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     named = choices.get("chat_template")
     template = list(_in_full(Path(named))) if named else []
     return _digest([config.model, choices, files, template])
+
+
+def identify(worker: Worker, config: EngineConfig, environment: Mapping[str, str]) -> None:
+    """Note what a worker has that was just started with `config`, as the files are now."""
+    adapters = {name: adapter_digest(folder) for name, folder in config.adapters.items()}
+    digest = model_digest(config, environment)
+    worker.identity = Identity(digest=digest, adapters=adapters)
 
 
 def adapter_digest(folder: str) -> str:
@@ -74,8 +90,8 @@ def _files(folder: Path | None) -> Iterator[tuple[str, str]]:
         return
     for name in names:
         ending = os.path.splitext(name)[1]
-        if name not in _NOT_THE_MODELS and ending in _READ + _LOOKED_AT:
-            yield from (_in_full if ending in _READ else _by_time)(folder / name)
+        if name not in _NOT_THE_MODELS and ending in _READ + _SAMPLED:
+            yield from (_in_full if ending in _READ else _in_samples)(folder / name)
 
 
 def _in_full(path: Path) -> Iterator[tuple[str, str]]:
@@ -85,17 +101,30 @@ def _in_full(path: Path) -> Iterator[tuple[str, str]]:
         if path.is_file() and path.stat().st_size <= _READ_BYTES:
             yield path.name, hashlib.sha256(path.read_bytes()).hexdigest()
         else:
-            yield from _by_time(path)
+            yield from _in_samples(path)
     except (OSError, ValueError):
         yield path.name, "unreadable"
 
 
-def _by_time(path: Path) -> Iterator[tuple[str, str]]:
+def _in_samples(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield a file with its size and bytes of many places; a change of few bytes is not seen."""
     try:
-        stat = path.stat()
+        yield path.name, _sampled(path) if path.is_file() else "no file"
     except (OSError, ValueError):
-        return
-    yield path.name, f"{stat.st_size} {stat.st_mtime_ns}"
+        yield path.name, "unreadable"
+
+
+def _sampled(path: Path) -> str:
+    with path.open("rb", buffering=0) as file:
+        number = file.fileno()
+        size = os.fstat(number).st_size
+        # Else the system reads 128 KiB at each place.
+        os.posix_fadvise(number, 0, 0, os.POSIX_FADV_RANDOM)
+        found = hashlib.sha256(os.pread(number, _END_BYTES, 0))
+        found.update(os.pread(number, _END_BYTES, max(size - _END_BYTES, 0)))
+        for place in range(0, size, max(size // _SAMPLES, _SAMPLE_BYTES)):
+            found.update(os.pread(number, _SAMPLE_BYTES, place))
+    return f"{size} {found.hexdigest()}"
 
 
 def _digest(value: object) -> str:

@@ -34,7 +34,7 @@ _CONFIG: Final = "adapter_config.json"
 _CODE: Final = "model.py"
 _NO_CODE: Final = (
     f"its {_CODE} would not be run: the model has no code of its own; accepted: an adapter without "
-    f"{_CODE}, one in the model's folder when it is loaded, or any beside a {_CODE} of the model's"
+    f"{_CODE}, one in the model's folder when it is loaded, or any if the model has a {_CODE}"
 )
 _NO_PATH: Final = re.compile(r"[\x00\ud800-\udfff]")
 _MOST: Final = 10_000
@@ -79,6 +79,9 @@ class LoraManager:
         self._roots = tuple(Path(root).resolve() for root in roots)
         self._is_enabled, self._runs_code = is_enabled, runs_code
         self._changing: set[str] = set()
+        self.on_set: Callable[[str, str], None] = lambda _name, _digest: None
+        """Called with an adapter's name and digest before requests may use it; empty: it is gone.
+        """
         self.on_change: Callable[[], None] = lambda: None
         """Called after the adapters have changed."""
         self._lock = threading.Lock()
@@ -220,6 +223,7 @@ class LoraManager:
         return folder
 
     def _set(self, name: str, info: AdapterInfo | None, digest: str) -> None:
+        self.on_set(name, "" if info is None else digest)
         if info is None:
             self._infos.pop(name, None)
             self.folders.pop(name, None)
@@ -247,7 +251,7 @@ class _ChangeSink:
         self._sink.fail(_error(LMI_ERROR, str(error)) if error.code == "INVALID_ARG" else error)
 
     def is_cancelled(self) -> bool:
-        """Return False: a change that has begun is finished, whoever waits for it."""
+        """Return False: a change that has begun is finished."""
         return False
 
 

@@ -1,4 +1,4 @@
-"""Answer management requests beside all others: a file system may take its time."""
+"""Answer management requests in a thread of their own: a file system may take its time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_WAITING: Final = 100
-_FAULT: Final = "an unexpected error, of which the server's log has the trace"
+FAULT: Final = "an unexpected error, its trace is in the server's log"
 
 
 class Management:
@@ -48,7 +48,7 @@ class Management:
         try:
             self._lora_manager.handle(body, self._service, sink)
         except Exception as error:  # noqa: BLE001  it is this request's failure
-            failure = error if isinstance(error, LmiError) else EngineError(_FAULT)
+            failure = error if isinstance(error, LmiError) else EngineError(FAULT)
             if failure is not error:
                 _log.exception("a management request cannot be answered")
             self._service.refused(failure)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.ipc.engine import fast_path_state
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from lmi_backend.pool.rank_group import WorkerStats
     from lmi_backend.serving.stats import Histogram, StatsSnapshot
 
+FAST_PATH: Final = "lmi_engine_fast_path"
 GAUGE, COUNTER, HISTOGRAM = "GAUGE", "COUNTER", "HISTOGRAM"
 
 FAMILIES: Final = {
     "lmi_requests_open": (GAUGE, "Requests taken and not answered to the end"),
-    "lmi_requests_total": (COUNTER, "Requests ended, by outcome"),
+    "lmi_requests_total": (COUNTER, "Finished requests, by outcome"),
     "lmi_responses_total": (COUNTER, "Responses sent; tokens that come together share one"),
     "lmi_prompt_tokens_total": (COUNTER, "Prompt tokens of finished requests"),
     "lmi_generation_tokens_total": (COUNTER, "Tokens generated and sent"),
@@ -29,7 +32,7 @@ FAMILIES: Final = {
     "lmi_request_seconds": (HISTOGRAM, "From a request to its last response"),
     "lmi_request_prompt_tokens": (HISTOGRAM, "Prompt tokens of a request that was answered"),
     "lmi_request_generation_tokens": (HISTOGRAM, "Tokens of the answers to such a request"),
-    "lmi_request_answers": (HISTOGRAM, "Answers that such a request asked for, to all its prompts"),
+    "lmi_request_answers": (HISTOGRAM, "Answers to such a request, for all its prompts"),
     "lmi_engine_requests_running": (GAUGE, "Requests the engine generates for"),
     "lmi_engine_requests_waiting": (
         GAUGE,
@@ -39,6 +42,12 @@ FAMILIES: Final = {
         GAUGE,
         "Share of KV-cache blocks in use, 0 to 1; of the fullest copy with data parallelism",
     ),
+    "lmi_engine_kv_cache_blocks": (
+        GAUGE,
+        "KV-cache blocks of the engine, of one copy with data parallelism; 0 if it does not say",
+    ),
+    "lmi_engine_kv_cache_blocks_used": (GAUGE, "Of these, in use; of the fullest copy"),
+    "lmi_engine_kv_cache_block_tokens": (GAUGE, "Tokens that a KV-cache block holds"),
     "lmi_engine_prompt_tokens_looked_up_total": (
         COUNTER,
         "Prompt tokens looked for in the prefix cache",
@@ -46,21 +55,29 @@ FAMILIES: Final = {
     "lmi_engine_prompt_tokens_cached_total": (COUNTER, "Prompt tokens found in the prefix cache"),
     "lmi_engine_tokens_drafted_total": (COUNTER, "Tokens that speculation proposed"),
     "lmi_engine_tokens_accepted_total": (COUNTER, "Tokens that speculation proposed and were kept"),
-    "lmi_migrations_total": (COUNTER, "Times a request went on after its worker had died"),
+    FAST_PATH: (
+        GAUGE,
+        "Whether a fast path inside the engine is in use: 1, or 0 and why (`public`, `chosen`)",
+    ),
+    "lmi_migrations_total": (COUNTER, "Times a request resumed after its worker had died"),
     "lmi_requests_held_total": (COUNTER, "Requests that waited because no worker was ready"),
     "lmi_requests_given_up_total": (
         COUNTER,
-        "Requests that waited for a worker, to begin or to go on, and none was ready in time",
+        "Requests that waited for a worker, to begin or to resume, and none was ready in time",
     ),
     "lmi_worker_ready": (GAUGE, "Whether a worker takes requests, 0 or 1"),
     "lmi_worker_wanted": (
         GAUGE,
         "Whether a worker is to run: 0 for one that the load does not need",
     ),
-    "lmi_worker_requests_total": (COUNTER, "Answers a worker was asked for"),
+    "lmi_worker_spare": (GAUGE, "Whether a process waits to replace a worker, 0 or 1"),
+    "lmi_worker_requests_total": (COUNTER, "Answers that a worker had to make"),
     "lmi_worker_deaths_total": (COUNTER, "Times a worker died"),
 }
 """Name to kind and help of every metric."""
+
+WITH_STATE: Final = (FAST_PATH,)
+"""Metrics with a series for each state, which disappears when another state begins."""
 
 VLLM_NAMES: Final = {
     "lmi_requests_total": ("vllm:request_success_total",),
@@ -85,7 +102,7 @@ VLLM_NAMES: Final = {
 }
 """What vLLM's server and Triton's vLLM backend call a metric, now or in older releases."""
 _FINISHED: Final = {"stop": "stop", "length": "length", "cancelled": "abort"}
-"""An outcome to vLLM's word; of others it has no series."""
+"""An outcome to vLLM's name for it; of others it has no series."""
 
 Labels = tuple[tuple[str, str], ...]
 Series = dict[tuple[str, Labels], float]
@@ -122,6 +139,7 @@ def gauges_and_counters(model: str, now: StatsSnapshot) -> Series:
     for index, worker in enumerate(now.workers):
         labels = (*own, ("worker", str(index)))
         series.update({(name, labels): value for name, value in _of_worker(worker)})
+        series.update(_of_fast_paths(worker, labels))
         # So their sum counts each request once, and a worker's value can be compared as before.
         share, rest = divmod(now.waiting, len(now.workers))
         series["lmi_engine_requests_waiting", labels] += share + (index < rest)
@@ -133,14 +151,24 @@ def _of_worker(worker: WorkerStats) -> Iterator[tuple[str, float]]:
     yield "lmi_engine_requests_running", stats.running
     yield "lmi_engine_requests_waiting", stats.waiting
     yield "lmi_engine_kv_cache_usage_ratio", stats.kv_cache_usage
+    yield "lmi_engine_kv_cache_blocks", stats.kv_blocks
+    yield "lmi_engine_kv_cache_blocks_used", round(stats.kv_cache_usage * stats.kv_blocks)
+    yield "lmi_engine_kv_cache_block_tokens", stats.kv_block_size
     yield "lmi_engine_prompt_tokens_looked_up_total", stats.prompt_tokens_looked_up
     yield "lmi_engine_prompt_tokens_cached_total", stats.prompt_tokens_cached
     yield "lmi_engine_tokens_drafted_total", stats.tokens_drafted
     yield "lmi_engine_tokens_accepted_total", stats.tokens_accepted
     yield "lmi_worker_ready", worker.is_ready
     yield "lmi_worker_wanted", worker.is_wanted
+    yield "lmi_worker_spare", worker.has_spare
     yield "lmi_worker_requests_total", worker.assigned
     yield "lmi_worker_deaths_total", worker.deaths
+
+
+def _of_fast_paths(worker: WorkerStats, labels: Labels) -> Iterator[tuple[tuple[str, Labels], int]]:
+    for name, why_off, _ in worker.stats.fast_paths:
+        state = fast_path_state(why_off)
+        yield (FAST_PATH, (*labels, ("name", name), ("state", state))), int(not why_off)
 
 
 def histograms(model: str, now: StatsSnapshot) -> Series:
@@ -185,7 +213,7 @@ def as_vllm(series: Series, version: str) -> Series:
 
 
 def _vllm_labels(labels: dict[str, str], version: str) -> Labels:
-    """Return a series' labels in vLLM's words; none where it has no such series."""
+    """Return a series' labels in vLLM's terms; none if it has no such series."""
     told = {"model": labels["model"], "version": version, "model_name": labels["model"]}
     if "outcome" in labels:
         if labels["outcome"] not in _FINISHED:
@@ -202,4 +230,4 @@ _VLLM_SERIES: Final = {
     for name in VLLM_NAMES
     for series in series_names(name)
 }
-"""Name of a series of ours to its names there."""
+"""Name of an lmi_ series to vLLM's names for it."""

@@ -1,4 +1,4 @@
-"""Start a worker anew without losing what it does."""
+"""Restart a worker without losing its requests."""
 
 from __future__ import annotations
 
@@ -14,31 +14,30 @@ if TYPE_CHECKING:
 
 
 class Renewal:
-    """Starts the workers of a model anew, one at a time.
+    """Restarts the workers of a model, one at a time.
 
     Args:
-        load_seconds: a worker may take to be ready.
+        load_seconds: time that a worker may take to be ready.
     """
 
     def __init__(self, service: Service, pool: Pool, load_seconds: float) -> None:
         self._service, self._pool, self._load_seconds = service, pool, load_seconds
 
     def renew(self, index: int, seconds: float) -> msg.Renewed:
-        """Let the requests of a worker go on elsewhere, and start it anew; blocks.
+        """Resume the requests of a worker elsewhere, and restart the worker; blocks.
 
         Args:
-            seconds: for those that cannot go on to end.
+            seconds: time to finish for requests that cannot resume.
         """
         count = len(self._pool.stats())
         if not 0 <= index < count:
             return msg.Renewed(trouble=f"there is no worker {index}; accepted: 0 to {count - 1}")
         slot = self._pool.slot(index)
-        if not slot.is_open or slot.worker is None:
-            return msg.Renewed(trouble=slot.trouble or "another has asked for it")
-        why = EngineDeadError(f"worker {index} is started anew, and waits no longer")
-        worker, slot.is_retiring = slot.worker, True
-        wait_until(lambda: not self._service.move_from(index, why), seconds)
-        cut = self._service.move_from(index, why, ends=True)
-        worker.ask_to_end()
+        if (worker := slot.retire()) is None:
+            return msg.Renewed(trouble=slot.trouble or "another has requested it")
+        reason = EngineDeadError(f"worker {index} is restarted, and waits no longer")
+        wait_until(lambda: not self._service.move_from(index, reason), seconds)
+        cut = self._service.move_from(index, reason, ends=True)
+        worker.request_stop()
         wait_until(lambda: slot.is_open, self._load_seconds)
         return msg.Renewed(cut, slot.trouble)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from lmi_backend.errors import EngineDeadError, LmiError
     from lmi_backend.generation import Chunk
     from lmi_backend.ipc import messages as msg
-    from lmi_backend.serving.progress import Progress
+    from lmi_backend.ipc.frames import Frame
+    from lmi_backend.resume.progress import Progress
 
 
 _KEPT_APART: Final = 256
@@ -45,7 +46,7 @@ class Sink(Protocol):
 
 
 class DirectClient(Protocol):
-    """Whoever gets the chunks of some `DirectSink`s."""
+    """The receiver of the chunks of some `DirectSink`s."""
 
     def store(self, messages: Sequence[msg.ToClient]) -> None:
         """Keep messages until `flush`."""
@@ -68,27 +69,27 @@ class DirectSink(ABC):
         """Take chunks as `send` does; they leave when the client is flushed."""
 
     keeps_ids = False
-    """Whether it wants the ids of tokens with their chunks, to ask for the rest by them."""
+    """Whether it wants the ids of tokens with their chunks, so that it can resume by them."""
     is_gone = False
     """Whether its client wants nothing more of it."""
     client: DirectClient
     number: int
     """The client's own for the request."""
     state: RequestState | None = None
-    """Of its request, once that is taken."""
+    """State of its request, once that is admitted."""
 
 
 class RequestState:
     """State of one request. `Service` guards it with its lock.
 
-    At any time at most one sender holds it: `is_scheduled` is true from when it is put on the
-    ready queue until a sender finds nothing more to send.
+    At most one sender works on it at any time. `is_scheduled` is true from when the request is put
+    on the ready queue until a sender finds nothing more to send.
 
     Args:
         request_id: ours, unlike `sink.request_id`, which is the client's.
-        width: answers it will have.
-        n: of them, answers to one prompt.
-        ends: how many of its chunks are last ones, if not one of each answer.
+        width: number of its answers.
+        n: answers to each prompt.
+        last_chunks: number of its last chunks, if it is not one for each answer.
     """
 
     __slots__ = (
@@ -100,11 +101,11 @@ class RequestState:
         "death",
         "direct",
         "error",
+        "expires_at",
         "first_at",
         "frame",
-        "give_up_at",
         "id",
-        "is_held",
+        "is_queued",
         "is_scheduled",
         "loss",
         "n",
@@ -123,7 +124,14 @@ class RequestState:
     )
 
     def __init__(
-        self, request_id: int, sink: Sink, *, deadline: float, width: int, n: int, ends: int = 0
+        self,
+        request_id: int,
+        sink: Sink,
+        *,
+        deadline: float,
+        width: int,
+        n: int,
+        last_chunks: int = 0,
     ) -> None:
         self.id, self.sink, self.deadline = request_id, sink, deadline
         self.arrival = request_id
@@ -133,27 +141,27 @@ class RequestState:
         self.only: int | None = None
         """The one worker that it is for; None for any."""
         self.worker: int | None = None
-        """Index of the worker that was asked; None while it waits for its turn."""
+        """Index of the worker that has the request; None while it waits for its turn."""
         self.tenant, self.priority = "", 0
-        self.is_held = False
-        self.frame = b""
+        self.is_queued = False
+        self.frame: Frame = ()
         """What the worker is sent; empty once it was."""
         self.size = 0
         """Bytes of the request, as it was sent first."""
         self.death: EngineDeadError | None = None
         """How its worker died before it was sent."""
         self.progress: Progress | None = None
-        """What lets it go on when its worker dies; None if it cannot."""
+        """What lets it resume when its worker dies; None if it cannot."""
         self.loss: EngineDeadError | None = None
-        """How the worker died that it is to go on without."""
-        self.give_up_at = math.inf
+        """How the worker died that it is to resume without."""
+        self.expires_at = math.inf
         """When it has waited for a worker for long enough, while none is ready."""
         self.error: LmiError | None = None
         self.is_scheduled = False
         # For the stats: seconds of a monotonic clock, and what was sent.
         self.began = self.first_at = self.sent_at = time.monotonic()
         self.num_sent = self.num_tokens = self.num_prompt_tokens = 0
-        self._left = ends or width
+        self._left = last_chunks or width
         self._pending: dict[int, list[Chunk]] = {}
 
     @property
@@ -206,7 +214,7 @@ class RequestState:
 
 
 def send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete: bool) -> str:
-    """Send what there is; return how the request ended, or nothing if it goes on."""
+    """Send the chunks and the error, if any; return the outcome, or nothing if more follows."""
     if chunks:
         sink.send(chunks, is_last=is_complete)
     if error is not None:
@@ -216,7 +224,7 @@ def send(sink: Sink, chunks: list[Chunk], error: LmiError | None, *, is_complete
 
 
 def outcome_of(last: Chunk) -> str:
-    """Return how a request ended, by its last chunk."""
+    """Return the outcome of a request, by its last chunk."""
     if isinstance(last, Delta):
         return last.finish_reason or ""
     return "error" if last.status >= HTTP_ERROR or reports_error(last.data) else "stop"

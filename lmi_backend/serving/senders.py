@@ -21,12 +21,12 @@ _COUNT: Final = 2
 
 
 class Senders:
-    """Send what waits of each request that is scheduled.
+    """Send the waiting chunks of each scheduled request.
 
     Args:
         lock: the service's.
-        note_sent: gets what was sent of a request, and how it ended or nothing; called with the
-            lock held.
+        note_sent: gets what was sent of a request, and its outcome or nothing; called with the lock
+            held.
         abort: tells a request's worker that nobody waits; called without the lock.
     """
 
@@ -54,8 +54,8 @@ class Senders:
                 chunks, error = state.take()
                 is_complete = state.is_complete
             outcome = send(state.sink, chunks, error, is_complete=is_complete)
-        except Exception:  # noqa: BLE001  Triton raises its own; a sender must go on
-            outcome = self._give_up(state)
+        except Exception:  # noqa: BLE001  Triton raises its own; a sender must continue
+            outcome = self._end_unsendable(state)
         with self._lock:
             self._note_sent(state, chunks, outcome)
             if not outcome:
@@ -63,8 +63,8 @@ class Senders:
                 if state.has_pending or state.error is not None:
                     self.schedule(state)
 
-    def _give_up(self, state: RequestState) -> str:
-        """End a request whose answer cannot be sent; return how it ended."""
+    def _end_unsendable(self, state: RequestState) -> str:
+        """Fail a request whose answer cannot be sent; return its outcome."""
         error = fault_of(state, "the answer cannot be sent")
         with self._lock:
             # Nothing else may start it again, or send it.

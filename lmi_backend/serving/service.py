@@ -1,9 +1,10 @@
 """Serve one model: requests in, answers out through their sinks.
 
-A request goes to a worker, at once or, where all are busy, in its tenant's turn (`dispatch.py`).
-Its deltas come on a reader thread of the pool, which stores them and marks the request ready;
-sender threads send them, which waits on Triton, and what comes meanwhile joins the next response.
-A sink that does not wait gets them from the reader. A dead worker's go on (`migration.py`).
+A request goes to a worker at once, or in its tenant's turn if all workers are busy (`dispatch.py`).
+A reader thread of the pool stores its deltas and marks the request ready. Sender threads send them.
+A sender waits for Triton, and the deltas that arrive meanwhile join the next response. A sink that
+never blocks gets its deltas from the reader thread. The requests of a dead worker resume in
+another.
 """
 
 from __future__ import annotations
@@ -27,15 +28,14 @@ from lmi_backend.errors import (
 from lmi_backend.generation import Chunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities
-from lmi_backend.ipc.frames import encode
+from lmi_backend.ipc.frames import encode_request
 from lmi_backend.serving.cancellation import LEFT, CancellationPoller
 from lmi_backend.serving.dispatch import Dispatch
 from lmi_backend.serving.events import Incoming
-from lmi_backend.serving.every_worker import ask_every
+from lmi_backend.serving.every_worker import send_to_all
 from lmi_backend.serving.faults import fault_of
-from lmi_backend.serving.intake import Order, may_wait, take_in, take_order
 from lmi_backend.serving.limits import Limits
-from lmi_backend.serving.migration import renew
+from lmi_backend.serving.new_requests import Command, may_wait, new_command, new_request
 from lmi_backend.serving.request_state import (
     DirectClient,
     DirectSink,
@@ -64,13 +64,13 @@ class Service:
         self._lock = threading.Lock()
         self._states: dict[int, RequestState] = {}
         self._ids = itertools.count(1)
-        self._held_bytes = 0
-        """Of all requests that have not ended."""
+        self._open_bytes = 0
+        """Bytes of all requests that are not finished."""
         self._is_closing = False
         self._dispatch = Dispatch(workers, limits, self._lock, self._set_error, self._renew)
         ways = (self._break, self._set_error, self._note_sent)
-        self._incoming = Incoming(self._states, self._stats, self._dispatch.proved, *ways)
-        ends = (self._end_early, self._dispatch.give_up)
+        self._incoming = Incoming(self._states, self._stats, self._dispatch.acknowledged, *ways)
+        ends = (self._end_early, self._dispatch.expire)
         self._cancellation = CancellationPoller(self._open_states, *ends)
         self._senders = Senders(self._lock, self._note_sent, self._dispatch.abort)
 
@@ -81,34 +81,39 @@ class Service:
             threads.start()
         return capabilities
 
+    def step(self) -> None:
+        """Send, in this thread, the answers and requests that wait for threads not started."""
+        self._senders.ready.step()
+        self._dispatch.released.step()
+
     def submit(
         self, work: msg.Work, sink: Sink, seconds: float = math.inf, tenant: str = ""
     ) -> None:
-        """Take a request; its answer, or its error, goes to the sink from another thread.
+        """Accept a request; its answer, or its error, goes to the sink from another thread.
 
-        It may wait and run for so many seconds, if the model's own limit is not less. Tenants whose
-        requests wait take turns. Never blocks.
+        The request may wait and run for `seconds`, or for the model's own limit if that is less.
+        Tenants whose requests wait take turns. Never blocks.
 
         Raises:
-            UnavailableError: as many requests wait as may, no worker is ready, or the server is
-                stopping; the sink is not used.
-            RequestError: it asks for more than the limits allow.
+            UnavailableError: the queue is full, no worker is ready, or the server is stopping; the
+                sink is not used.
+            RequestError: the request exceeds a limit.
         """
         if not isinstance(work, HttpRequest):
             self._limits.check_structures(work)
-        self._start(*take_in(next(self._ids), work, sink, self._deadline(seconds), tenant))
+        self._start(*new_request(next(self._ids), work, sink, self._deadline(seconds), tenant))
 
     def adapt(self, name: str, folder: str, sink: Sink, *, preload: bool, pin: bool) -> None:
         """Load an adapter in every worker, or forget it where `folder` is empty; see `submit`."""
-        order = msg.SetAdapter(0, name, folder, preload, pin)
-        ask_every(self._workers.stats(), sink, partial(self._order, order))
+        command = msg.SetAdapter(0, name, folder, preload, pin)
+        send_to_all(self._workers.stats(), sink, partial(self._command, command))
 
     def manage(self, body: dict[str, object], sink: Sink) -> None:
         """Hand a management request on, where the workers are another model's; see `submit`."""
-        self._order(msg.Manage(0, body), sink)
+        self._command(msg.Manage(0, body), sink)
 
-    def _order(self, order: Order, sink: Sink, only: int | None = None) -> None:
-        self._start(*take_order(next(self._ids), order, sink, self._deadline(), only))
+    def _command(self, command: Command, sink: Sink, only: int | None = None) -> None:
+        self._start(*new_command(next(self._ids), command, sink, self._deadline(), only))
 
     def refused(self, error: LmiError) -> None:
         """Count a request that was answered with an error and never started."""
@@ -134,16 +139,16 @@ class Service:
             self._workers.abort(index, numbers)
 
     def _deadline(self, seconds: float = math.inf) -> float:
-        return time.monotonic() + min(seconds, self._limits.seconds)
+        return time.monotonic() + min(seconds, self._limits.requests.request_timeout)
 
     def _start(self, state: RequestState, message: msg.ToWorker | msg.Manage) -> None:
         if self._is_closing:
             raise StoppingError("the server is stopping")
         # Packed first: what cannot be packed must not leave a state behind.
-        state.frame = encode([message])
-        state.progress = self._dispatch.migration.progress(message, state)
-        state.size = len(state.frame)
-        self._limits.check_size(state.size, self._held_bytes)
+        state.frame = encode_request(message)
+        state.progress = self._dispatch.progress(message, state)
+        state.size = sum(map(len, state.frame))
+        self._limits.check_size(state.size, self._open_bytes)
         with self._lock:
             self._states[state.id] = state
             try:
@@ -153,7 +158,7 @@ class Service:
                 self._dispatch.withdraw(state)
                 self._dispatch.ended(state)
                 raise
-            self._held_bytes += state.size
+            self._open_bytes += state.size
             if state.direct is not None:
                 state.direct.state = state
         if worker is not None:
@@ -161,9 +166,9 @@ class Service:
         self._cancellation.wake()
 
     def drain(self, seconds: float) -> int:
-        """Take no more requests, and wait until those that run have ended.
+        """Refuse new requests, and wait for the running ones to finish.
 
-        Returns how many took longer than some seconds; they are ended with an error.
+        Returns how many took longer than `seconds`; they fail with an error.
         """
         self._is_closing = True
         wait_until(lambda: not self._states, seconds)
@@ -174,7 +179,7 @@ class Service:
         return len(late)
 
     def health(self) -> msg.Health:
-        """Tell whether a request would be taken, and if not, why."""
+        """Return whether a request would be admitted, and if not, the reason."""
         if self._is_closing:
             return msg.Health(is_ready=False, trouble="the server is stopping")
         return self._workers.health()
@@ -183,7 +188,7 @@ class Service:
         """Return the stats now."""
         with self._lock:
             num_open, queue, workers = len(self._states), self._dispatch, self._workers.stats()
-            return self._stats.snapshot(num_open, workers, queue.num_waiting, queue.migration)
+            return self._stats.snapshot(num_open, workers, queue.num_waiting, queue.resumption)
 
     def close(self) -> None:
         """Stop the workers. Triton calls this when no request is left; any that is, is dropped."""
@@ -217,21 +222,21 @@ class Service:
                 client.close()
 
     def on_death(self, index: int, error: EngineDeadError) -> None:
-        """Let all requests of a worker go on elsewhere, or end them with an error."""
+        """Let all requests of a worker resume elsewhere, or end them with an error."""
         with self._lock:
             self._dispatch.on_death(self._of(index), error)
 
     def _of(self, index: int) -> list[RequestState]:
         return [state for state in self._states.values() if state.worker == index]
 
-    def move_from(self, index: int, why: EngineDeadError, *, ends: bool = False) -> int:
-        """Let a worker's requests go on elsewhere; return how many cannot, which it may end."""
+    def move_from(self, index: int, reason: EngineDeadError, *, ends: bool = False) -> int:
+        """Let a worker's requests resume elsewhere; return how many cannot, which it may end."""
         with self._lock:
-            moved = self._dispatch.move(self._of(index), why)
+            moved = self._dispatch.move(self._of(index), reason)
             left = self._of(index)
         self._workers.abort(index, moved)
         for state in left if ends else ():
-            self._end_early(state, why)
+            self._end_early(state, reason)
         return len(left)
 
     def on_ready(self) -> None:
@@ -240,12 +245,12 @@ class Service:
             self._dispatch.release()
 
     def _renew(self, state: RequestState) -> None:
-        """Give a request that is to go on elsewhere another id."""
+        """Give a request that resumes another id, and pack it for its next worker."""
         del self._states[state.id]
-        try:
-            renew(state, next(self._ids))
-        finally:
-            self._states[state.id] = state
+        state.id = next(self._ids)
+        self._states[state.id] = state
+        if state.progress is not None:
+            state.frame = encode_request(state.progress.message(state.id))
 
     def _open_states(self) -> list[RequestState]:
         with self._lock:
@@ -282,10 +287,10 @@ class Service:
         self._senders.schedule(state)
 
     def _note_sent(self, state: RequestState, chunks: list[Chunk], outcome: str) -> None:
-        """Count what was sent; forget a request that has ended."""
+        """Count what was sent; forget a finished request."""
         has_ended = bool(outcome) and self._states.pop(state.id, None) is not None
         if has_ended:
-            self._held_bytes -= state.size
+            self._open_bytes -= state.size
             self._dispatch.ended(state)
         try:
             self._stats.sent(state, chunks)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lmi_backend.generation import Chunk
     from lmi_backend.pool.rank_group import WorkerStats
-    from lmi_backend.serving.migration import Migration
+    from lmi_backend.resume.resumption import Resumption
     from lmi_backend.serving.request_state import RequestState
 
 _log = logging.getLogger(__name__)
@@ -90,9 +90,9 @@ class StatsSnapshot:
 
     open: int
     waiting: int
-    """Answers of the requests that no worker was asked for yet."""
+    """Answers of the requests that were sent to no worker yet."""
     ended: dict[str, int]
-    """Requests by how they ended: a finish reason, or an error's code in lower case."""
+    """Requests by their outcome: a finish reason, or an error's code in lower case."""
     responses: int
     prompt_tokens: int
     generation_tokens: int
@@ -107,10 +107,10 @@ class StatsSnapshot:
     answer_lengths: Histogram
     """Tokens generated for each of them."""
     answer_counts: Histogram
-    """Answers that each of them asked for."""
+    """Answers that each of them wants."""
     workers: list[WorkerStats]
     moved: int = 0
-    """Times a request went on after its worker had died."""
+    """Times a request resumed after its worker had died."""
     held: int = 0
     """Requests that waited because no worker was ready."""
     given_up: int = 0
@@ -118,11 +118,12 @@ class StatsSnapshot:
 
 
 class RequestStats:
-    """Counts one model's requests, and logs how they ended.
+    """Counts one model's requests, and logs their outcomes.
 
     Args:
         model: its name in the log.
-        says_all: whether each request gets a line; if not, those do whose engine failed.
+        says_all: whether each request gets a line; otherwise only a request whose engine failed
+            does.
     """
 
     def __init__(self, model: str = "", *, says_all: bool = False) -> None:
@@ -136,9 +137,13 @@ class RequestStats:
         self._answer_lengths = Histogram(_LENGTH_EDGES)
         self._answer_counts = Histogram(_COUNT_EDGES)
 
-    def sent(self, state: RequestState, chunks: Sequence[Chunk]) -> None:
-        """Note a response."""
-        now = time.monotonic()
+    def sent(self, state: RequestState, chunks: Sequence[Chunk], now: float | None = None) -> None:
+        """Note a response.
+
+        Args:
+            now: time of the monotonic clock, if the caller has read it.
+        """
+        now = now or time.monotonic()
         self._responses += 1
         num_tokens = 0
         for chunk in chunks:
@@ -159,19 +164,6 @@ class RequestStats:
         state.num_sent += bool(chunks)
         state.num_tokens += num_tokens
 
-    def sent_event(self, state: RequestState, num_tokens: int, now: float) -> None:
-        """Note an event of the middle of a stream; otherwise like `sent`.
-
-        Args:
-            now: of the monotonic clock.
-        """
-        self._responses += 1
-        self._generation_tokens += num_tokens
-        self._token.observe((now - state.sent_at) / num_tokens, num_tokens)
-        state.sent_at = now
-        state.num_sent += 1
-        state.num_tokens += num_tokens
-
     def refused(self, error: LmiError) -> None:
         """Note a request that never started."""
         self._count(error.code.lower())
@@ -180,7 +172,7 @@ class RequestStats:
         self._ended[outcome] = self._ended.get(outcome, 0) + 1
 
     def ended(self, state: RequestState, outcome: str) -> None:
-        """Note how a request ended."""
+        """Note the outcome of a request."""
         self._count(outcome)
         self._request.observe(state.sent_at - state.began)
         # Prompt tokens are known with the end; what changes an adapter has none.
@@ -197,7 +189,7 @@ class RequestStats:
         num_open: int,
         workers: list[WorkerStats],
         num_waiting: int = 0,
-        migration: Migration | None = None,
+        resumption: Resumption[RequestState] | None = None,
     ) -> StatsSnapshot:
         """Return the counts now."""
         return StatsSnapshot(
@@ -214,9 +206,9 @@ class RequestStats:
             answer_lengths=self._answer_lengths.copy(),
             answer_counts=self._answer_counts.copy(),
             workers=workers,
-            moved=migration.moved if migration else 0,
-            held=migration.held if migration else 0,
-            given_up=migration.given_up if migration else 0,
+            moved=resumption.num_resumed if resumption else 0,
+            held=resumption.num_queued if resumption else 0,
+            given_up=resumption.num_expired if resumption else 0,
         )
 
     def _line(self, state: RequestState, outcome: str) -> str:
@@ -240,7 +232,7 @@ class RequestStats:
 
 
 def _quoted(value: object) -> str:
-    """Return a value as one word; a client chooses its request's id freely."""
+    """Return a value without blanks; a client chooses its request's id freely."""
     text = str(value)
     if _PLAIN.fullmatch(text):
         return text

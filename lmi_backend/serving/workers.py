@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from lmi_backend.engine_config import Identity
     from lmi_backend.ipc import messages as msg
     from lmi_backend.ipc.engine import Capabilities
+    from lmi_backend.ipc.frames import Frame
     from lmi_backend.pool.listener import Listener
     from lmi_backend.pool.rank_group import WorkerStats
 
@@ -34,7 +36,7 @@ class Workers(Protocol):
         ...
 
     def done(self, index: int, width: int) -> None:
-        """Take back `width` answers that have ended."""
+        """Take back the places of `width` finished answers."""
         ...
 
     def unwanted_capacity(self) -> int:
@@ -50,7 +52,7 @@ class Workers(Protocol):
         ...
 
     def health(self) -> msg.Health:
-        """Tell whether a request would be taken, and if not, why."""
+        """Return whether a request would be admitted, and if not, the reason."""
         ...
 
     def stats(self) -> list[WorkerStats]:
@@ -74,8 +76,13 @@ class SendsFrames(Protocol):
         """Its name in logs."""
         ...
 
-    def send_frame(self, frame: bytes) -> None:
-        """Send packed messages.
+    @property
+    def identity(self) -> Identity:
+        """What its answers depend on."""
+        ...
+
+    def send_frame(self, frame: Frame) -> None:
+        """Send a packed message.
 
         Raises:
             NotSentError: they cannot be sent, and nothing of them was; `claim` knows it.

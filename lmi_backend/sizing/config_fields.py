@@ -1,12 +1,13 @@
-"""Read fields of a model's config.json, whatever the model family calls them."""
+"""Read fields of a model's config.json by the names that each model family has for them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
+from typing import Final
 
 from lmi_backend.bounded_files import read_bounded
 from lmi_backend.errors import ConfigurationError
@@ -14,38 +15,20 @@ from lmi_backend.errors import ConfigurationError
 # A multimodal config keeps the language model's in one of these, sometimes two deep.
 _LANGUAGE_MODEL = ("text_config", "llm_config", "language_config", "thinker_config")
 
-# transformers leaves out of a nested config what equals the default of its class.
-_DECODER_DEFAULTS = MappingProxyType(
-    {
-        "num_hidden_layers": 32,
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "intermediate_size": 11008,
-        "vocab_size": 32000,
-    }
-)
-_NESTED_DEFAULTS: Mapping[str, Mapping[str, object]] = MappingProxyType(
-    {
-        "llama": _DECODER_DEFAULTS,
-        "mistral": {**_DECODER_DEFAULTS, "num_key_value_heads": 8, "intermediate_size": 14336},
-        "qwen2": {**_DECODER_DEFAULTS, "intermediate_size": 22016, "vocab_size": 151936},
-        "gemma3_text": {
-            "num_hidden_layers": 26,
-            "hidden_size": 2304,
-            "num_attention_heads": 8,
-            "num_key_value_heads": 4,
-            "head_dim": 256,
-            "intermediate_size": 9216,
-            "vocab_size": 262208,
-        },
-    }
-)
+_CLASSES: Final = Path(__file__).with_name("class_defaults.json")
 # No real dimension comes near; larger ones are slips of the hand.
 _LARGEST = (1 << 31) - 1
+_DEEPEST = 4
+"""Configs inside one another: a class may name itself for its own part."""
+_LONGEST = 20
+"""Digits of a number that is written as text."""
 
 
 class MissingFieldError(ConfigurationError):
-    """A config.json does not say something in a way we know; an engine may know another."""
+    """A config.json does not say something in a way we know; an engine may know another.
+
+    So it is no reason to refuse: the model is planned as one of an unknown size.
+    """
 
 
 @dataclass(frozen=True)
@@ -59,21 +42,40 @@ class ConfigFields:
     """The whole file's, which are the same unless the model is multimodal."""
     prefix: str = ""
     """Where the fields are in the file, for example "text_config."."""
+    read: set[str] = field(default_factory=set, compare=False)
+    """The names that were looked up."""
+    assumed: set[str] = field(default_factory=set, compare=False)
+    """Those that the file should have and has not, so that the class's default was taken."""
 
     def get(self, name: str) -> object:
-        """Return a field, None if it is absent; "a.b" is field b of the object a."""
+        """Return a field, else what its class takes by itself; "a.b" is field b of the object a.
+
+        None if it is null, or neither the file nor the class has it.
+        """
+        value = self._written(name)
+        return self._default(name) if value is None else value
+
+    def _written(self, name: str) -> object:
         first, dot, rest = name.partition(".")
+        self.read.add(first)
         value = self.fields.get(first)
-        if value is None and self.prefix:
-            value = _NESTED_DEFAULTS.get(str(self.fields.get("model_type")), {}).get(first)
         if not dot:
             return value
         return value.get(rest) if isinstance(value, Mapping) else None
 
+    def _default(self, name: str) -> object:
+        """Return what the class takes where the file has no such field."""
+        # What the file says to be null is null to the class too.
+        found = None if name in self.fields else _defaults(self.fields).get(name)
+        return None if isinstance(found, list) else found
+
     def shared(self, name: str) -> object:
         """Return a field that a multimodal config may also keep at its top level."""
-        value = self.fields.get(name)
-        return self.outer.get(name) if value is None else value
+        self.read.add(name)
+        for value in (self.fields.get(name), self.outer.get(name)):
+            if value is not None:
+                return value
+        return self._default(name)
 
     def number(self, *names: str, default: int | None = None, least: int = 1) -> int:
         """Return the first of the fields that is there, as a whole number.
@@ -89,15 +91,23 @@ class ConfigFields:
             MissingFieldError: none of them is there.
             ConfigurationError: it is no sensible whole number.
         """
-        for name in names:
-            value = self.get(name)
-            if value is None:
-                continue
-            numbers = value if isinstance(value, list) and value else [value]
-            return max(self._whole(name, number, least) for number in numbers)
+        # A class's default has one of the names; the file may have another.
+        for find in (self._written, self._default):
+            known = ((name, _numbers(find(name))) for name in names)
+            name, numbers = next(((name, found) for name, found in known if found), ("", []))
+            if numbers and default is None and find == self._default and not self.prefix:
+                self.assumed.add(name)
+            if numbers:
+                return max(self._whole(name, number, least) for number in numbers)
         if default is not None:
             return default
         raise MissingFieldError(f"{self.file}: {self.prefix}{names[0]} is missing")
+
+    def usual_kinds(self, num_layers: int) -> list[str]:
+        """Return what the class calls each layer by itself; empty if all are alike."""
+        found = _defaults(self.fields).get("layer_types")
+        period = found if isinstance(found, list) else []
+        return [str(period[at % len(period)]) for at in range(num_layers)] if period else []
 
     def name_of(self, *names: str) -> str:
         """Return the first of the fields that is there, by name; else the first of all."""
@@ -121,14 +131,19 @@ class ConfigFields:
             raise self.error(name, value, "is not a string")
         return value
 
-    def error(self, name: str, value: object, problem: str) -> ConfigurationError:
-        """Say in one sentence which field of which file is wrong, and how."""
+    def error(self, name: str, value: object, problem: str) -> MissingFieldError:
+        """Return an error whose one sentence has the wrong field, its file and the problem."""
         shown = json.dumps(value, default=str)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
         prefix = self.prefix if self.get(name) is not None else ""
-        return ConfigurationError(f"{self.file}: {prefix}{name}={shown} {problem}")
+        return MissingFieldError(f"{self.file}: {prefix}{name}={shown} {problem}")
 
     def _whole(self, name: str, value: object, least: int) -> int:
+        # Python's readers take 131072.0 and "40" for what they are.
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            value = int(value[:_LONGEST])
         # bool is an int to Python, but `true` is no number of layers.
         if isinstance(value, bool) or not isinstance(value, int):
             raise self.error(name, value, "is not a whole number")
@@ -137,8 +152,12 @@ class ConfigFields:
         return value
 
 
-def read_config(folder: Path) -> ConfigFields | None:
+def read_config(folder: Path, overrides: Mapping[str, object] | None = None) -> ConfigFields | None:
     """Read the folder's config.json and find the language model in it.
+
+    Args:
+        folder: where the file is.
+        overrides: fields that an engine is told to take instead.
 
     Returns:
         Its fields; None if the folder has no config.json.
@@ -157,12 +176,58 @@ def read_config(folder: Path) -> ConfigFields | None:
         raise ConfigurationError(f"{file}: is not JSON: {error}") from error
     if not isinstance(whole, dict):
         raise ConfigurationError(f"{file}: is not a JSON object")
-    fields, prefix = whole, ""
-    while key := _language_model(fields):
-        fields, prefix = fields[key], f"{prefix}{key}."
+    whole = _overridden(whole, overrides or {})
+    fields: Mapping[str, object] = whole
+    prefix = ""
+    while prefix.count(".") < _DEEPEST and (key := _language_model(fields)):
+        fields, prefix = nested_fields(fields, key), f"{prefix}{key}."
     return ConfigFields(file, fields, whole, prefix)
 
 
+def _overridden(whole: Mapping[str, object], overrides: Mapping[str, object]) -> dict[str, object]:
+    """Return a config with other values, in configs inside it too; the rest is replaced."""
+    found = dict(whole)
+    for key, value in overrides.items():
+        inner = whole.get(key)
+        is_config = key.endswith("_config") and key != "quantization_config"
+        if is_config and isinstance(inner, Mapping) and isinstance(value, Mapping):
+            found[key] = _overridden(inner, value)
+        else:
+            found[key] = value
+    return found
+
+
+def nested_fields(outer: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return an object inside a config as its class makes it; empty if there is none."""
+    found = outer.get(key, {})
+    kind = _defaults(outer).get(key)
+    if not isinstance(found, Mapping) or found.get("model_type") or not kind:
+        return found if isinstance(found, Mapping) else {}
+    return {**found, "model_type": kind}
+
+
+def _numbers(value: object) -> list[object]:
+    values = value if isinstance(value, list) and value else [value]
+    return [each for each in values if each is not None]
+
+
+def _defaults(fields: Mapping[str, object]) -> Mapping[str, object]:
+    return _classes().get(str(fields.get("model_type")), {})
+
+
+@cache
+def _classes() -> Mapping[str, Mapping[str, object]]:
+    """Return each config class's sizes, as `tools/record_model_classes.py` has recorded them."""
+    found: dict[str, dict[str, object]] = json.loads(_CLASSES.read_text(encoding="utf-8"))
+    return found
+
+
 def _language_model(fields: Mapping[str, object]) -> str:
-    found = (key for key in _LANGUAGE_MODEL if fields.get(key) and isinstance(fields[key], dict))
-    return next(found, "")
+    is_flat = bool({"hidden_size", "num_hidden_layers", "d_model", "n_embd"} & set(fields))
+    for key in _LANGUAGE_MODEL:
+        if fields.get(key) and isinstance(fields[key], dict):
+            return key
+        # A file may leave out a part whose numbers are all the class's own.
+        if not is_flat and key not in fields and nested_fields(fields, key):
+            return key
+    return ""

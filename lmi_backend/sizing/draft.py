@@ -14,6 +14,7 @@ from lmi_backend.sizing.weights import DTYPE_BYTES
 from lmi_backend.units import human_bytes
 
 if TYPE_CHECKING:
+    from lmi_backend.sizing.kv_groups import KvLayout
     from lmi_backend.sizing.model_facts import ModelFacts
 
 COMPUTED: Final = "computed from config.json"
@@ -23,12 +24,12 @@ _MODEL_BYTES: Final = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What is loaded beside a model, as far as it can be counted."""
+    """What is loaded in addition to a model, as far as it can be counted."""
 
     name: str
     """For people."""
     weight_bytes: int = 0
-    """In memory, of all devices, beside those of the model."""
+    """In memory, of all devices, in addition to those of the model."""
     layer_values: int = 0
     """Numbers a layer caches for one token, before they are split over devices."""
     kv_heads: int = 1
@@ -36,7 +37,7 @@ class Draft:
     layers: int = 0
     """Layers with a KV cache."""
     uncounted: str = "what its steps take"
-    """What of it is not counted, or why nothing is."""
+    """Its parts that are not counted, or why nothing is."""
 
     def __str__(self) -> str:
         counted = [f"{human_bytes(self.weight_bytes)} weights"] if self.weight_bytes else []
@@ -47,8 +48,8 @@ class Draft:
     @property
     def without_cache(self) -> Draft:
         """The same, where the layers of the model do not all share blocks."""
-        why = f"its cache, as the model's own layers are of several kinds, and {self.uncounted}"
-        return self if not self.layers else replace(self, layers=0, uncounted=why)
+        reason = f"its cache, as the model's own layers are of several kinds, and {self.uncounted}"
+        return self if not self.layers else replace(self, layers=0, uncounted=reason)
 
     def token_values(self, tensor: int) -> int:
         """Return the numbers all its layers cache for one token on one of `tensor` devices."""
@@ -78,8 +79,8 @@ def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Dra
 def mtp_layers(facts: ModelFacts) -> Draft | None:
     """Return the layers of a model that predict further tokens; None if it has none.
 
-    Files of weights have them; where only config.json is known each is counted as an average layer,
-    and a matrix that joins the hidden state and the token.
+    Files of weights have them. Where only config.json is known, each counts as an average layer,
+    with a matrix that joins the hidden state and the token.
     """
     count = facts.num_mtp_layers
     if not count:
@@ -94,6 +95,23 @@ def mtp_layers(facts: ModelFacts) -> Draft | None:
         kv_heads=1 if facts.is_mla else facts.num_kv_heads,
         layers=count,
     )
+
+
+def counted_draft(facts: ModelFacts, layout: KvLayout) -> Draft | None:
+    """Return what drafts, marked as without a counted cache where its cache is not counted."""
+    draft = facts.draft
+    is_whole = draft is None or layout.is_uniform or joins_layers(facts)
+    return draft if draft is None or is_whole else draft.without_cache
+
+
+def joins_layers(facts: ModelFacts) -> bool:
+    """Tell whether what drafts has layers like the model's own, among layers of other kinds."""
+    draft, wide = facts.draft, facts.wide
+    is_mixed = facts.local.layers or facts.states.layers
+    if draft is None or not draft.layers or not is_mixed:
+        return False
+    own = facts.kv_values_per_token_and_layer
+    return draft.layer_values == (2 * wide.kv_heads * wide.head_dim if wide else own)
 
 
 def _matrices(facts: ModelFacts) -> float:

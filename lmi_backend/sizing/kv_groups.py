@@ -15,8 +15,11 @@ CAPACITY_BY_CONCURRENCY: Final[Release] = (0, 21)
 """From this release on "GPU KV cache size" is the maximum concurrency times the length."""
 _WIDER_GROUPS: Final[Release] = (0, 18)
 _IN_FLIGHT: Final[Release] = (0, 26)
+_CHECKPOINTS: Final[Release] = (0, 32)
 # vLLM's kernels take blocks of a multiple of so many tokens.
 _KERNEL_BLOCK = 16
+_LATENT_BLOCK = 128
+_LATENT_ALIGNED: Final[Release] = (0, 28)
 _LENGTHS = range(1 << 40)
 """Of sequences: more than anybody has, as windows hold any length."""
 
@@ -40,6 +43,10 @@ class KvLayout:
     state_blocks: int = 0
     """Blocks of one sequence for the layers with a state."""
     groups: int = 1
+    local_block: int = 0
+    """Tokens of a block of layers that keep a window; 0 if it has as many as `block_size`."""
+    further: tuple[tuple[int, int], ...] = ()
+    """Groups of other windows: the most tokens of each, and the tokens of its blocks."""
 
     @property
     def is_uniform(self) -> bool:
@@ -50,8 +57,9 @@ class KvLayout:
         """Return the blocks that one sequence of so many tokens takes at most."""
         full = self.full_groups * math.ceil(length / self.full_block)
         # A window may begin in the middle of a block.
-        kept = math.ceil(min(self.local_tokens, length) / self.block_size) + 1
-        return max(1, full + self.local_groups * kept + self.state_blocks)
+        kept = math.ceil(min(self.local_tokens, length) / (self.local_block or self.block_size)) + 1
+        further = sum(math.ceil(min(most, length) / size) + 1 for most, size in self.further)
+        return max(1, full + self.local_groups * kept + self.state_blocks + further)
 
     def longest(self, num_blocks: int) -> int:
         """Return the tokens of the longest sequence that so many blocks hold."""
@@ -96,10 +104,10 @@ def kv_layout(
     local = facts.local.layers
     kinds = [count for count in (facts.num_kv_layers - local, local, facts.states.layers) if count]
     if not facts.num_kv_layers:
-        return KvLayout(block_size=block_size, full_block=block_size, block_bytes=0, full_groups=0)
+        return _layout_of_states(facts, layers, sizes.state, block_size)
     if sizes.state and facts.states.layers:
-        least = math.ceil(sizes.state / (_KERNEL_BLOCK * sizes.token)) * _KERNEL_BLOCK
-        block_size = max(block_size, least)
+        unit = _alignment(facts, step, block_size)
+        block_size = max(block_size, math.ceil(sizes.state / (unit * sizes.token)) * unit)
     # All pages are of one size: where a token takes less, a block has more of them.
     larger = max(sizes.token, sizes.full_token) if local else sizes.full_token
     full_block = int(larger / sizes.full_token) * block_size
@@ -117,10 +125,34 @@ def kv_layout(
         full_groups=full,
         local_groups=windows,
         local_tokens=_local_tokens(facts, step),
-        # With prefix caching a state is kept at the last block's edge, too.
-        state_blocks=states * (2 if step.caches_states else 1),
+        state_blocks=states * (_kept_states(facts, step) + facts.drafted_tokens),
         groups=full + windows + states,
+        local_block=int(larger / sizes.token) * block_size if local else 0,
     )
+
+
+def _alignment(facts: ModelFacts, step: Step, block_size: int) -> int:
+    """Return of how many tokens a block is a multiple that a state makes larger."""
+    is_latent = facts.is_mla and step.release >= _LATENT_ALIGNED
+    return max(_LATENT_BLOCK if is_latent else _KERNEL_BLOCK, block_size)
+
+
+def _layout_of_states(facts: ModelFacts, layers: int, state: int, block_size: int) -> KvLayout:
+    """Return the layout without attention: a block is the state of a sequence in all layers."""
+    return KvLayout(
+        block_size=block_size,
+        full_block=block_size,
+        block_bytes=state * math.ceil(facts.states.layers * layers / facts.num_layers),
+        full_groups=0,
+        state_blocks=1 + facts.drafted_tokens,
+    )
+
+
+def _kept_states(facts: ModelFacts, step: Step) -> int:
+    """Return the states of a sequence: with prefix caching that of the last block's edge, too."""
+    if not step.caches_states:
+        return 1
+    return 3 if facts.states.checkpoints and step.release >= _CHECKPOINTS else 2
 
 
 def _group_size(kinds: list[int], step: Step) -> int:
@@ -132,6 +164,9 @@ def _group_size(kinds: list[int], step: Step) -> int:
 def _local_tokens(facts: ModelFacts, step: Step) -> int:
     if not facts.local.layers:
         return 0
-    # Steps overlap: what the one before still computes is not free yet.
-    in_flight = step.tokens * (2 if step.release >= _IN_FLIGHT else 1)
-    return facts.local.window + in_flight - (0 if facts.local.is_chunked else 1)
+    return facts.local.window + tokens_in_flight(step) - (0 if facts.local.is_chunked else 1)
+
+
+def tokens_in_flight(step: Step) -> int:
+    """Return the tokens of steps that overlap: what one still computes is not free yet."""
+    return step.tokens * (2 if step.release >= _IN_FLIGHT else 1)

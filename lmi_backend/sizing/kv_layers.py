@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.sizing.layer_kinds import mixers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lmi_backend.sizing.config_fields import ConfigFields
-
-    KeepsCache = Callable[[object], bool]
-
-# Every so many layers one sees the whole text.
-_LOCAL_PERIODS = {"gemma2": 2, "gemma3_text": 6, "gemma3": 6, "cohere2": 4, "llama4_text": 4}
-
-ATTENTION_FREE = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv"})
-"""Model types without a key-value cache."""
 
 
 def count_kv_layers(config: ConfigFields, num_layers: int) -> int:
@@ -25,24 +17,38 @@ def count_kv_layers(config: ConfigFields, num_layers: int) -> int:
     Hybrid models mix attention with layers whose state does not grow with the text. Layers with
     a sliding window are among them; `read_local_attention` counts those.
     """
-    if config.text("model_type") in ATTENTION_FREE:
-        return 0
-    for name, keeps_cache in _ONE_ENTRY_A_LAYER.items():
-        kinds = config.get(name)
-        if isinstance(kinds, list | str) and kinds:
-            return sum(map(keeps_cache, kinds[:num_layers]))
-    if isinstance(pattern := config.get("block_types"), list) and pattern:
-        # RecurrentGemma writes one period of the pattern.
-        return sum(_is_attention(pattern[i % len(pattern)]) for i in range(num_layers))
-    if isinstance(indices := config.get("attn_layer_indices"), list):
-        return len(indices)
-    if period := config.number("attn_layer_period", "full_attention_interval", default=0):
-        # Jamba counts from an offset, Qwen3-Next takes the last layer of each period.
-        offset = config.number("attn_layer_offset", default=period - 1, least=0)
-        return len(range(offset, num_layers, period))
-    # Gemma-3n's last layers reuse the cache of earlier ones.
-    shared = config.number("num_kv_shared_layers", default=0, least=0)
-    return max(num_layers - shared, 1)
+    attention, _ = mixers(config, num_layers)
+    own = _own_caches(config, num_layers)
+    return len([at for at in attention if at < own]) or min(1, len(attention))
+
+
+def _own_caches(config: ConfigFields, num_layers: int) -> int:
+    """Return how many layers do not use the cache of earlier ones, as Gemma-3n's last ones do."""
+    return max(1, num_layers - config.number("num_kv_shared_layers", default=0, least=0))
+
+
+def read_index_bytes(config: ConfigFields, num_layers: int) -> int:
+    """Return what a layer's indexer keeps: a key of 8 bits a number, and a scale for each 128.
+
+    Where some layers share another's indexer, it is the mean.
+    """
+    width = config.number("index_head_dim", default=0, least=0)
+    return round(indexer_share(config, num_layers) * (width + 4 * -(-width // 128)))
+
+
+def indexer_share(config: ConfigFields, num_layers: int) -> float:
+    """Return the share of the layers that have an indexer of their own."""
+    kinds = config.get("indexer_types")
+    if isinstance(kinds, list) and kinds:
+        own = [each for each in kinds[:num_layers] if each != "shared"]
+        return len(own) / min(num_layers, len(kinds))
+    if config.text("model_type") == "hy_v4":
+        # The first, and then each fourth.
+        return (1 + -(-(num_layers - 1) // 4)) / num_layers
+    return 1.0
+
+
+_SEES_ONE_MORE: Final = frozenset({"cohere2", "cohere2_moe"})
 
 
 @dataclass(frozen=True)
@@ -66,24 +72,41 @@ def read_local_attention(config: ConfigFields, num_layers: int) -> LocalAttentio
         return NO_LOCAL
     for name, kind in (("attention_chunk_size", "chunked"), ("sliding_window", "sliding")):
         if config.get(name) and (window := config.number(name, default=0, least=0)):
-            layers = _local_layers(config, num_layers, f"{kind}_attention")
+            found = _local_layers(config, num_layers, kind)
+            layers = min(found, count_kv_layers(config, num_layers))
+            # Cohere's layers see the latest token beside those of the window.
+            window += config.text("model_type") in _SEES_ONE_MORE
             return LocalAttention(layers, window if layers else 0, kind == "chunked")
     return NO_LOCAL
 
 
 def _local_layers(config: ConfigFields, num_layers: int, kind: str) -> int:
-    if isinstance(kinds := config.get("layer_types"), list) and kinds:
-        return kinds[:num_layers].count(kind)
-    family = config.text("model_type")
-    period = config.number(
-        "sliding_window_pattern", "_sliding_window_pattern", default=_LOCAL_PERIODS.get(family, 0),
-    )  # fmt: skip
-    if period:
-        return num_layers - num_layers // period
+    own = _own_caches(config, num_layers)
+    kinds = config.get("layer_types")
+    if not isinstance(kinds, list) or not kinds:
+        found = _marked(config, num_layers)
+        if found is not None:
+            return found
+        kinds = config.usual_kinds(own)
+    if kinds:
+        return sum(kind in str(each) for each in kinds[:own])
     if config.get("use_sliding_window") is True:
         # Qwen's first layers see everything.
         return max(num_layers - config.number("max_window_layers", default=0, least=0), 0)
     return count_kv_layers(config, num_layers)
+
+
+def _marked(config: ConfigFields, num_layers: int) -> int | None:
+    """Return the layers with a window where the file marks or counts them; else None."""
+    if isinstance(marks := config.get("hybrid_layer_pattern"), list) and marks:
+        return marks[:num_layers].count(1)
+    marks = config.get("sliding_window_pattern")
+    if isinstance(marks, str) and marks.strip("0123456789"):
+        # EXAONE writes one period: local and global layers.
+        return sum(marks[at % len(marks)].upper() != "G" for at in range(num_layers))
+    period = config.number("sliding_window_pattern", "_sliding_window_pattern", default=0)
+    own = _own_caches(config, num_layers)
+    return own - own // period if period else None
 
 
 @dataclass(frozen=True)
@@ -96,16 +119,28 @@ class WideAttention:
 
 def read_wide_attention(config: ConfigFields, kv_heads: int, head_dim: int) -> WideAttention | None:
     """Return these heads (Gemma 4 has fewer and larger ones); None if all layers have the same."""
+    # Transformers 5.19 writes what is different of each layer by its number.
+    numbered = config.get("per_layer_config")
+    layers = numbered.values() if isinstance(numbered, dict) else ()
+    other: dict[str, object] = next((each for each in layers if isinstance(each, dict)), {})
+    # DeepSeek's `head_dim` is that of the rotations alone: only what is told of a layer counts.
+    written = replace(config, fields={"head_dim": head_dim, **other})
     found = WideAttention(
-        config.number("num_global_key_value_heads", default=kv_heads),
-        config.number("global_head_dim", default=head_dim),
+        config.number(
+            "num_global_key_value_heads",
+            default=written.number("num_key_value_heads", default=kv_heads),
+        ),
+        config.number(
+            "global_head_dim", default=written.number("head_dim", default=head_dim, least=0)
+        )
+        or head_dim,
     )
     return None if found == WideAttention(kv_heads, head_dim) else found
 
 
 @dataclass(frozen=True)
 class StateLayers:
-    """Layers whose cache is one state for a sequence, whatever its length."""
+    """Layers whose cache is one state for a sequence of any length."""
 
     layers: int = 0
     numbers: int = 0
@@ -114,6 +149,12 @@ class StateLayers:
     """Of such a number; 0 if it is like the model's."""
     convolved: int = 0
     """Numbers of its convolution's state, which are like the model's."""
+    delta: DeltaShape | None = None
+    """Sizes of a gated delta net."""
+    channels: int = 0
+    """Of its convolution: what a drafted token adds to the convolution's state."""
+    checkpoints: bool = False
+    """Whether the state at a block's edge is kept from inside a step, as in Mamba-2."""
 
 
 NO_STATES = StateLayers()
@@ -121,26 +162,38 @@ NO_STATES = StateLayers()
 
 
 def read_state_layers(config: ConfigFields, num_layers: int) -> StateLayers:
-    """Return the layers with a state that vLLM keeps in blocks beside those of attention."""
+    """Return the layers whose state vLLM keeps in blocks, like the cache of attention."""
     dtype = config.text("mamba_ssm_dtype") or config.text("mamba_ssm_cache_dtype")
+    if not dtype and config.text("model_type").startswith("nemotron_h"):
+        dtype = "float32"
     size = {"float32": 4, "bfloat16": 2, "float16": 2}.get(dtype, 0)
-    kernel = config.number("linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv", default=4) - 1
-    if shape := read_delta_shape(config):
-        layers = num_layers - count_kv_layers(config, num_layers)
-        numbers = shape.value_heads * shape.value_dim * shape.key_dim
-        return StateLayers(layers, numbers, size, kernel * shape.convolved)
-    mamba = read_mamba_shape(config)
-    if mamba is None or not (layers := count_state_layers(config, num_layers)):
+    layers = len(mixers(config, num_layers)[1])
+    if not layers:
         return NO_STATES
-    return StateLayers(layers, mamba.width * mamba.state, size, kernel * mamba.convolved)
-
-
-def count_state_layers(config: ConfigFields, num_layers: int) -> int:
-    """Return how many layers have a recurrent state; a pattern may have layers with neither."""
-    pattern = config.get("hybrid_override_pattern")
-    if isinstance(pattern, str) and pattern:
-        return pattern[:num_layers].count("M")
-    return num_layers - count_kv_layers(config, num_layers)
+    if (latest := config.number("conv_L_cache", default=0)) > 1:
+        # LFM2: a short convolution without a recurrent state.
+        width = config.number("conv_dim", "hidden_size")
+        return StateLayers(layers, 0, size, (latest - 1) * width)
+    kernel = config.number(
+        "linear_conv_kernel_dim", "conv_kernel", "mamba_d_conv",
+        "linear_attn_config.short_conv_kernel_size", default=4,
+    ) - 1  # fmt: skip
+    if shape := read_delta_shape(config):
+        numbers = shape.value_heads * shape.value_dim * shape.key_dim
+        # Of Kimi's delta attention the state is of 32 bits whatever the model's type is.
+        each = 4 if has_low_rank_gates(config) else size
+        return StateLayers(layers, numbers, each, kernel * shape.convolved, shape, shape.convolved)
+    mamba = read_mamba_shape(config)
+    if mamba is None:
+        return NO_STATES
+    return StateLayers(
+        layers,
+        mamba.width * mamba.state,
+        size,
+        kernel * mamba.convolved,
+        channels=mamba.convolved,
+        checkpoints=bool(mamba.heads),
+    )
 
 
 @dataclass(frozen=True)
@@ -161,17 +214,21 @@ class MambaShape:
 
 def read_mamba_shape(config: ConfigFields) -> MambaShape | None:
     """Return the sizes of the Mamba mixers; None if the config does not say."""
-    if not (state := config.number("ssm_state_size", "mamba_d_state", default=0)):
+    state = config.number("ssm_state_size", "mamba_d_state", "state_size", default=0)
+    if not state:
         return None
-    heads = config.number("mamba_num_heads", "mamba_n_heads", default=0)
+    names = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+    heads = config.number(*names, default=0)
+    if not heads and config.text("model_type") == "mamba2":
+        heads = config.number("num_heads", default=0)
+    width = config.number("mamba_expand", "expand", default=2) * config.number("hidden_size")
     if not heads:
         # Mamba-1, as in Jamba: one state for each channel.
-        width = config.number("mamba_expand", default=2) * config.number("hidden_size")
         return MambaShape(width, 0, 0, state)
-    groups = config.number("n_groups", "mamba_n_groups", default=1)
-    if config.get("mamba_d_head") == "auto":
-        width = config.number("mamba_expand", default=2) * config.number("hidden_size")
-    else:
+    groups = config.number("n_groups", "mamba_n_groups", "mamba_ngroups", default=1)
+    if config.get("mamba_d_ssm") is not None:
+        width = config.number("mamba_d_ssm")
+    elif isinstance(config.get("mamba_head_dim") or config.get("mamba_d_head"), int):
         width = heads * config.number("mamba_head_dim", "mamba_d_head")
     return MambaShape(width, heads, groups, state)
 
@@ -191,8 +248,19 @@ class DeltaShape:
         return 2 * self.key_heads * self.key_dim + self.value_heads * self.value_dim
 
 
+def has_low_rank_gates(config: ConfigFields) -> bool:
+    """Tell whether the delta nets are Kimi's."""
+    return bool(config.get("linear_attn_config") or config.get("linear_num_heads"))
+
+
 def read_delta_shape(config: ConfigFields) -> DeltaShape | None:
     """Return the sizes of the gated delta nets; None if there are none."""
+    if heads := config.number("linear_attn_config.num_heads", default=0):
+        width = config.number("linear_attn_config.head_dim")
+        return DeltaShape(heads, heads, width, width)
+    if heads := config.number("linear_num_heads", default=0):
+        width = config.number("linear_head_dim")
+        return DeltaShape(heads, heads, width, width)
     if not (values := config.number("linear_num_value_heads", default=0)):
         return None
     return DeltaShape(
@@ -201,24 +269,3 @@ def read_delta_shape(config: ConfigFields) -> DeltaShape | None:
         config.number("linear_key_head_dim"),
         config.number("linear_value_head_dim"),
     )
-
-
-def _is_attention(kind: object) -> bool:
-    """Say whether a layer called so has a cache ("full_attention", "hybrid", "mamba", …)."""
-    name = str(kind)
-    return name == "hybrid" or ("attention" in name and not name.startswith("linear"))
-
-
-def _has_attention(block: object) -> bool:
-    """Say whether a block of a pruned Nemotron still has its attention."""
-    attention = block.get("attention") if isinstance(block, dict) else None
-    return not (isinstance(attention, dict) and attention.get("no_op"))
-
-
-_ONE_ENTRY_A_LAYER: dict[str, KeepsCache] = {
-    "layers_block_type": _is_attention,
-    "layer_types": _is_attention,
-    "attn_type_list": lambda kind: kind == 1,
-    "hybrid_override_pattern": lambda letter: letter == "*",
-    "block_configs": _has_attention,
-}

@@ -7,7 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.kv_groups import CacheSizes, KvLayout, kv_layout
+from lmi_backend.sizing.cache_sizes import cache_sizes
+from lmi_backend.sizing.compressed import compressed_layout
+from lmi_backend.sizing.doubt import doubts
+from lmi_backend.sizing.draft import counted_draft, joins_layers
+from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
+from lmi_backend.sizing.module_bits import MXFP4_BITS
 from lmi_backend.sizing.step import (
     NEWEST,
     Release,
@@ -16,7 +21,7 @@ from lmi_backend.sizing.step import (
     non_torch,
     peak_activation,
 )
-from lmi_backend.sizing.weights import DTYPE_BYTES, MXFP4_BITS
+from lmi_backend.sizing.weights import DTYPE_BYTES
 
 if TYPE_CHECKING:
     from lmi_backend.sizing.draft import Draft
@@ -36,7 +41,7 @@ class MemoryEstimate:
     activations: int
     """Peak of one step."""
     overhead: int
-    """What the engine's libraries take beside PyTorch, NCCL's buffers among it."""
+    """What the engine's libraries take outside PyTorch, NCCL's buffers among it."""
     cuda_graphs: int = 0
     """What is deducted for CUDA graphs."""
     buffers: int = 0
@@ -53,6 +58,10 @@ class MemoryEstimate:
     release: Release = NEWEST
     draft: Draft | None = None
     """What drafts tokens and is counted too."""
+    less: int = 0
+    """Bytes by which the cache may be smaller than estimated."""
+    more: int = 0
+    """Bytes by which it may be larger."""
 
     @property
     def num_blocks(self) -> int:
@@ -65,19 +74,25 @@ class MemoryEstimate:
         return self.layout.tokens(self.num_blocks, self.length, self.release)
 
     @property
+    def token_range(self) -> tuple[int, int]:
+        """Fewest and most tokens that fit, as far as the parts are known."""
+        least = replace(self, kv_cache=self.kv_cache - self.less)
+        return least.num_tokens, replace(self, kv_cache=self.kv_cache + self.more).num_tokens
+
+    @property
     def longest(self) -> int:
         """Tokens of the longest sequence that fits alone."""
         return self.layout.longest(self.num_blocks)
 
     @property
     def step(self) -> int:
-        """Bytes a step takes beside weights and cache."""
+        """Bytes that a step takes in addition to weights and cache."""
         return self.activations + self.buffers + self.overhead + self.cuda_graphs
 
     def as_dict(self) -> dict[str, object]:
         """Return it as plain values for JSON."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        del plain["layout"], plain["draft"]
+        del plain["layout"], plain["draft"], plain["less"], plain["more"]
         plain["release"] = ".".join(map(str, self.release))
         return plain | {"num_blocks": self.num_blocks, "num_tokens": self.num_tokens}
 
@@ -92,6 +107,8 @@ class CacheKind:
     """Tokens of a block."""
     length: int = 1
     """Tokens of the longest sequence, where that is known."""
+    ranks: int = 1
+    """Devices that have a part of each sequence's tokens."""
 
 
 def estimate_memory(
@@ -117,17 +134,25 @@ def estimate_memory(
     Raises:
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
-    stages = _checked_stages(facts, *degrees)
+    stages = _checked_stages(facts, *degrees, step.partition)
     weights = _stage_weights(facts, stages, degrees[0], weight_scale)
     estimates = [
         _estimate_stage(facts, stages, index, degrees, cache, step) for index in range(len(stages))
     ]
     estimates = [
-        replace(each, weights=taken, kv_cache=budget - taken - each.step)
+        _with_weights(each, taken, budget, facts, step)
         for each, taken in zip(estimates, weights, strict=True)
     ]
     # All devices use as many blocks as the one with the fewest.
     return min(estimates, key=lambda estimate: (estimate.num_blocks, estimate.kv_cache))
+
+
+def _with_weights(
+    stage: MemoryEstimate, weights: int, budget: int, facts: ModelFacts, step: Step
+) -> MemoryEstimate:
+    less, more = doubts(facts, step, weights, (stage.activations, stage.cuda_graphs))
+    left = budget - weights - stage.step
+    return replace(stage, weights=weights, kv_cache=left, less=less, more=more)
 
 
 def _estimate_stage(
@@ -138,7 +163,7 @@ def _estimate_stage(
     cache: CacheKind,
     step: Step,
 ) -> MemoryEstimate:
-    """Return what is taken on a device of one stage beside its weights."""
+    """Return what a device of one stage takes in addition to its weights."""
     tensor, pipeline = degrees
     is_last = index == pipeline - 1
     layout = _layout(facts, stages[index], tensor, cache, step)
@@ -158,7 +183,7 @@ def _estimate_stage(
         layout=layout,
         length=cache.length,
         release=step.release,
-        draft=facts.draft and (facts.draft if layout.is_uniform else facts.draft.without_cache),
+        draft=counted_draft(facts, layout),
     )
 
 
@@ -172,40 +197,15 @@ def cache_layout(
     Raises:
         ConfigurationError: a degree or size is not positive, or stages outnumber layers.
     """
-    layers = max(_checked_stages(facts, *degrees))
+    layers = max(_checked_stages(facts, *degrees, step.partition))
     layout = _layout(facts, layers, degrees[0], cache, step)
     return with_draft(layout, facts.draft, degrees[0], cache)
 
 
-def kv_bytes_per_token(facts: ModelFacts, *, tensor: int = 1, kv_dtype_bytes: float = 2) -> float:
-    """Return the bytes one token takes in the KV cache of all layers on one device."""
-    values = _kv_values_per_device(facts, tensor)
-    return values * facts.num_kv_layers * kv_dtype_bytes
-
-
-def valid_tensor_degrees(facts: ModelFacts, limit: int) -> list[int]:
-    """Return the tensor parallel degrees up to the limit that vLLM accepts.
-
-    Every device needs as many attention heads as the others, and either an equal share of the
-    KV heads or, if there are fewer of them than devices, one that it shares with equally many.
-    """
-    return [degree for degree in divisors(facts.num_heads, limit) if _accepts(facts, degree)]
-
-
-def divisors(number: int, limit: int) -> list[int]:
-    """Return the divisors of a number up to a limit, in their order."""
-    small = [each for each in range(1, math.isqrt(number) + 1) if number % each == 0]
-    return [each for each in sorted({*small, *(number // each for each in small)}) if each <= limit]
-
-
-def _accepts(facts: ModelFacts, degree: int) -> bool:
-    # The one latent vector of MLA is on every device.
-    kv_heads = facts.num_kv_heads
-    return facts.is_mla or kv_heads % degree == 0 or degree % kv_heads == 0
-
-
-def _checked_stages(facts: ModelFacts, tensor: int, pipeline: int) -> list[int]:
-    """Return the layers of each stage, shared out as vLLM does it.
+def _checked_stages(
+    facts: ModelFacts, tensor: int, pipeline: int, partition: tuple[int, ...]
+) -> list[int]:
+    """Return the layers of each stage: as they are written, else shared out as vLLM does it.
 
     The last stage gets the fewest, as it also has the head; then the first, for the embeddings.
     """
@@ -213,6 +213,8 @@ def _checked_stages(facts: ModelFacts, tensor: int, pipeline: int) -> list[int]:
     if pipeline > facts.num_layers:
         problem = f"more stages than the model has layers ({facts.num_layers})"
         raise ConfigurationError(f"pipeline_parallel_degree={pipeline}: {problem}")
+    if len(partition) == pipeline and sum(partition) == facts.num_layers:
+        return list(partition)
     stages = [facts.num_layers // pipeline] * pipeline
     for index in range(2, facts.num_layers % pipeline + 2):
         stages[-index] += 1
@@ -245,7 +247,9 @@ def _stage_weights(facts: ModelFacts, stages: list[int], tensor: int, scale: flo
         sizes[-1] += matrix
     padding = _expert_padding(facts, tensor) / facts.num_layers
     sizes = [size + padding * layers for size, layers in zip(sizes, stages, strict=True)]
-    rotations = 0 if facts.is_mla else facts.max_position_embeddings * facts.head_dim
+    rotations = (
+        0 if facts.is_mla else facts.max_position_embeddings * (facts.rotated or facts.head_dim)
+    )
     taken = [math.ceil(size * scale / tensor) + rotations * _MODEL_BYTES for size in sizes]
     if facts.draft is not None:
         taken[-1] += math.ceil(facts.draft.weight_bytes / tensor)
@@ -264,31 +268,23 @@ def _expert_padding(facts: ModelFacts, tensor: int) -> float:
 
 def _layout(facts: ModelFacts, layers: int, tensor: int, cache: CacheKind, step: Step) -> KvLayout:
     _check_positive(block_size=cache.block_size, kv_dtype_bytes=cache.dtype_bytes)
-    states = facts.states
-    state = states.numbers * (states.bytes_each or _MODEL_BYTES) + states.convolved * _MODEL_BYTES
-    values = _kv_values_per_device(facts, tensor)
-    wide = facts.wide
-    full = 2 * wide.head_dim * max(1, wide.kv_heads // tensor) if wide else values
-    sizes = CacheSizes(
-        token=values * cache.dtype_bytes,
-        full_token=full * cache.dtype_bytes,
-        state=math.ceil(state / tensor),
-    )
-    return kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
+    draft = facts.draft
+    if draft is not None and joins_layers(facts):
+        facts = replace(facts, num_kv_layers=facts.num_kv_layers + draft.layers)
+    if facts.compressed:
+        return compressed_layout(facts, facts.compressed, step, layers)
+    sizes = cache_sizes(facts, tensor, cache.dtype_bytes)
+    layout = kv_layout(facts, step, layers=layers, sizes=sizes, block_size=cache.block_size)
+    if not layout.is_uniform:
+        return layout
+    # A block has as many tokens on each of them.
+    size, full = layout.block_size * cache.ranks, layout.full_block * cache.ranks
+    return replace(layout, block_size=size, full_block=full)
 
 
 def with_draft(layout: KvLayout, draft: Draft | None, tensor: int, cache: CacheKind) -> KvLayout:
     """Return the layout with the layers of what drafts, where all layers share blocks."""
     if draft is None or not layout.is_uniform or not layout.block_bytes:
         return layout
-    added = draft.token_values(tensor) * cache.dtype_bytes * layout.block_size
+    added = draft.token_values(tensor) * cache.dtype_bytes * layout.block_size / cache.ranks
     return replace(layout, block_bytes=layout.block_bytes + math.ceil(added))
-
-
-def _kv_values_per_device(facts: ModelFacts, tensor: int) -> int:
-    """Return the numbers a layer caches for one token on one device."""
-    if facts.is_mla:
-        # All heads read the same latent vector, so each device needs it whole.
-        return facts.kv_values_per_token_and_layer
-    per_head = facts.kv_values_per_token_and_layer // facts.num_kv_heads
-    return per_head * max(1, facts.num_kv_heads // tensor)

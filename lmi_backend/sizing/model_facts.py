@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lmi_backend.sizing.architectures import read_architectures, read_served_architectures
+from lmi_backend.sizing.compressed import CompressedLayers, read_compressed_layers
 from lmi_backend.sizing.config_fields import ConfigFields, read_config
 from lmi_backend.sizing.draft import COMPUTED, Draft
+from lmi_backend.sizing.experts import count_experts, expert_width, experts_per_token
 from lmi_backend.sizing.kv_layers import (
-    ATTENTION_FREE,
     NO_LOCAL,
     NO_STATES,
     LocalAttention,
     StateLayers,
     WideAttention,
     count_kv_layers,
+    read_index_bytes,
     read_local_attention,
     read_state_layers,
     read_wide_attention,
 )
-from lmi_backend.sizing.parameters import PLAIN_MLP, count_mlp_layers, count_vision_parameters
+from lmi_backend.sizing.layer_count import T5, count_layers, is_encoder_decoder
+from lmi_backend.sizing.layer_kinds import ATTENTION_FREE, feed_forwards, pruned_group
+from lmi_backend.sizing.mlp_width import mlp_width
+from lmi_backend.sizing.rotations import rotated_numbers
+from lmi_backend.sizing.towers import count_encoder_parameters
+from lmi_backend.sizing.unread import unread_fields
 from lmi_backend.sizing.weights import (
     computed_weights,
     computes_in_8_bits,
-    dtype_bytes,
+    has_4_bit_floats,
+    keeps_cache_in_8_bits,
     quantization_config,
+    quantization_method,
+    weights_dtype,
     weights_on_disk,
 )
 
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads")
-_T5 = frozenset({"t5", "mt5", "umt5"})
-# Families whose head is the embedding matrix unless the config says otherwise. Falcon is not
-# among them although transformers says so: its published weights have a head.
-_TIED = frozenset(
-    {
-        "bart", "bloom", "cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3",
-        "gemma3_text", "gemma3n_text", "gpt2", "gpt_bigcode", "gpt_neo", "lfm2", "m2m_100",
-        "mbart", "mpt", "mt5", "opt", "pegasus", "smollm3", "starcoder2", "t5", "whisper",
-        "zamba2",
-    }
-)  # fmt: skip
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "attn_config.kv_n_heads",
+             "num_attention_groups")  # fmt: skip
+_TALKER = "talker_config"
+_UNPACKED = frozenset({"minicpm3"})
+# Transformers ties Falcon's head although its published weights have one.
+_NEVER_TIED = frozenset({"falcon"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,21 +92,49 @@ class ModelFacts:
     has_8_bit_activations: bool = False
     """Whether the MLP computes in 8 bits."""
     vision_parameters: int = 0
-    """Of a vision encoder; 0 if there is none."""
+    """Of encoders of images and sounds; 0 if there are none."""
+    sound_parameters: int = 0
+    """Those of them that are of sounds."""
     wide: WideAttention | None = None
     """Heads of the layers that see the whole text, where the others have different ones."""
     local: LocalAttention = NO_LOCAL
     """Layers that see only a window; they are among num_kv_layers."""
     states: StateLayers = NO_STATES
     """Layers with a state instead of a cache; they are not."""
+    expert_share: float = 0.0
+    """Of the weights, what is in routed experts."""
+    has_4_bit_floats: bool = False
+    """Whether the weights are of NVFP4 or its like."""
+    caches_in_8_bits: bool = False
+    """Whether the checkpoint says that its cache is of 8 bits."""
+    compressed: CompressedLayers | None = None
+    """Layers that cache compressed text (DeepSeek-V4)."""
+    index_bytes: int = 0
+    """Of a layer and token, for what chooses the tokens that sparse attention sees."""
+    rotated: int = 0
+    """Numbers of one position's rotations; 0 if they are as many as a head has."""
     num_mtp_layers: int = 0
-    """Further layers that predict tokens after the next, where speculation asks for them."""
+    """Further layers that predict tokens after the next, if speculation uses them."""
+    unread: tuple[str, ...] = ()
+    """Fields of config.json that nobody has read and that may mean memory."""
+    assumed: tuple[str, ...] = ()
+    """Fields that config.json lacks, so that its class's defaults were taken."""
+    drafted_tokens: int = 0
+    """Tokens that are guessed in a step: layers with a state keep one for each."""
     draft: Draft | None = None
     """What drafts tokens for it; None if nothing does."""
+    served_architectures: tuple[str, ...] = ()
+    """The architectures that an engine may serve it as."""
 
 
-def read_model_facts(folder: Path) -> ModelFacts | None:
+def read_model_facts(
+    folder: Path, overrides: Mapping[str, object] | None = None
+) -> ModelFacts | None:
     """Read the facts of the model in a local folder.
+
+    Args:
+        folder: where config.json is.
+        overrides: fields that the engine is told to take instead of those in the file.
 
     Returns:
         The facts; None if the folder has no config.json.
@@ -108,53 +142,75 @@ def read_model_facts(folder: Path) -> ModelFacts | None:
     Raises:
         ConfigurationError: config.json is broken, or lacks a number or has an absurd one.
     """
-    config = read_config(folder)
+    config = read_config(folder, overrides)
     if config is None:
         return None
     facts = _shape(config)
     on_disk = weights_on_disk(folder)
-    total, source = on_disk or (computed_weights(config, facts), COMPUTED)
-    return replace(facts, weight_bytes=total, weight_source=source)
+    computed, experts = computed_weights(config, facts)
+    total, source = on_disk or (computed, COMPUTED)
+    if on_disk and overrides and (written := read_config(folder)):
+        # Layers that are left out are not loaded.
+        total = total * computed // max(1, computed_weights(written, _shape(written))[0])
+    if _TALKER in config.outer and computed < total:
+        # vLLM does not load the part that speaks; no index tells what each part takes.
+        total, source = computed, COMPUTED
+    return replace(
+        facts,
+        weight_bytes=total,
+        weight_source=source,
+        expert_share=experts / computed if computed else 0.0,
+        unread=unread_fields(config),
+        assumed=tuple(sorted(config.assumed)),
+    )
 
 
 def _shape(config: ConfigFields) -> ModelFacts:
     """Return the facts without the weights."""
-    architectures = _architectures(config)
+    architectures = read_architectures(config)
     hidden = config.number("hidden_size", "n_embd", "d_model", "n_embed", "model_dim")
     heads = _heads(config)
-    is_mla = config.get("kv_lora_rank") is not None
-    kv_heads = heads if is_mla else _kv_heads(config, heads)
+    kv_heads = heads if _is_mla(config) else _kv_heads(config, heads)
     head_dim = _head_dim(config, hidden, heads)
-    layers, decoder_layers = _layers(config)
-    experts = _experts(config)
+    layers, decoder_layers = count_layers(config)
+    experts = count_experts(config)
+    images, sounds = count_encoder_parameters(config, hidden)
+    wide = read_wide_attention(config, kv_heads, head_dim)
     return ModelFacts(
         architecture=architectures[0] if architectures else "",
+        served_architectures=read_served_architectures(config),
         num_layers=layers,
         hidden_size=hidden,
         num_heads=heads,
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         vocab_size=config.number("vocab_size", "padded_vocab_size"),
-        intermediate_size=_intermediate_size(config, hidden),
+        intermediate_size=mlp_width(config, hidden),
         max_position_embeddings=_max_positions(config),
-        dtype=_dtype(config),
+        dtype=weights_dtype(config),
         weight_bytes=0,
         weight_source="",
         kv_values_per_token_and_layer=_kv_values(config, kv_heads, head_dim),
         num_kv_layers=count_kv_layers(config, decoder_layers),
-        is_mla=is_mla,
-        is_encoder_decoder=_is_encoder_decoder(config),
+        is_mla=_is_mla(config),
+        is_encoder_decoder=is_encoder_decoder(config),
         num_experts=experts,
-        quantization=_quantization(config),
-        ties_embeddings=config.flag("tie_word_embeddings", default=_kind(config) in _TIED),
-        expert_intermediate_size=_expert_width(config) if experts else 0,
-        experts_per_token=_experts_per_token(config) if experts else 0,
-        has_dense_layers=bool(count_mlp_layers(config, layers, experts)[1]),
+        quantization=quantization_method(config),
+        ties_embeddings=_ties_embeddings(config),
+        expert_intermediate_size=expert_width(config) if experts else 0,
+        experts_per_token=experts_per_token(config) if experts else 0,
+        has_dense_layers=bool(feed_forwards(config, layers, experts)[0]),
         has_8_bit_activations=computes_in_8_bits(quantization_config(config)),
-        vision_parameters=count_vision_parameters(config, hidden),
-        wide=read_wide_attention(config, kv_heads, head_dim),
+        vision_parameters=images + sounds,
+        sound_parameters=sounds,
+        wide=wide,
         local=read_local_attention(config, decoder_layers),
         states=read_state_layers(config, decoder_layers),
+        compressed=read_compressed_layers(config, decoder_layers),
+        index_bytes=read_index_bytes(config, layers),
+        rotated=rotated_numbers(config, head_dim, wide),
+        has_4_bit_floats=has_4_bit_floats(quantization_config(config)),
+        caches_in_8_bits=keeps_cache_in_8_bits(quantization_config(config)),
         num_mtp_layers=config.number(
             "num_nextn_predict_layers", "mtp_num_hidden_layers", default=0, least=0
         ),
@@ -165,26 +221,16 @@ def _kind(config: ConfigFields) -> str:
     return config.text("model_type").lower()
 
 
-def _architectures(config: ConfigFields) -> list[str]:
-    # The file's own come first: a language model inside another is named after itself.
-    found = config.outer.get("architectures") or config.get("architectures") or []
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise config.error("architectures", found, "is not a list of names")
-    return found
+def _is_mla(config: ConfigFields) -> bool:
+    """Tell whether the latent vector is cached; vLLM unpacks MiniCPM-3's before."""
+    return config.get("kv_lora_rank") is not None and _kind(config) not in _UNPACKED
 
 
-def _is_encoder_decoder(config: ConfigFields) -> bool:
-    return config.flag("is_encoder_decoder", default=_kind(config) in _T5)
-
-
-def _layers(config: ConfigFields) -> tuple[int, int]:
-    """Return the number of all layers and of those in the decoder."""
-    if not _is_encoder_decoder(config):
-        layers = config.number("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-        return layers, layers
-    encoder = config.number("num_layers", "encoder_layers", "num_hidden_layers")
-    decoder = config.number("num_decoder_layers", "decoder_layers", default=encoder)
-    return encoder + decoder, decoder
+def _ties_embeddings(config: ConfigFields) -> bool:
+    if _kind(config) in _NEVER_TIED and config.outer.get("tie_word_embeddings") is None:
+        return False
+    # The original T5 says nothing, and has one matrix.
+    return config.flag("tie_word_embeddings", default=_kind(config) == "t5")
 
 
 def _heads(config: ConfigFields) -> int:
@@ -200,7 +246,7 @@ def _kv_heads(config: ConfigFields, heads: int) -> int:
         # Falcon-7B also writes num_kv_heads=71, and does not mean it.
         kv_heads = 1
     else:
-        kv_heads = config.number(*_KV_HEADS, default=heads)
+        kv_heads = config.number(*_KV_HEADS, default=heads // pruned_group(config))
     if heads % kv_heads:
         name = config.name_of("multi_query_group_num", *_KV_HEADS)
         raise config.error(name, kv_heads, f"does not divide the {heads} attention heads")
@@ -209,71 +255,28 @@ def _kv_heads(config: ConfigFields, heads: int) -> int:
 
 def _head_dim(config: ConfigFields, hidden: int, heads: int) -> int:
     if config.get("kv_lora_rank") is not None:
-        return config.number("qk_nope_head_dim") + config.number("qk_rope_head_dim")
-    if explicit := config.number("head_dim", "kv_channels", "d_kv", default=0):
+        return config.number("qk_nope_head_dim") + config.number("qk_rope_head_dim", least=0)
+    names = ("head_dim", "attention_head_dim", "kv_channels", "d_kv", "hidden_size_per_head")
+    if explicit := config.number(*names, default=0, least=0):
         return explicit
-    if hidden % heads:
-        raise config.error("hidden_size", hidden, f"cannot be divided among {heads} heads")
-    return hidden // heads
+    return max(1, hidden // heads)
 
 
 def _kv_values(config: ConfigFields, kv_heads: int, head_dim: int) -> int:
-    if config.get("kv_lora_rank") is not None:
-        return config.number("kv_lora_rank") + config.number("qk_rope_head_dim")
+    if _is_mla(config):
+        return config.number("kv_lora_rank") + config.number("qk_rope_head_dim", least=0)
+    # Some families' values are narrower than their keys.
+    is_plain = config.get("kv_lora_rank") is None
+    if is_plain and (values := config.number("v_head_dim", default=0)) and values != head_dim:
+        return kv_heads * (head_dim + values)
     return 2 * kv_heads * head_dim
 
 
-def _intermediate_size(config: ConfigFields, hidden: int) -> int:
-    names = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
-    fallback = None
-    if _kind(config) in PLAIN_MLP | ATTENTION_FREE:
-        ratio = config.number("expansion_ratio", default=4)
-        fallback = ratio * hidden
-    if config.get("intermediate_size_mlp") is not None:
-        # Llama-4's intermediate_size is an expert's.
-        return config.number("intermediate_size_mlp")
-    return config.number(*names, "d_ff", "ffn_config.ffn_hidden_size", default=fallback)
-
-
-def _experts(config: ConfigFields) -> int:
-    names = ("num_local_experts", "num_experts", "n_routed_experts", "ffn_config.moe_num_experts")
-    found = config.number(*names, "moe_num_experts", default=0, least=0)
-    # One "expert" is how a family writes that a model is dense.
-    return found if found > 1 else 0
-
-
-def _expert_width(config: ConfigFields) -> int:
-    names = ("moe_intermediate_size", "expert_ffn_hidden_size", "intermediate_size")
-    return config.number(*names, "ffn_config.ffn_hidden_size")
-
-
-def _experts_per_token(config: ConfigFields) -> int:
-    names = ("num_experts_per_tok", "num_experts_per_token", "ffn_config.moe_top_k", "moe_topk")
-    return config.number(*names, "moe_k", default=1)
-
-
 def _max_positions(config: ConfigFields) -> int:
-    if _kind(config) in _T5:
+    if _kind(config) in T5:
         # Relative positions: n_positions is what it was trained with, not a limit.
         return 0
     names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length")
-    return config.number(*names, "seq_length", "max_target_positions", default=0)
-
-
-def _dtype(config: ConfigFields) -> str:
-    name = config.text(config.name_of("dtype", "torch_dtype")) or "float32"
-    dtype = name.removeprefix("torch.")
-    dtype_bytes(config, dtype)
-    return dtype
-
-
-def _quantization(config: ConfigFields) -> str:
-    found = quantization_config(config)
-    method = found.get("quant_method")
-    if method is None and (found.get("load_in_4bit") or found.get("load_in_8bit")):
-        return "bitsandbytes"
-    if method is None and found.get("config_groups"):
-        return "compressed-tensors"
-    if method is not None and not isinstance(method, str):
-        raise config.error("quantization_config.quant_method", method, "is not a string")
-    return (method or "").lower()
+    return config.number(
+        *names, "seq_length", "max_target_positions", "model_max_length", default=0
+    )

@@ -1,4 +1,4 @@
-"""What one step of vLLM takes beside weights and cache, by release and device.
+"""What one step of vLLM takes in addition to weights and cache, by release and device.
 
 vLLM finds it by a trial run: the most tokens of a step, then one row of logits for each sequence.
 """
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.units import GIB, MIB
 
 if TYPE_CHECKING:
+    from lmi_backend.sizing.kv_layers import DeltaShape
     from lmi_backend.sizing.model_facts import ModelFacts
 
 Release = tuple[int, int]
@@ -26,11 +27,11 @@ _ACTIVATION_BYTES = 2
 _LOGITS = 2
 """The gathered logits, 16 bits, which is all the second model runner's trial run makes."""
 _SAMPLED = _LOGITS + 3 * 4
-"""Their float32 copy, the probabilities, and their noise or their masked form."""
+"""Their float32 copy, the probabilities, and their noise or their masked copy."""
 _SORTED = _LOGITS + 4 + (4 + 8) + 8 + (4 + 8)
 """Copy; sorted values and indices; PyTorch's reverse indices; CUB's second buffers."""
 _COUNTED = 4 + 1 / 8
-"""What the second runner keeps for penalties: a number and a bit for each word and sequence."""
+"""What the second runner keeps for penalties: a number and a bit for each token and sequence."""
 
 # What each release does first, read in the sources of 0.16 to 0.32.
 _TRITON_SAMPLER: Final[Release] = (0, 17)
@@ -40,10 +41,11 @@ GRAPHS_DEDUCTED: Final[Release] = (0, 20)
 _FLASHINFER_SAMPLER: Final[Release] = (0, 21)
 _LARGER_FLASHINFER: Final[Release] = (0, 22)
 _SECOND_RUNNER: Final[Release] = (0, 22)
-_STATES_CACHED: Final[Release] = (0, 26)
+_STATES_CACHED: Final[Release] = (0, 28)
 _SECOND_RUNNER_FOR_DENSE: Final[Release] = (0, 25)
 BUFFERS_DEDUCTED: Final[Release] = (0, 27)
 _SECOND_RUNNER_FOR_ALL: Final[Release] = (0, 29)
+_SECOND_RUNNER_DEDUCTS_GRAPHS: Final[Release] = (0, 29)
 _FIRST_ARCHITECTURES = (
     (_SECOND_RUNNER, {"Qwen3ForCausalLM"}),
     ((0, 23), {"LlamaForCausalLM", "MistralForCausalLM"}),
@@ -59,11 +61,19 @@ _RUNTIME_BEFORE, _RUNTIME = int(0.13 * GIB), int(0.25 * GIB)
 """CUDA modules and handles that PyTorch does not count."""
 _FLASHINFER_KERNELS = int(0.65 * GIB)
 """What loading FlashInfer's kernels takes when the trial run samples with them."""
+FLASHINFER_BESIDE_STATES: Final = int(0.3 * GIB)
+"""The same for models that also have layers with a state, whose own kernels are loaded before."""
+FLOAT_KERNELS: Final = int(0.45 * GIB)
+"""What the first graph loads of the kernels for NVFP4 and its like."""
 _NCCL = int(0.42 * GIB)
 _ALL_REDUCE_WORKSPACE = int(1.83 * GIB)
 """FlashInfer's fused all-reduce: more than its buffers, as it brings NVLink's multicast up."""
 _PIPELINE_RUNTIME = int(0.07 * GIB)
 _GRAPHS_BASE, _GRAPH, _GRAPH_LAYER = 40 * MIB, 3.3 * MIB, 0.145 * MIB
+DELTA_WIDTHS: Final = 10
+"""Times the width of its values that a token takes in a gated delta net, fitted to four logs."""
+_CHUNK = 64
+"""Tokens that a gated delta net computes together."""
 _SMALL_BUFFERS = 16 * MIB
 """Positions, slots, tables, random numbers: what does not depend on the model."""
 _CUBLAS_WORKSPACE = {HOPPER: 32 * MIB, AMPERE: 8 * MIB}
@@ -87,6 +97,10 @@ class Step:
     flashinfer_sampler: bool | None = None
     """Whether FlashInfer samples; None is what the release does by itself."""
 
+    captured: tuple[int, ...] = ()
+    """Sizes of batches whose graphs are captured; empty for the release's own."""
+    partition: tuple[int, ...] = ()
+    """Layers of each stage; empty if they are shared out evenly."""
     prefix_caching: bool | None = None
     """Whether prompts' beginnings are kept; None is what the release does by itself."""
 
@@ -123,8 +137,8 @@ def peak_activation(
 ) -> int:
     """Return the bytes at the peak of the trial run.
 
-    Either the layers' pass has the peak, or the sampling after it, which holds the last hidden
-    states; workspaces for experts are kept from the one to the other.
+    Either the layers' pass has the peak, or the sampling after it, which keeps the last hidden
+    states. Workspaces for experts stay from the one to the other.
 
     Args:
         facts: the model.
@@ -153,7 +167,7 @@ def kept_buffers(facts: ModelFacts, step: Step) -> int:
 
 
 def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> int:
-    """Return the bytes of a device that are taken beside PyTorch's allocator.
+    """Return the bytes of a device that are allocated outside PyTorch's allocator.
 
     NCCL's first buffers are older than vLLM's snapshot of the free memory, so they are not in it.
     """
@@ -166,7 +180,7 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
         and step.samples_with_flashinfer
         and not has_second_runner(step, facts)
     ):
-        found += _FLASHINFER_KERNELS
+        found += FLASHINFER_BESIDE_STATES if facts.states.layers else _FLASHINFER_KERNELS
     if tensor == 1:
         return found
     if _fuses_all_reduce(step, pipeline):
@@ -177,22 +191,27 @@ def non_torch(facts: ModelFacts, step: Step, *, tensor: int, pipeline: int) -> i
 def cuda_graphs(facts: ModelFacts, step: Step, *, layers: int) -> int:
     """Return about the bytes vLLM expects its CUDA graphs to take; 0 where it deducts none.
 
-    Each graph takes some for itself and some for each layer's kernels; vLLM measures two of each
-    mode and multiplies, so the same model's figures differ by 0.2 GiB and more between runs.
+    Each graph takes some bytes for itself and some for each layer's kernels. vLLM measures two
+    graphs of each mode and multiplies. So the same model's figures differ by 0.2 GiB and more
+    between runs.
     """
     if not step.graphs or step.release < GRAPHS_DEDUCTED:
         return 0
     each = _GRAPH + layers * _GRAPH_LAYER
-    return _GRAPHS_BASE + int(_graph_count(step.sequences) * each)
+    kernels = FLOAT_KERNELS if facts.has_4_bit_floats else 0
+    return _GRAPHS_BASE + kernels + int(_graph_count(step) * each)
 
 
-def _graph_count(sequences: int) -> int:
+def deducts_graphs(facts: ModelFacts, step: Step) -> bool:
+    """Tell whether vLLM certainly deducts graphs: its second runner did not from the start."""
+    return step.release >= _SECOND_RUNNER_DEDUCTS_GRAPHS or not has_second_runner(step, facts)
+
+
+def _graph_count(step: Step) -> int:
     """Return how many graphs are captured: of mixed batches, and of those that only decode."""
-    largest = min(2 * sequences, 512)
-    sizes = [1, 2, 4, *range(8, 256, 8), *range(256, 513, 16)]
-    return len([size for size in sizes if size <= largest]) + len(
-        [size for size in sizes if size <= sequences]
-    )
+    largest = step.tokens if step.captured else min(2 * step.sequences, 512)
+    sizes = step.captured or (1, 2, 4, *range(8, 256, 8), *range(256, 513, 16))
+    return sum((size <= largest) + (size <= step.sequences) for size in sizes)
 
 
 def _fuses_all_reduce(step: Step, pipeline: int) -> bool:
@@ -213,10 +232,10 @@ def _sampling(facts: ModelFacts, step: Step) -> int:
 
 
 def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:
-    """Return the bytes of the widest part of a layer beside its in- and output.
+    """Return the bytes of the widest part of a layer, without its in- and output.
 
-    Of attention these are queries, keys, values and result; of a gated MLP gate and up, then
-    their product, and where it computes in 8 bits that once more.
+    Of attention these are queries, keys, values and result. Of a gated MLP they are gate and up,
+    then their product; where it computes in 8 bits, that once more.
     """
     kv_heads = max(1, facts.num_kv_heads // tensor)
     attention = facts.head_dim * (2 * facts.num_heads / tensor + 2 * kv_heads)
@@ -225,13 +244,28 @@ def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:
         mlp += facts.intermediate_size / tensor / _ACTIVATION_BYTES
     if facts.num_experts and not facts.has_dense_layers:
         mlp = 0.0
-    return int(tokens * max(attention, mlp) * _ACTIVATION_BYTES)
+    delta = _delta_values(facts.states.delta) / tensor if facts.states.delta else 0.0
+    return int(tokens * max(attention, mlp, delta) * _ACTIVATION_BYTES)
+
+
+def _delta_values(shape: DeltaShape) -> float:
+    """Return the 16-bit numbers a token has in a gated delta net.
+
+    - Queries, keys and values: before their convolution, after it, and once more for the kernels.
+    - Ten times the values' width: gate, result, and what the chunks' kernels pass on. This is by
+      the logs of four such models on three kinds of GPU.
+    - For each head: a part of its chunk's state, and of two matrices of 32 bits between the chunk's
+      tokens.
+    """
+    heads = shape.value_heads
+    chunk = heads * (shape.key_dim * shape.value_dim / _CHUNK + 2 * _CHUNK * 2)
+    return 3 * shape.convolved + DELTA_WIDTHS * heads * shape.value_dim + chunk
 
 
 def _expert_workspace(facts: ModelFacts, tokens: int, tensor: int) -> int:
     """Return the bytes of the two buffers that all layers' experts share.
 
-    MXFP4's kernels have none.
+    MXFP4's kernels have none; those of other formats of 4 bits want them twice.
     """
     if not facts.num_experts or facts.quantization == "mxfp4":
         return 0
@@ -239,7 +273,8 @@ def _expert_workspace(facts: ModelFacts, tokens: int, tensor: int) -> int:
     rows = tokens * facts.experts_per_token
     first = max(width, facts.hidden_size)
     second = max(2 * width, facts.hidden_size)
-    return int(rows * (first + second) * _ACTIVATION_BYTES)
+    copies = 2 if facts.has_4_bit_floats else 1
+    return int(rows * (first + second) * _ACTIVATION_BYTES * copies)
 
 
 def _by_capability(values: dict[int, int], step: Step) -> int:

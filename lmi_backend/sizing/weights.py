@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, TypeGuard
+from typing import TYPE_CHECKING, Final
 
 from lmi_backend.bounded_files import read_bounded
+from lmi_backend.sizing.module_bits import (
+    MXFP4_BITS,
+    algorithm_bits,
+    grouped_bits,
+    is_positive,
+    module_bits,
+)
 from lmi_backend.sizing.parameters import count_parameters
 
 if TYPE_CHECKING:
@@ -26,8 +33,6 @@ DTYPE_BYTES: Final = {
     "float8_e5m2": 1,
 }
 """Bytes of one number, by what config.json calls its type."""
-MXFP4_BITS: Final = 4 + 8 / 32
-"""Of a number, with its part of the scale that 32 share."""
 # What training leaves beside the weights; adapters are loaded on their own.
 _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"})
 
@@ -35,8 +40,8 @@ _NOT_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin"}
 def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     """Return the bytes of the folder's weights and where the number is from; None if it has none.
 
-    safetensors come before PyTorch's own format, as every engine prefers them; the index comes
-    before the files, which may be there twice (Mistral's "consolidated") or not yet.
+    safetensors come before PyTorch's own format, as every engine prefers them. The index comes
+    before the files. The files may be there twice (Mistral's "consolidated"), or not yet.
     """
     for index, pattern, source in (
         ("model.safetensors.index.json", "*.safetensors", "safetensors index"),
@@ -49,41 +54,88 @@ def weights_on_disk(folder: Path) -> tuple[int, str] | None:
     return None
 
 
-def dtype_bytes(config: ConfigFields, dtype: str) -> int:
-    """Return the bytes of one number of the config's dtype.
+def computed_weights(config: ConfigFields, facts: ModelFacts) -> tuple[int, int]:
+    """Return the bytes of the weights by the shapes in config.json, and those of routed experts.
 
-    Raises:
-        ConfigurationError: no such dtype.
-    """
-    if dtype not in DTYPE_BYTES:
-        accepted = ", ".join(DTYPE_BYTES)
-        name = config.name_of("dtype", "torch_dtype")
-        raise config.error(name, dtype, f"is not a dtype; accepted: {accepted}")
-    return DTYPE_BYTES[dtype]
-
-
-def computed_weights(config: ConfigFields, facts: ModelFacts) -> int:
-    """Return the bytes of the weights by the shapes in config.json.
-
-    Embeddings, head and vision encoder are never quantised; MXFP4 quantises the experts only.
+    Embeddings and encoders are never quantised, a head only where the file names it. MXFP4
+    quantises the experts only.
     """
     count = count_parameters(config, facts)
-    plain = dtype_bytes(config, facts.dtype) * 8
-    bits = quantised_bits(quantization_config(config), facts.quantization) or plain
-    body = plain if facts.quantization == "mxfp4" else bits
-    whole = (count.embeddings + count.vision) * plain
-    return round((whole + count.body * body + count.experts * bits) / 8)
+    plain = float(DTYPE_BYTES.get(facts.dtype, 2) * 8)
+    quantization = quantization_config(config)
+    bits = quantised_bits(quantization, facts.quantization) or plain
+    modules = module_bits(quantization, bits, plain)
+    has_4_bit_experts = config.get("expert_dtype") == "fp4"
+    total = (count.embeddings + count.vision + count.plain) * plain
+    total += count.head * (bits if quantization.get("lm_head") is True else modules.head)
+    experts = 0.0
+    for part in count.parts:
+        each = modules.average(part.modules, part.layers)
+        if facts.quantization == "mxfp4" and not part.is_expert:
+            each = plain
+        elif part.is_expert and has_4_bit_experts:
+            each = MXFP4_BITS
+        total += part.parameters * each
+        experts += part.parameters * each if part.is_expert else 0.0
+    return round(total / 8), round(experts / 8)
 
 
 def quantization_config(config: ConfigFields) -> Mapping[str, object]:
-    """Return the config's part on quantisation; empty if the weights are not quantised."""
+    """Return how the weights are quantised, by config.json or by ModelOpt's file next to it."""
     for name in ("quantization_config", "compression_config"):
-        found = config.shared(name)
-        if isinstance(found, dict):
+        if isinstance(found := config.shared(name), dict):
             return found
-        if found is not None:
-            raise config.error(name, found, "is not an object")
-    return {}
+    try:
+        whole = json.loads(read_bounded(config.file.with_name("hf_quant_config.json")))
+        found = whole["quantization"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return {"quant_method": "modelopt", **found} if isinstance(found, dict) else {}
+
+
+def weights_dtype(config: ConfigFields) -> str:
+    """Return the type of what is not quantised.
+
+    An unquantised file without one is of PyTorch's default, as old files are. A quantised file
+    without one is of 16 bits; vLLM finds the same by itself.
+    """
+    name = config.shared(config.name_of("dtype", "torch_dtype"))
+    if name is None:
+        return "bfloat16" if quantization_config(config) else "float32"
+    dtype = str(name).removeprefix("torch.")
+    return dtype if dtype in DTYPE_BYTES else "bfloat16"
+
+
+def quantization_method(config: ConfigFields) -> str:
+    """Return how the weights are quantised; empty if they are not."""
+    found = quantization_config(config)
+    method = found.get("quant_method")
+    if method is None and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+        return "bitsandbytes"
+    if method is None and found.get("config_groups"):
+        return "compressed-tensors"
+    return str(method or "").lower()
+
+
+def keeps_cache_in_8_bits(quantization: Mapping[str, object]) -> bool:
+    """Tell whether a checkpoint brings the scales of a KV cache of 8 bits."""
+    scheme = quantization.get("kv_cache_scheme")
+    is_scheme = isinstance(scheme, dict) and scheme.get("num_bits") == 8
+    return is_scheme or str(quantization.get("kv_cache_quant_algo")).upper() == "FP8"
+
+
+def has_4_bit_floats(quantization: Mapping[str, object]) -> bool:
+    """Tell whether weights are quantised to NVFP4 or its like."""
+    return "NVFP4" in json.dumps(quantization, default=str).upper() or any(
+        isinstance(each, dict) and each.get("type") == "float" and each.get("num_bits") == 4
+        for each in _weight_schemes(quantization)
+    )
+
+
+def _weight_schemes(quantization: Mapping[str, object]) -> list[object]:
+    groups = quantization.get("config_groups")
+    schemes = groups.values() if isinstance(groups, dict) else []
+    return [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
 
 
 def computes_in_8_bits(quantization: Mapping[str, object]) -> bool:
@@ -108,34 +160,16 @@ def quantised_bits(quantization: Mapping[str, object], method: str) -> float:
     if "fp8" in method or "int8" in method or method == "fbgemm_fp8":
         return 8
     if method.startswith("modelopt"):
-        algorithm = str(quantization.get("quant_algo", "")).upper()
-        return 4 + 8 / 16 if "FP4" in algorithm else 8
+        return algorithm_bits(str(quantization.get("quant_algo", "")))
     if method == "compressed-tensors":
         return _compressed_tensors_bits(quantization)
-    return _grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
+    return grouped_bits(quantization, 4 if method in {"awq", "gptq", "auto-round"} else 0)
 
 
 def _compressed_tensors_bits(quantization: Mapping[str, object]) -> float:
-    groups = quantization.get("config_groups")
-    schemes = groups.values() if isinstance(groups, dict) else []
-    weights = [scheme.get("weights") for scheme in schemes if isinstance(scheme, dict)]
-    # Layers may differ; the widest errs on the safe side.
-    return max((_grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)
-
-
-def _grouped_bits(scheme: Mapping[str, object], default_bits: int) -> float:
-    """Return bits a parameter if a group of them shares a 16-bit scale and a zero point."""
-    bits = _first(scheme, ("bits", "num_bits", "w_bit", "nbits")) or default_bits
-    # -1 means one scale for each channel.
-    group = next((scheme[n] for n in ("group_size", "q_group_size") if n in scheme), None) or 128
-    if not bits or bits >= 8 or not _is_positive(group):
-        return float(bits)
-    return float(bits + (16 + bits) / group)
-
-
-def _first(scheme: Mapping[str, object], names: tuple[str, ...]) -> float:
-    """Return the first of the fields that is a positive number; 0 if none is."""
-    return next((value for name in names if _is_positive(value := scheme.get(name))), 0)
+    weights = _weight_schemes(quantization)
+    # What no group names is taken for the widest, which errs on the safe side.
+    return max((grouped_bits(w, 0) for w in weights if isinstance(w, dict)), default=0)
 
 
 def _total_size(index: Path) -> int:
@@ -145,7 +179,7 @@ def _total_size(index: Path) -> int:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         # Engines load without it, so it is no reason to refuse; the files tell as well.
         return 0
-    return int(total) if _is_positive(total) else 0
+    return int(total) if is_positive(total) else 0
 
 
 def _file_sizes(folder: Path, pattern: str) -> int:
@@ -155,7 +189,3 @@ def _file_sizes(folder: Path, pattern: str) -> int:
     # The same weights once more, in Mistral's own layout.
     others = [path for path in files if not path.name.startswith("consolidated")]
     return sum(path.stat().st_size for path in others or files)
-
-
-def _is_positive(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -1,1 +1,1 @@
-"""Keep a tritonserver up from beside it: start, health, restart, drain, and its end."""
+"""Keep a tritonserver up from a process next to it: start, health, restart, drain, stop."""

@@ -1,9 +1,8 @@
-"""Let the umask hold for shared memory too.
+"""Make the umask hold for shared memory too.
 
-Requests and responses lie in regions of /dev/shm that the Python backend makes with Boost, whose
-shared_memory_object calls fchmod(fd, 0644) on each that it creates, so that the umask does not
-count (seen on 24.10). In a program started with `enforce_umask` that call, with just that mode,
-changes nothing.
+The Python backend makes its regions of /dev/shm with Boost. Boost calls fchmod(fd, 0644) on each
+region that it creates, so the umask does not count (seen on 24.10). In a program started with
+`enforce_umask` that call, with just that mode, changes nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 4
 def enforce_umask() -> None:
     """Set the umask, and keep Boost from going around it. For a child, before it loads a program.
 
-    On other machines than x86-64 and ARM64, and where the kernel has no seccomp, only the umask is
-    set; what a region's mode is then, the stub sees to when it loads a model.
+    On machines other than x86-64 and ARM64, and on kernels without seccomp, only the umask is set.
+    There the stub sets the mode of its region when it loads a model.
     """
     os.umask(MASK)
     if _PROGRAM is not None and not _libc.prctl(_NO_NEW_PRIVILEGES, 1, None, None, None):

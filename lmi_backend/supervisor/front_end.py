@@ -1,4 +1,4 @@
-"""Keep front ends up beside the server: processes of their own, which outlive the server's."""
+"""Keep front ends up: processes of their own, which outlive the server's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,19 +15,24 @@ import traceback
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import VARIABLE, encode
+from lmi_backend.listening import listen
 from lmi_backend.pool.process import describe_exit
-from lmi_backend.printable import log, say
-from lmi_backend.supervisor.log_file import log_options
+from lmi_backend.printable import log as log_text
+from lmi_backend.printable import say
+from lmi_backend.supervisor.log_relay import STANDARD_ERROR, log_options
 from lmi_backend.supervisor.reloading import Backoff
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
-PROGRAM: Final = "lmi_backend.cli.main"
-"""The module that it runs; with the word `frontend`."""
-LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp")
+    from lmi_backend.front_end_settings import Settings
+
+PROGRAM: Final = "lmi_backend.frontend.main"
+"""The module that a front end runs."""
+LIBRARIES: Final = ("uvicorn", "uvloop", "httptools", "starlette", "aiohttp", "backports.zstd")
 """What the extra `frontend` brings."""
 DRAIN: Final = signal.SIGUSR1
 """Tells a front end that the server stops: requests that have not begun are refused."""
@@ -35,38 +41,42 @@ _LOOK_SECONDS: Final = 0.2
 _SILENT_SECONDS: Final = 30.0
 _BEATS: Final = 4096
 _STOP_SECONDS: Final = 10.0
+_PATIENCE_SECONDS: Final = 4.0
+"""Pause up to which clients wait for the next front end; in a longer one they are refused."""
+NO_SOCKET: Final = -1
 _KILL_SECONDS: Final = 5.0
 
 
 def missing_libraries() -> list[str]:
     """Return which of its libraries this environment lacks."""
-    return [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    return [name for name in LIBRARIES if not _is_there(name)]
+
+
+def _is_there(library: str) -> bool:
+    try:
+        return importlib.util.find_spec(library) is not None
+    except ModuleNotFoundError:  # Of a package whose parent is missing.
+        return False
 
 
 class FrontEnds:
-    """Processes of `lmi-backend frontend` that share a port.
+    """Processes of the front end that share a port.
 
-    One that ends, or says nothing for 30 s, is started again, with growing pauses. It says that it
-    is well through a pipe and not on its port: which of them answers there is chance, and a port
-    that has no place for another connection is no reason to cut those that it has.
+    A process that exits, or reports nothing for 30 s, is started again, with growing pauses. It
+    reports its health through a pipe and not on its port, for two reasons. Chance decides which
+    process answers there. And a port without room for another connection is no reason to cut its
+    connections.
 
     Args:
-        arguments: of the command.
-        count: of processes.
-        secrets: in their environment, which only their own user reads.
-        log_file: gets their log; None for our own.
+        settings: of each.
+        log: the descriptor on which they log.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        count: int,
-        secrets: Mapping[str, str],
-        log_file: Path | None = None,
-    ) -> None:
-        command = [sys.executable, "-m", PROGRAM, "frontend", *arguments, f"--share={count}"]
-        start = partial(_BeatingProcess, command, secrets, log_file)
-        self._kept = [_Kept(start) for _ in range(count)]
+    def __init__(self, settings: Settings, log: int = STANDARD_ERROR) -> None:
+        start = partial(_BeatingProcess, settings, log)
+        # Of several the others take the connections while one is down.
+        self._door = _Door(settings, is_kept=settings.processes == 1)
+        self._kept = [_Kept(start, self._door) for _ in range(settings.processes)]
 
     def keep(
         self,
@@ -84,6 +94,7 @@ class FrontEnds:
         while not wait_for_end(_LOOK_SECONDS):
             for each in self._kept:
                 each.look()
+        self._door.close()
         for each in self._kept:
             each.send(signal.SIGTERM)
         end = time.monotonic() + stop_seconds
@@ -102,19 +113,14 @@ class FrontEnds:
 
 @contextlib.contextmanager
 def front_ends(
-    arguments: Sequence[str],
-    count: int,
-    secrets: Mapping[str, str],
-    log_file: Path | None = None,
-    *,
-    is_urgent: Callable[[], bool],
+    settings: Settings, log: int = STANDARD_ERROR, *, is_urgent: Callable[[], bool]
 ) -> Iterator[FrontEnds]:
     """Run front ends until the end of the block, when the models have drained.
 
     At the end they have some seconds to let requests end, unless it `is_urgent`.
     """
     ended = threading.Event()
-    kept = FrontEnds(arguments, count, secrets, log_file)
+    kept = FrontEnds(settings, log)
     keep = partial(kept.keep, ended.wait, _STOP_SECONDS, is_urgent)
     keeper = guarded_thread("lmi-front-end", keep)
     keeper.start()
@@ -125,13 +131,45 @@ def front_ends(
         keeper.join()
 
 
+class _Door:
+    """The socket that listens, which outlives a front end: clients wait for the next one.
+
+    Args:
+        settings: of the front end.
+        is_kept: whether there is such a socket; else each front end has its own.
+    """
+
+    def __init__(self, settings: Settings, *, is_kept: bool) -> None:
+        self._settings, self._is_kept = settings, is_kept
+        self._socket: socket.socket | None = None
+
+    def open(self) -> int:
+        """Return the descriptor of the socket; -1 if there is none.
+
+        Raises:
+            ConfigurationError: the address cannot be had.
+        """
+        if not self._is_kept:
+            return NO_SOCKET
+        if self._socket is None:
+            self._socket = listen(self._settings.host, self._settings.port, is_shared=False)
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Refuse connections from now on, unless a front end accepts them."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
 class _Kept:
     """One of them, and the next that takes its place."""
 
-    def __init__(self, start: Callable[[], _BeatingProcess]) -> None:
-        self._start, self._backoff = start, Backoff()
+    def __init__(self, start: Callable[[int], _BeatingProcess], door: _Door) -> None:
+        self._start, self._door, self._backoff = start, door, Backoff()
         self._start_at = 0.0
-        self._process: _BeatingProcess | None = start()
+        self._process: _BeatingProcess | None = None
+        self.look()
 
     @property
     def is_running(self) -> bool:
@@ -139,33 +177,35 @@ class _Kept:
         return process is not None and process.is_running
 
     def look(self) -> None:
-        """Start it again if it has ended, once the pause is over.
+        """Start it again if it has exited, once the pause is over.
 
-        A fault of our own is one of the front end: its keeper must not end.
+        An unexpected exception here counts as one of the front end: its keeper must not stop.
         """
         try:
             self._look()
         except Exception:  # noqa: BLE001
-            log(traceback.format_exc())
+            log_text(traceback.format_exc())
             self.stop()
             self._process = None
             self._put_off("cannot be watched")
 
     def _look(self) -> None:
         if self._process is not None:
-            if trouble := self._process.trouble():
+            if problem := self._process.problem():
                 process, self._process = self._process, None
                 process.stop()
-                self._put_off(trouble, process.age)
+                self._put_off(problem, process.age)
         elif time.monotonic() >= self._start_at:
             try:
-                self._process = self._start()
-            except OSError as error:
+                self._process = self._start(self._door.open())
+            except (OSError, ConfigurationError) as error:
                 self._put_off(f"cannot be started: {error}")
 
-    def _put_off(self, trouble: str, well_seconds: float = 0.0) -> None:
+    def _put_off(self, problem: str, well_seconds: float = 0.0) -> None:
         pause = self._backoff.pause(well_seconds)
-        say(f"the front end {trouble}: it is started again in {pause:.0f} s")
+        say(f"the front end {problem}: it is started again in {pause:.0f} s", "WARNING")
+        if pause > _PATIENCE_SECONDS:
+            self._door.close()
         self._start_at = time.monotonic() + pause
 
     def send(self, number: signal.Signals) -> None:
@@ -181,14 +221,11 @@ class _Kept:
 class _BeatingProcess:
     """A process that writes a byte a second into a pipe."""
 
-    def __init__(
-        self, command: Sequence[str], secrets: Mapping[str, str], log_file: Path | None
-    ) -> None:
+    def __init__(self, settings: Settings, log: int, listener: int) -> None:
         self._beats, theirs = os.pipe()
         os.set_blocking(self._beats, False)
         try:
-            words = [*command, f"--heartbeat={theirs}"]
-            self._process = _start(words, secrets, theirs, log_file)
+            self._process = _start(settings, log, theirs, listener)
         except OSError:
             os.close(self._beats)
             raise
@@ -205,7 +242,7 @@ class _BeatingProcess:
         """Seconds between its start and its last beat."""
         return self._heard_at - self._began
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Return what is wrong with it, empty if nothing is."""
         if (status := self._process.poll()) is not None:
             return describe_exit(status)
@@ -214,7 +251,7 @@ class _BeatingProcess:
             if os.read(self._beats, _BEATS):
                 self._heard_at = time.monotonic()
         is_silent = time.monotonic() - self._heard_at > _SILENT_SECONDS
-        return f"said nothing for {_SILENT_SECONDS:.0f} s and is ended" if is_silent else ""
+        return f"said nothing for {_SILENT_SECONDS:.0f} s and is stopped" if is_silent else ""
 
     def send_signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -227,12 +264,12 @@ class _BeatingProcess:
         os.close(self._beats)
 
 
-def _start(
-    command: Sequence[str], secrets: Mapping[str, str], pipe: int, log_file: Path | None
-) -> subprocess.Popen[bytes]:
+def _start(settings: Settings, log: int, pipe: int, listener: int) -> subprocess.Popen[bytes]:
+    # The environment is read by its own user only; the run folder is what `Traces` looks for.
+    environment = {**os.environ, VARIABLE: encode(settings), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-m", PROGRAM, str(settings.base), str(listener), str(pipe)]
+    passed = [each for each in (pipe, listener) if each != NO_SOCKET]
     # In its own session it serves until the models have drained.
-    with log_options(log_file) as options:
-        environment = {**os.environ, **secrets, "PYTHONSAFEPATH": "1"}
-        return subprocess.Popen(  # noqa: S603
-            command, env=environment, pass_fds=(pipe,), **options
-        )
+    return subprocess.Popen(  # noqa: S603
+        command, env=environment, pass_fds=passed, **log_options(log)
+    )

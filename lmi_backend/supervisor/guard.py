@@ -19,19 +19,19 @@ NAME: Final = "lmi-guard"
 
 @contextlib.contextmanager
 def guarded(traces: Traces) -> Iterator[None]:
-    """Have all traces removed at the end of the block, or of this process, however it ends.
+    """Remove all traces when the block or this process stops, however it stops.
 
-    Forks: to be called while this process has one thread.
+    Forks: call it while this process has one thread.
     """
-    held_by_guard, held_by_us = os.pipe()
+    guard_end, own_end = os.pipe()
     guard = os.fork()
     if guard == 0:
-        _guard(held_by_guard, held_by_us, traces)
-    os.close(held_by_guard)
+        _guard(guard_end, own_end, traces)
+    os.close(guard_end)
     try:
         yield
     finally:
-        os.close(held_by_us)
+        os.close(own_end)
         os.waitpid(guard, 0)
 
 

@@ -1,7 +1,7 @@
 """Detect what Triton does not: a stub that died or hangs, and a server that does not answer.
 
-Triton 24.10 goes on to call a model READY whose stub has died. Its running requests are never
-ended, not even when the model is loaded again: only the server's end does that.
+Triton 24.10 continues to call a model READY whose stub has died. The running requests of that stub
+never finish, not even when the model is loaded again: only an exit of the server finishes them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from lmi_backend.endpoint.control import ask_health, find_endpoints, is_endpoint_of
+from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of, request_health
 from lmi_backend.errors import UnavailableError
 from lmi_backend.printable import log, say
-from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of
+from lmi_backend.supervisor.processes import has_dead_stub, lives, stubs_of, wait_for_an_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lmi_backend.supervisor.triton_http import TritonHttp
 
 _LOOK_SECONDS = 1.0
+# Clients wait until the model of a stub that died is back.
+_SOON_SECONDS = 0.2
 _ANSWER_SECONDS = 2.0
 # A loaded machine may be late; one that has been for half a minute is not coming back.
 _LOOKS = 10
@@ -35,7 +37,9 @@ _LOOKS_PER_SEARCH = 5
 
 
 class HealthMonitor(threading.Thread):
-    """Checks a server each second; `trouble` says what is wrong, once something is.
+    """Checks a server each second, and at once when a stub has exited.
+
+    `problem` has the problem, once there is one.
 
     Args:
         client: of its HTTP port; it may use the index of models.
@@ -57,28 +61,35 @@ class HealthMonitor(threading.Thread):
         self._fault = ""
         # Alias models have no endpoint.
         self._seen: set[str] = set()
-        self.trouble = ""
+        self.problem = ""
 
     def stop(self) -> None:
         """End the thread."""
         self._stopped.set()
 
-    def take_given_up(self) -> dict[str, str]:
-        """Return the models all of whose workers have been given up since it was asked, and why."""
+    def take_failed(self) -> dict[str, str]:
+        """Return the models whose workers all failed for good since the last call, with reasons."""
         taken, self._given_up = self._given_up, {}
         return taken
 
     def run(self) -> None:
         """Check the server until something is wrong."""
-        while not self.trouble and not self._stopped.wait(_LOOK_SECONDS):
+        while not self.problem and not self._rest():
             try:
-                self.trouble = self._check()
+                self.problem = self._check()
             except Exception as error:  # noqa: BLE001  a server that nobody checks is given up
-                say(f"a look at the server failed: {error!r}")
+                say(f"a look at the server failed: {error!r}", "WARNING")
                 # Once: a fault that stays would be a traceback a second.
                 if (fault := repr(error)) != self._fault:
                     self._fault = fault
                     log(traceback.format_exc())
+
+    def _rest(self) -> bool:
+        """Wait until the next look; tell whether none is wanted."""
+        if any(name in self._misses for name in self._names):
+            return self._stopped.wait(_SOON_SECONDS)
+        wait_for_an_end(filter(lives, self._stubs.values()), _LOOK_SECONDS)
+        return self._stopped.is_set()
 
     def _check(self) -> str:
         try:
@@ -92,15 +103,17 @@ class HealthMonitor(threading.Thread):
             return "tritonserver does not answer"
         self._misses.pop("", None)
         ready = self._names & {each["name"] for each in index if each.get("state") == "READY"}
+        for name in self._names - ready:
+            self._misses.pop(name, None)
         for name in ready:
             # Twice: it may be on its way out or in.
             if self._count(name, is_well=self._has_stub(name), most=2):
                 return f"the stub of {name} died"
         if self._has_left_a_stub():
             return "a model's stub died while it was started"
-        return self._endpoint_trouble(ready)
+        return self._endpoint_problem(ready)
 
-    def _endpoint_trouble(self, ready: set[str]) -> str:
+    def _endpoint_problem(self, ready: set[str]) -> str:
         """Return what is wrong with the endpoints of models that are ready."""
         endpoints = find_endpoints(self._server, self._base)
         if lost := self._lost_endpoint(ready, endpoints):
@@ -109,7 +122,7 @@ class HealthMonitor(threading.Thread):
             owner = next((name for name in ready if is_endpoint_of(endpoint, name)), "")
             if not owner:
                 continue
-            health = ask_health(endpoint, _ANSWER_SECONDS)
+            health = request_health(endpoint, _ANSWER_SECONDS)
             if health is not None and health.is_given_up:
                 self._given_up[owner] = health.trouble
             if self._count(str(endpoint), is_well=health is not None, most=_LOOKS):

@@ -8,22 +8,22 @@ import signal
 import time
 from typing import Final
 
-from lmi_backend.supervisor.stop import taken_signals
+from lmi_backend.supervisor.stop import stop_signals
 
 _LAST_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.05
 
 
 def leave_init_behind() -> None:
-    """Go on in a child if this is process 1, which from then on only waits for others' ends.
+    """Continue in a child if this is process 1, which from then on only reaps other processes.
 
-    A process whose parent dies becomes a child of process 1, and stays as a zombie until that asks
-    for its status. To be called while this process has one thread.
+    A process whose parent dies becomes a child of process 1, and stays a zombie until process 1
+    waits for it. Call this while this process has one thread.
     """
     if os.getpid() != 1:
         return
     # None is lost while both get ready.
-    numbers = taken_signals()
+    numbers = stop_signals()
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     child = os.fork()
     if child:
@@ -42,7 +42,7 @@ def _send(process: int, number: int) -> None:
 
 
 def _reap(child: int) -> int:
-    """Wait for every process until the child and what it leaves have ended; return its status."""
+    """Wait until the child, and every process that it leaves, has exited; return its status."""
     ended = -1
     while ended != child:
         ended, status = os.wait()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lmi_backend.errors import ConfigurationError
@@ -16,6 +19,7 @@ from lmi_backend.extras import pip_command
 from lmi_backend.ipc.environment import LIBRARY_PATH_VARIABLE
 from lmi_backend.repository.writer import write_backend
 
+_HELP_SECONDS = 30
 _CONTAINER = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
 """The program that runs a model of Triton's Python backend."""
@@ -42,6 +46,27 @@ class TritonServer:
             "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
             LIBRARY_PATH_VARIABLE: before,
         }
+
+    def takes(self, flag: str) -> bool:
+        """Tell whether the server has a flag, such as `--allow-client-shm`.
+
+        Its own `--help` says it. Outside NVIDIA's images nothing tells a server's release before it
+        runs, and a build may lack what its release has.
+        """
+        return flag in self._flags
+
+    @cached_property
+    def _flags(self) -> frozenset[str]:
+        """Return the flags that `--help` names; none if it cannot be run."""
+        command, environment = [str(self.binary), "--help"], self.environment(os.environ)
+        try:
+            done = subprocess.run(  # noqa: S603  the server that is started next
+                command, env=environment, capture_output=True, timeout=_HELP_SECONDS, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return frozenset()
+        text = (done.stdout + done.stderr).decode("utf-8", "replace")
+        return frozenset(re.findall(r"--[a-z][a-z0-9-]+", text))
 
 
 def find_server(folder: Path) -> TritonServer:
@@ -83,7 +108,7 @@ def _from_wheel(folder: Path) -> TritonServer:
 
 
 def _copy_python_backend(source: Path, stub: Path, target: Path) -> None:
-    """Put the stub beside the backend's library, where it must lie, without touching the wheel.
+    """Put the stub next to the backend's library, where it must lie, without touching the wheel.
 
     Copies: Triton refuses a link for `backend: "lmi"`, as one that leaves the backend directory.
     """

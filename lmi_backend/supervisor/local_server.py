@@ -13,6 +13,7 @@ import psutil
 
 from lmi_backend.endpoint.control import find_endpoints, is_endpoint_of
 from lmi_backend.errors import ConfigurationError, UnavailableError
+from lmi_backend.front_end_settings import VARIABLE, decode
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES, headers_for
 from lmi_backend.repository.variants import SHARES
@@ -29,19 +30,24 @@ class LocalServer:
 
     @classmethod
     def at(cls, url: str) -> LocalServer:
-        """Find the server that listens at a URL.
+        """Find the server that listens at a URL, or the one behind a front end of `serve`.
 
         Raises:
             UnavailableError: nobody listens there whom this user may look at.
         """
         client = TritonHttp(url)
-        pid = _listener(client.port) if _is_here(client.host) else None
+        listeners = _listeners(client.port) if _is_here(client.host) else [None]
+        if not listeners:
+            raise UnavailableError(f"{url}: nothing listens there; is the server started?")
+        pid = next(filter(None, listeners), None)
         if pid is None:
             problem = f"{url}: no process of this user listens there"
             accepted = "the command must run where the server runs, as its user"
             raise UnavailableError(f"{problem}; {accepted}")
         process = psutil.Process(pid)
         environment = process.environ()
+        if VARIABLE in environment:
+            return cls.at(decode(environment[VARIABLE]).triton_url)
         # A server that `serve` has started has its key in its environment.
         hidden = [environment[name] for name in KEY_VARIABLES if name in environment]
         headers = headers_for("model-repository", hidden + argv_of(process))
@@ -50,7 +56,7 @@ class LocalServer:
         return cls(TritonHttp(url, timeout=5.0, headers=headers), endpoints)
 
     def models(self) -> Iterator[tuple[str, str, Path | None]]:
-        """Yield name, state and endpoint of each model of ours; an alias model has no endpoint.
+        """Yield name, state and endpoint of each LMI model; an alias model has no endpoint.
 
         Raises:
             UnavailableError: the server does not answer, or keeps the list of its models.
@@ -62,7 +68,7 @@ class LocalServer:
                 yield name, state, endpoint
 
     def unload(self) -> bool:
-        """Let every model of ours be not ready; return whether the server lets one do so."""
+        """Make every LMI model not ready; return whether the server lets one do so."""
         try:
             names = [name for name, state, _ in self.models() if state == "READY"]
         except UnavailableError:
@@ -85,17 +91,15 @@ def _is_here(host: str) -> bool:
     return bool(asked & own)
 
 
-def _listener(port: int) -> int | None:
+def _listeners(port: int) -> list[int | None]:
+    """Return who listens at a port; None for each process that this user may not look at."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.AccessDenied as error:
         message = f"the processes of this machine cannot be looked at: {error}"
         raise ConfigurationError(message) from error
-    return next(
-        (
-            each.pid
-            for each in connections
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid
-        ),
-        None,
-    )
+    return [
+        each.pid
+        for each in connections
+        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+    ]

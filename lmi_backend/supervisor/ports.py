@@ -58,7 +58,7 @@ class Ports:
         ]
 
     def check(self) -> None:
-        """Raise ConfigurationError if one of them is taken, or given twice."""
+        """Raise ConfigurationError if one of them is in use, or given twice."""
         ports = [port for port in (self.http, self.grpc, self.metrics) if port]
         if len(set(ports)) < len(ports):
             raise ConfigurationError(
@@ -68,9 +68,14 @@ class Ports:
             check_free(f"--{name}-port", "--triton-host", self.host, port)
 
 
+def address_of(host: str) -> str:
+    """Return what a client on this machine connects to, of a host that somebody listens on."""
+    return _ANY.get(host, host)
+
+
 def url_of(host: str, port: int, scheme: str = "http") -> str:
     """Return the URL of a port for a client on this machine."""
-    own = _ANY.get(host, host)
+    own = address_of(host)
     return f"{scheme}://[{own}]:{port}" if ":" in own else f"{scheme}://{own}:{port}"
 
 
@@ -107,16 +112,16 @@ def _resolved(host: str, port: int) -> tuple[socket.AddressFamily, tuple[Any, ..
 def wait_until_well(
     host: str, port: int, seconds: float, *, has_tls: bool, is_over: Callable[[], bool]
 ) -> None:
-    """Wait until the front end there says that it takes requests, or for some seconds.
+    """Wait until the front end there accepts requests, or for some seconds.
 
-    One that speaks with clients of its own certificates alone is taken for well.
+    A front end that accepts only clients with a certificate cannot be checked, and counts as ready.
     """
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     kind = partial(HTTPSConnection, context=context) if has_tls else HTTPConnection
     end, pause = time.monotonic() + seconds, _POLL_SECONDS
     while time.monotonic() < end and not is_over():
-        connection = kind(_ANY.get(host, host), port, timeout=1)
+        connection = kind(address_of(host), port, timeout=1)
         try:
             connection.request("GET", "/ping")
             if connection.getresponse().status == HTTPStatus.OK:

@@ -86,8 +86,9 @@ def _replace(
 ) -> None:
     """Let arguments point into the environment.
 
-    The stack of a program that has just been loaded begins with the number of its arguments, their
-    addresses, 0, and the addresses of its environment, in the order it was given (System V ABI).
+    The stack of a program that has just been loaded begins with the number of its arguments. Their
+    addresses follow, then 0, and the addresses of its environment in their original order (System V
+    ABI).
     """
     fields = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     # The first field after the name is the third.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import time
 from collections.abc import Iterable
+from typing import Final
 
 import psutil
 
 from lmi_backend.supervisor.installation import STUB
+
+_POLL_SECONDS: Final = 0.02
 
 
 def stubs_of(server: int) -> dict[str, psutil.Process]:
@@ -25,7 +31,7 @@ def stubs_of(server: int) -> dict[str, psutil.Process]:
 def has_dead_stub(server: int) -> bool:
     """Tell whether a stub has died and its server has not taken notice.
 
-    24.10 goes on to wait for one that was killed at a bad moment of its start, for ever.
+    24.10 continues to wait for one that was killed at a bad moment of its start, for ever.
     """
     try:
         children = psutil.Process(server).children()
@@ -35,11 +41,39 @@ def has_dead_stub(server: int) -> bool:
 
 
 def lives(process: psutil.Process | None) -> bool:
-    """Tell whether a process is there and has not ended."""
+    """Return whether a process is there and has not exited."""
     try:
         return process is not None and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def wait_for_ends(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Wait until processes have exited; return those that still run when the time is over.
+
+    An exited process may stay a zombie for seconds, until its new parent waits for it.
+    """
+    end = time.monotonic() + seconds
+    alive = list(processes)
+    while (alive := list(filter(lives, alive))) and time.monotonic() < end:
+        time.sleep(_POLL_SECONDS)
+    return alive
+
+
+def wait_for_an_end(processes: Iterable[psutil.Process], seconds: float) -> None:
+    """Wait until one of some living processes exits, or until the time is over."""
+    ended = select.poll()
+    with contextlib.ExitStack() as stack:
+        for process in processes:
+            try:
+                descriptor = os.pidfd_open(process.pid)
+            except ProcessLookupError:
+                return
+            except OSError:
+                continue  # The time will do.
+            stack.callback(os.close, descriptor)
+            ended.register(descriptor, select.POLLIN)
+        ended.poll(seconds * 1000)
 
 
 def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
@@ -48,7 +82,7 @@ def running(programs: tuple[str, ...], mark: str) -> list[psutil.Process]:
     Any user may read the mark, and start a process that bears it.
 
     Args:
-        programs: ends of a program's name, which is the first argument, or python's third.
+        programs: suffixes of a program's name, which is the first argument, or python's third.
     """
     with_argv = ((process, argv_of(process)) for process in psutil.process_iter())
     return [
@@ -80,7 +114,7 @@ def with_children(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
 
 
 def argv_of(process: psutil.Process) -> list[str]:
-    """Return a process's command line; nothing if it has ended."""
+    """Return a process's command line; nothing if it has exited."""
     try:
         argv: list[str] = process.cmdline()
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Pauses between restarts, and the reload of models whose workers were all given up."""
+"""Pauses between restarts, and the reload of models whose workers all failed permanently."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import say
 from lmi_backend.threads import guarded_thread
 
@@ -63,22 +64,25 @@ class ModelReloads:
         """Reload models in the background, except those that are being reloaded.
 
         Args:
-            given_up: the name of each model, and why it needs that.
-            is_over: ends it.
+            given_up: the name of each model, and the reason for its reload.
+            is_over: stops it.
         """
-        for name, why in given_up.items():
+        for name, reason in given_up.items():
             running = self._running.get(name)
             if running is not None and running.is_alive():
                 continue
-            thread = guarded_thread(f"reload-{name}", partial(self._reload, name, why, is_over))
+            thread = guarded_thread(f"reload-{name}", partial(self._reload, name, reason, is_over))
             self._running[name] = thread
             thread.start()
 
-    def _reload(self, name: str, why: str, is_over: threading.Event) -> None:
+    def _reload(self, name: str, cause: str, is_over: threading.Event) -> None:
         backoff = self._backoffs.setdefault(name, Backoff())
+        logged = ""
         while not is_over.is_set():
             pause = backoff.pause()
-            say(f"{name}: {why}; it is loaded again in {pause:.0f} s")
+            if cause != logged:
+                say(f"{name}: {cause}; it is loaded again, in {pause:.0f} s at first", "WARNING")
+                logged = cause
             if is_over.wait(pause):
                 return
             self._client.unload(name)
@@ -88,4 +92,5 @@ class ModelReloads:
             if self._client.load(name):
                 say(f"{name}: ready again")
                 return
-            why = "it could not be loaded; the log says why"
+            _, reason = (self._client.states() or {}).get(name, ("", ""))
+            cause = LoadFailure.of(name, reason).brief if reason else "it could not be loaded"

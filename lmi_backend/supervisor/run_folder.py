@@ -23,7 +23,7 @@ _LONGEST_NAME: Final = len("lmi-serve-12345678")
 # vLLM's sockets are named after a UUID, in a folder of the workers.
 _ENGINE_SOCKET: Final = len("/lmi-12345678/") + 36
 _STRANGE: Final = re.compile(r"[^A-Za-z0-9/._+=:,@%^-]")
-"""Not for Triton: it starts stubs through a shell, and in them the locale C, and quotes nothing."""
+"""Not for a Triton that starts stubs through a shell: it quotes nothing, and the locale is C."""
 
 
 class RunFolder:
@@ -64,17 +64,17 @@ class RunFolder:
             draft.write_bytes(data)
             draft.chmod(mode)
             draft.replace(path)
-        say(f"{self.path}: was cleaned away while it is in use; it is written again")
+        say(f"{self.path}: was deleted while it is in use; it is written again", "WARNING")
         return True
 
 
 def shell_problem(path: Path) -> str:
-    """Return what in a path Triton cannot hand to its shell; empty if nothing is."""
+    """Return what in a path a Triton before 25.08 cannot hand to its shell; empty if nothing is."""
     if not (found := sorted(set(_STRANGE.findall(str(path))))):
         return ""
     shown = " ".join(ascii(char) for char in found)
     accepted = "ASCII letters, digits and / . _ + = : , @ % ^ -"
-    return f"has {shown}, and Triton starts models through a shell; accepted: {accepted}"
+    return f"has {shown}, and this Triton starts models through a shell; accepted: {accepted}"
 
 
 def _make() -> Path:
@@ -88,7 +88,7 @@ def _make() -> Path:
         problem = shell_problem(Path(base)) or _length_problem(Path(base))
         if not problem and (made := _made_in(base)):
             if problems:
-                say(f"{problems[0]}; {base} is used instead")
+                say(f"{problems[0]}; {base} is used instead", "WARNING")
             return made
         problems.append(f"TMPDIR {printable(base, 300)}: {problem or 'cannot be written'}")
     raise ConfigurationError("; ".join(problems))

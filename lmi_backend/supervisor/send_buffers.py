@@ -1,10 +1,11 @@
 """Widen the buffers of the responses that wait for Triton's HTTP threads.
 
 tritonserver hands each response of `/generate` and `/infer` to the thread of its connection through
-a pair of sockets, and does not look whether it went in (`evthr_defer` of libevhtp, called by
-src/http_server.cc). With Linux's defaults 278 go in; when that thread gets no core for a while, the
-next are lost: a chunk of an answer, its status line, or its end, and the client waits for ever.
-libevhtp gives most connections to the first thread, so more threads are no help.
+a pair of sockets. It does not check that the write succeeded (`evthr_defer` of libevhtp, called by
+src/http_server.cc). With Linux's defaults 278 responses fit. When that thread gets no core for a
+while, the next ones are lost: a chunk of an answer, its status line, or its last one. Its client
+then waits for ever. libevhtp gives most connections to the first thread, so more threads are no
+help.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def widen_send_buffers(server: int) -> None:
     """Let many more responses wait in a running tritonserver.
 
     Args:
-        server: its process id. It has to be a child of ours, or we may trace it.
+        server: its process id. It must be a child of this process, or one that we may trace.
 
     Raises:
         OSError: the kernel, or a container's seccomp profile, does not let us.
@@ -77,7 +78,7 @@ def _is_socket(path: Path) -> bool:
 
 
 def _copy(handle: int, descriptor: int) -> socket.socket | None:
-    """Return a socket of another process as one of ours; nothing if it was closed meanwhile."""
+    """Return a socket of another process in this one; nothing if it was closed meanwhile."""
     libc = ctypes.CDLL(None, use_errno=True)
     ours = libc.syscall(_PIDFD_GETFD, handle, descriptor, 0)
     if ours >= 0:

@@ -19,104 +19,41 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.pool.process import describe_exit
 from lmi_backend.printable import say
-from lmi_backend.repository.files import CONFIG
 from lmi_backend.repository.restricted_apis import KEY_VARIABLES
 from lmi_backend.supervisor.enforced_umask import enforce_umask
 from lmi_backend.supervisor.health import HealthMonitor
-from lmi_backend.supervisor.log_file import log_options
+from lmi_backend.supervisor.log_relay import log_options
 from lmi_backend.supervisor.private_arguments import SHOWN, start_privately
-from lmi_backend.supervisor.processes import has_dead_stub
+from lmi_backend.supervisor.processes import has_dead_stub, stubs_of, wait_for_ends
 from lmi_backend.supervisor.reloading import ModelReloads
 from lmi_backend.supervisor.send_buffers import ADVICE, widen_send_buffers
-from lmi_backend.supervisor.traces import kill
+from lmi_backend.supervisor.server_setup import EXIT_SECONDS
+from lmi_backend.supervisor.traces import kill, send_kill
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
-    from lmi_backend.plan.holdings import Holding
-    from lmi_backend.repository.restricted_apis import Restriction
-    from lmi_backend.supervisor.installation import TritonServer
-    from lmi_backend.supervisor.ports import Ports
-    from lmi_backend.supervisor.run_folder import RunFolder
-    from lmi_backend.supervisor.traces import Traces
+    from lmi_backend.supervisor.server_setup import ServerSetup
 
 _POLL_SECONDS: Final = 0.2
 _ANSWER_SECONDS: Final = 2.0
 # In which tritonserver takes notice of a stub's death, if it does.
 _NOTICE_SECONDS: Final = 5.0
-# Memory that server and stub of a model share for requests and responses. When its 1 MiB has to
-# grow, a stub of 24.10 whose threads send meanwhile may die of a segmentation fault (seen once).
-_REGION_BYTES: Final = 1 << 24
-# After draining the server has nothing to wait for but idle connections.
-_EXIT_SECONDS: Final = 5
 _URGENT_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """Why a server cannot go on."""
+class Problem:
+    """Why a server cannot resume."""
 
     text: str
     is_final: bool = False
     """Whether a new start is not wanted."""
 
 
-@dataclass(frozen=True)
-class ServerSetup:
-    """What a server is started with, each time."""
-
-    installation: TritonServer
-    repository: Path
-    names: list[str]
-    """Models to load. By name (explicit mode), so that they can be unloaded and loaded again."""
-    ports: Ports
-    folder: RunFolder
-    traces: Traces
-    restriction: Restriction
-    log_file: Path | None = None
-    holdings: tuple[Holding, ...] = ()
-    """What each model is to get of the devices, in whatever order they load."""
-
-    def prepare(self) -> None:
-        """Make sure that what a server is started with is there.
-
-        Raises:
-            ConfigurationError: a model is missing that we may not write again.
-            OSError: the run folder cannot be written.
-        """
-        self.folder.restore()
-        for name in self.names:
-            if not (config := self.repository / name / CONFIG).is_file():
-                raise ConfigurationError(f"{config}: was removed; --model-repository is needed")
-
-    def argv(self, restriction: Restriction) -> list[str]:
-        """Return the server's command line."""
-        return [
-            str(self.installation.binary),
-            f"--backend-directory={self.installation.backends}",
-            f"--model-repository={self.repository}",
-            "--model-control-mode=explicit",
-            # What is loaded has been written whole; completing it takes a second.
-            "--disable-auto-complete-config",
-            *(f"--load-model={name}" for name in self.names),
-            *self.ports.arguments(),
-            # Ports of their own, and before 26.03 a way around the restrictions. With AIP_MODE set,
-            # Triton would open Vertex AI's and none of the others.
-            "--allow-sagemaker=false",
-            "--allow-vertex-ai=false",
-            "--allow-http=true",
-            "--allow-grpc=true",
-            *restriction.arguments(),
-            f"--exit-timeout-secs={_EXIT_SECONDS}",
-            f"--backend-config=python,shm-region-prefix-name={self.traces.names.prefix}",
-            f"--backend-config=python,shm-default-byte-size={_REGION_BYTES}",
-        ]
-
-
 class RunningServer:
-    """Starts a server, and ends it without leaving anything."""
+    """Starts a server, and stops it without leaving anything."""
 
     def __init__(self, setup: ServerSetup) -> None:
         setup.prepare()
@@ -124,8 +61,10 @@ class RunningServer:
         self.client = TritonHttp(setup.ports.url, timeout=5.0, headers=setup.restriction.headers)
         reservations = Reservations(str(setup.traces.run))
         self._planned = [
-            reservations.expect(holding) for holding in setup.holdings if holding.shares
+            reservations.expect(allocation) for allocation in setup.allocations if allocation.shares
         ]
+        self.failed: dict[str, str] = {}
+        """Models that could not be loaded at the start, and why; they are tried again."""
         self._process = _start(setup)
         self._well_at = time.monotonic()
 
@@ -144,7 +83,7 @@ class RunningServer:
 
     @property
     def has_crashed(self) -> bool:
-        """Whether a signal ended the server."""
+        """Whether a signal killed the server."""
         status = self._process.poll()
         return status is not None and status < 0
 
@@ -153,19 +92,20 @@ class RunningServer:
         try:
             widen_send_buffers(self._process.pid)
         except (ProcessLookupError, FileNotFoundError):
-            return  # It has just ended; `wait_for_trouble` says how.
+            return  # It has just ended; `wait_for_problem` says how.
         except OSError as error:
-            say(f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}")
+            text = f"under much load tritonserver may lose HTTP responses ({error}); {ADVICE}"
+            say(text, "WARNING")
 
-    def wait_for_trouble(
+    def wait_for_problem(
         self, is_over: Callable[[], bool], *, reloads: ModelReloads | None
-    ) -> Trouble | None:
-        """Wait until `is_over`, and return nothing, or until something is wrong; return what.
+    ) -> Problem | None:
+        """Wait for a problem and return it, or return nothing once `is_over` is true.
 
         Args:
             is_over: polled.
-            reloads: who loads models again whose workers are given up; without it that is a
-                trouble.
+            reloads: loads models again whose workers failed permanently; without it such a model is
+                a problem.
         """
         setup = self._setup
         client = TritonHttp(
@@ -176,27 +116,28 @@ class RunningServer:
         ended = threading.Event()
         try:
             while not is_over():
-                if trouble := self._trouble(health):
-                    return trouble
-                # What cannot be written now is a trouble of the next start.
+                if problem := self._problem(health):
+                    return problem
+                # What cannot be written now is a problem of the next start.
                 with contextlib.suppress(OSError, ConfigurationError):
                     setup.folder.restore()
-                given_up = health.take_given_up()
+                given_up = health.take_failed() | self.failed
+                self.failed = {}
                 if reloads is not None:
                     reloads.reload(given_up, ended)
                 elif given_up:
-                    what = "; ".join(f"{name}: {why}" for name, why in given_up.items())
-                    return Trouble(what, is_final=True)
+                    what = "; ".join(f"{name}: {reason}" for name, reason in given_up.items())
+                    return Problem(what, is_final=True)
                 time.sleep(_POLL_SECONDS)
         finally:
             ended.set()
             health.stop()
         return None
 
-    def _trouble(self, health: HealthMonitor) -> Trouble | None:
+    def _problem(self, health: HealthMonitor) -> Problem | None:
         if (status := self._process.poll()) is not None:
-            return Trouble(f"tritonserver {describe_exit(status)}")
-        return Trouble(health.trouble) if health.trouble else None
+            return Problem(f"tritonserver {describe_exit(status)}")
+        return Problem(health.problem) if health.problem else None
 
     def drain(self, seconds: float, is_over: Callable[[], bool]) -> int:
         """Refuse new requests and wait for the running ones; end those that take longer.
@@ -211,17 +152,20 @@ class RunningServer:
         while not draining.is_over and not is_over() and self._process.poll() is None:
             time.sleep(_POLL_SECONDS)
         # Not before: of a model that is being unloaded Triton says that it does not exist.
+        stubs = stubs_of(self._process.pid)
         for name in self._setup.names:
-            self.client.unload(name)
+            # Triton waits seconds for a stub that is dead.
+            if name in stubs:
+                self.client.unload(name)
         self._wait_until_unloaded(is_over)
         return draining.cut
 
     def _wait_until_unloaded(self, is_over: Callable[[], bool]) -> None:
-        """Let stubs end their workers: one that `stop` ends is started again by its stub.
+        """Let stubs stop their workers: a worker that `stop` stops is started again by its stub.
 
-        Triton, when told to end, looks only once a second whether its models are gone.
+        A stopping Triton looks only once a second whether its models are gone.
         """
-        end = time.monotonic() + 2 * _EXIT_SECONDS
+        end = time.monotonic() + 2 * EXIT_SECONDS
         while self._process.poll() is None and self._setup.traces.stubs():
             if is_over() or time.monotonic() > end:
                 break
@@ -231,7 +175,7 @@ class RunningServer:
         """End the server, its stubs and workers, and remove their shared memory.
 
         Requests that still run get an error: their workers are told to stop first. A server in
-        trouble is not waited for, and none when it `is_urgent`. Returns the exit status a shell
+        problem is not waited for, and none when it `is_urgent`. Returns the exit status a shell
         should see.
         """
         traces = self._setup.traces
@@ -243,8 +187,13 @@ class RunningServer:
             self._process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
         is_cut = not self._wait_for_end(is_urgent)
         # A stub takes seconds to notice that its server is dead, and its clients wait meanwhile.
-        kill(traces.stubs() if is_cut or not gently else [])
-        _, alive = psutil.wait_procs(family, timeout=_EXIT_SECONDS)
+        if gently:
+            # Who asked for the end finds no zombie either.
+            kill(traces.stubs() if is_cut else [])
+            _, alive = psutil.wait_procs(family, timeout=EXIT_SECONDS)
+        else:
+            send_kill(traces.stubs())
+            alive = wait_for_ends(family, EXIT_SECONDS)
         kill(alive)
         traces.remove_shared_memory()
         for reservation in self._planned:
@@ -254,8 +203,8 @@ class RunningServer:
         return 0 if is_cut or status in (0, 1, -signal.SIGTERM) else 1
 
     def _wait_for_end(self, is_urgent: Callable[[], bool]) -> bool:
-        """Wait until the server has ended, or kill it; return whether it ended by itself."""
-        end = time.monotonic() + 2 * _EXIT_SECONDS
+        """Wait until the server has exited, or kill it; return whether it exited by itself."""
+        end = time.monotonic() + 2 * EXIT_SECONDS
         while self._process.poll() is None:
             if is_urgent():
                 # Long enough for the errors that running requests get.
@@ -263,7 +212,7 @@ class RunningServer:
             if time.monotonic() > end:
                 self._process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(_EXIT_SECONDS)
+                    self._process.wait(EXIT_SECONDS)
                 return False
             time.sleep(_POLL_SECONDS / 4)
         return True
@@ -277,22 +226,20 @@ def _start(setup: ServerSetup) -> subprocess.Popen[bytes]:
         RUN_DIR_VARIABLE: str(setup.traces.run),
         **dict(zip(KEY_VARIABLES, setup.restriction.arguments(), strict=False)),
     }
-    with log_options(setup.log_file) as options:
-        # As long as the server or a stub lives, nobody else may remove their memory.
-        options["pass_fds"] = (setup.traces.names.lock,)
-        keys = (argument for argument in shown if argument not in real)
-        # None, where every API is open.
-        private = dict(zip(KEY_VARIABLES, keys, strict=False))
-        try:
-            return start_privately(shown, private, environment, enforce_umask, **options)
-        except OSError as error:
-            say(
-                f"the key of Triton's restricted APIs is in its command line, which all users of "
-                f"this machine may read ({error})"
-            )
-            return subprocess.Popen(  # noqa: S603
-                real,
-                env=environment,
-                preexec_fn=enforce_umask,  # noqa: PLW1509  as in private_arguments.py
-                **options,
-            )
+    options = log_options(setup.log)
+    # As long as the server or a stub lives, nobody else may remove their memory.
+    options["pass_fds"] = (setup.traces.names.lock,)
+    keys = (argument for argument in shown if argument not in real)
+    # None, where every API is open.
+    private = dict(zip(KEY_VARIABLES, keys, strict=False))
+    try:
+        return start_privately(shown, private, environment, enforce_umask, **options)
+    except OSError as error:
+        text = "all users of this machine may read the key of Triton's restricted APIs"
+        say(f"{text}: it is in the server's command line ({error})", "WARNING")
+        return subprocess.Popen(  # noqa: S603
+            real,
+            env=environment,
+            preexec_fn=enforce_umask,  # noqa: PLW1509  as in private_arguments.py
+            **options,
+        )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OWNER: Final = "owner"
-"""Ends the name of a file that is locked as long as a process has memory of its prefix."""
+"""Suffix of a file that is locked as long as a process has memory of its prefix."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class SharedNames:
 
     @classmethod
     def claim(cls) -> SharedNames:
-        """Return a prefix of which nothing is there.
+        """Return a prefix that no shared memory has yet.
 
         Raises:
             ConfigurationError: shared memory cannot be used.

@@ -17,10 +17,10 @@ _MOST: Final = 4096
 
 
 class Stop:
-    """Counts signals: the first asks to stop, the second to stop at once.
+    """Counts signals: the first requests a stop, the second an immediate one.
 
-    Python writes the number of each signal into a pipe as it arrives (`signal.set_wakeup_fd`), so
-    none is lost, whatever this process does at that moment.
+    Python writes the number of each signal into a pipe as it arrives (`signal.set_wakeup_fd`). So
+    none is lost while this process is busy.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Stop:
         self._interrupts = False
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether the server is to stop."""
         return self._counted() > 0
 
@@ -43,9 +43,9 @@ class Stop:
 
     def wait(self, seconds: float) -> bool:
         """Wait for a signal for some seconds; return whether the server is to stop."""
-        if not self.is_asked:
+        if not self.is_requested:
             select.select([self._signals], [], [], seconds)
-        return self.is_asked
+        return self.is_requested
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -62,7 +62,7 @@ class Stop:
 
         SIGHUP stays ignored where it was.
         """
-        before = {number: signal.signal(number, self._handle) for number in taken_signals()}
+        before = {number: signal.signal(number, self._handle) for number in stop_signals()}
         pipe_before = signal.set_wakeup_fd(self._pipe, warn_on_full_buffer=False)
         try:
             yield
@@ -81,11 +81,11 @@ class Stop:
         return self._count
 
 
-def taken_signals() -> list[signal.Signals]:
-    """Return the signals that ask this process to stop: not SIGHUP where `nohup` has it ignored.
+def stop_signals() -> list[signal.Signals]:
+    """Return the signals that stop this process: not SIGHUP where `nohup` has it ignored.
 
-    A shell has SIGINT and SIGQUIT ignored in what a script starts in the background. There they
-    count: whoever sends them to a server means it.
+    A shell ignores SIGINT and SIGQUIT in what a script starts in the background. Here they count: a
+    user who sends them to a server means it.
     """
     is_kept = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     return [number for number in _NUMBERS if number != signal.SIGHUP or not is_kept]

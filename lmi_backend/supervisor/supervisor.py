@@ -1,36 +1,42 @@
-"""Keep a server up until the user stops it, whatever clients send and whatever dies."""
+"""Keep a server up until the user stops it, through crashes and wrong requests."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from lmi_backend.endpoint.loading import read_loading
 from lmi_backend.errors import LmiError, UnavailableError
+from lmi_backend.pool.load_failure import LoadFailure
 from lmi_backend.printable import log, say
 from lmi_backend.supervisor.reloading import Backoff, ModelReloads
-from lmi_backend.supervisor.server import RunningServer, ServerSetup, Trouble
+from lmi_backend.supervisor.server import Problem, RunningServer
+from lmi_backend.supervisor.server_setup import ServerSetup
 from lmi_backend.supervisor.stop import Stop
 from lmi_backend.supervisor.triton_http import TritonHttp
 
 _POLL_SECONDS: Final = 0.2
+_READY: Final = "READY"
+_FAILED: Final = "UNAVAILABLE"
+"""Triton's state of a model that it has tried to load, with the reason."""
 _PROGRESS_SECONDS: Final = 5.0
 # 24.10 frees what a stub is still to read if the stub gets no processor for a second of its start:
 # the stub dies of it, and the server aborts.
 _FIRST_STARTS: Final = 3
-"""How often a server is started that a signal ends each time before it has served."""
+"""How often a server is started that a signal kills each time before it has served."""
 
 
 class Supervisor:
-    """Starts a server, and starts it again when it is in trouble.
+    """Starts a server, and starts it again when it has a problem.
 
     Args:
         setup: what it is started with.
         stop: the user's signals.
-        drain_seconds: time that running requests have to end.
-        exits_when_given_up: whether the server ends when all workers of a model are given up;
-            otherwise the model is loaded again.
+        drain_seconds: time for running requests to finish.
+        exits_when_given_up: whether the server stops when all workers of a model failed
+            permanently; otherwise the model is loaded again.
     """
 
     def __init__(
@@ -49,11 +55,12 @@ class Supervisor:
         client = TritonHttp(setup.ports.url, timeout=None, headers=setup.restriction.headers)
         self._reloads = None if exits_when_given_up else ModelReloads(client)
 
-    def run(self, on_ready: Callable[[], None], on_stop: Callable[[], None]) -> int:
+    def run(self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]) -> int:
         """Serve until the user stops it; return the exit status.
 
         Args:
-            on_ready: called once, when all models take requests for the first time.
+            on_ready: called once, when models take requests for the first time, with the names of
+                those that do not.
             on_stop: called once, before running requests are waited for.
 
         Raises:
@@ -62,19 +69,19 @@ class Supervisor:
         backoff = Backoff()
         while True:
             self._well_seconds = 0.0
-            trouble, status = self._serve_guarded(on_ready, on_stop)
-            if trouble is None or self._stop.is_asked:
+            problem, status = self._serve_guarded(on_ready, on_stop)
+            if problem is None or self._stop.is_requested:
                 return status
-            if trouble.is_final:
-                raise UnavailableError(trouble.text)
+            if problem.is_final:
+                raise UnavailableError(problem.text)
             pause = backoff.pause(self._well_seconds)
-            say(f"{trouble.text}: the server is started again in {pause:.0f} s")
+            say(f"{problem.text}: the server is started again in {pause:.0f} s", "ERROR")
             if self._stop.wait(pause):
                 return 0
 
     def _serve_guarded(
-        self, on_ready: Callable[[], None], on_stop: Callable[[], None]
-    ) -> tuple[Trouble | None, int]:
+        self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]
+    ) -> tuple[Problem | None, int]:
         """Do as `_serve`; a fault of our own costs a server that has served no more than a restart.
 
         Raises:
@@ -88,77 +95,84 @@ class Supervisor:
             if not self._has_served:
                 raise
             log(traceback.format_exc())
-            return Trouble(f"lmi-backend failed: {error!r}"), 1
+            return Problem(f"lmi-backend failed: {error!r}"), 1
 
     def _serve(
-        self, on_ready: Callable[[], None], on_stop: Callable[[], None]
-    ) -> tuple[Trouble | None, int]:
-        """Run one server until its end; return why it ended, if not by the user, and its status."""
+        self, on_ready: Callable[[Collection[str]], None], on_stop: Callable[[], None]
+    ) -> tuple[Problem | None, int]:
+        """Run one server until it exits; return the cause, if not the user, and the status."""
         self._starts += 1
         try:
             server = RunningServer(self._setup)
         except OSError as error:
             if not self._has_served:
                 raise
-            return Trouble(f"tritonserver cannot be started: {error}"), 1
-        trouble: Trouble | None = None
+            return Problem(f"tritonserver cannot be started: {error}"), 1
+        problem: Problem | None = None
         try:
-            trouble = self._wait_until_ready(server)
-            if trouble is None and not self._stop.is_asked:
-                trouble = self._watch(server, on_ready)
-                if trouble is None:
+            problem = self._wait_until_ready(server)
+            if problem is None and not self._stop.is_requested:
+                problem = self._watch(server, on_ready)
+                if problem is None:
                     on_stop()
-                self._drain(server, trouble)
+                self._drain(server, problem)
         finally:
-            status = server.stop(self._is_urgent, gently=trouble is None)
-        return trouble, status
+            status = server.stop(self._is_urgent, gently=problem is None)
+        return problem, status
 
-    def _watch(self, server: RunningServer, on_ready: Callable[[], None]) -> Trouble | None:
+    def _watch(
+        self, server: RunningServer, on_ready: Callable[[Collection[str]], None]
+    ) -> Problem | None:
         """Let a server serve until something is wrong, or until the user stops it."""
         began = time.monotonic()
         server.widen_buffers()
         if not self._has_served:
             self._has_served = True
-            on_ready()
+            on_ready(server.failed.keys())
         try:
-            return server.wait_for_trouble(self._is_asked, reloads=self._reloads)
+            return server.wait_for_problem(self._is_requested, reloads=self._reloads)
         finally:
             self._well_seconds = time.monotonic() - began
 
-    def _drain(self, server: RunningServer, trouble: Trouble | None) -> None:
-        if trouble is None:
+    def _drain(self, server: RunningServer, problem: Problem | None) -> None:
+        if problem is None:
             say("stopping: waiting for running requests; Ctrl-C again to stop at once")
         else:
-            say(f"{trouble.text}: waiting for running requests")
-        is_over = self._is_urgent if trouble is None else self._is_asked
+            say(f"{problem.text}: waiting for running requests", "ERROR")
+        is_over = self._is_urgent if problem is None else self._is_requested
         if cut := server.drain(self._drain_seconds, is_over):
-            say(f"{cut} requests took longer than --drain-timeout and got an error")
+            say(f"{cut} requests took longer than --drain-timeout and got an error", "WARNING")
 
-    def _is_asked(self) -> bool:
-        return self._stop.is_asked
+    def _is_requested(self) -> bool:
+        return self._stop.is_requested
 
     def _is_urgent(self) -> bool:
         return self._stop.is_urgent
 
-    def _wait_until_ready(self, server: RunningServer) -> Trouble | None:
-        """Wait for every model, or until the user stops it; return what goes wrong meanwhile.
+    def _wait_until_ready(self, server: RunningServer) -> Problem | None:
+        """Wait until every model is ready or has failed, or until the user stops it.
+
+        Returns what goes wrong meanwhile. Models that failed are left in `server.failed`.
 
         Raises:
-            UnavailableError: the server ended, and neither a client, nor a machine that it has
-                served on before, nor a crash can be the cause: what it was told to serve is.
+            UnavailableError: the server exited, or none of its models can be loaded. Its arguments
+                are the cause: no client can be, nor a machine that it has served on before, nor a
+                crash.
         """
-        client = TritonHttp(self._setup.ports.url, timeout=5.0)
+        client = TritonHttp(
+            self._setup.ports.url, timeout=5.0, headers=self._setup.restriction.headers
+        )
         began = said = time.monotonic()
         has_listened = False
-        names, url = self._setup.names, self._setup.ports.url
-        left = list(names)
-        while left:
-            is_ready = client.is_ready(left[0])
-            has_listened = has_listened or is_ready is not None
-            if is_ready:
-                del left[0]
-                continue
+        while True:
+            # Its port opens when it has tried to load them all.
+            states = client.states()
+            has_listened = has_listened or states is not None
+            left = [name for name in self._setup.names if _is_open(states, name)]
+            if not left:
+                break
             if self._stop.wait(_POLL_SECONDS):
+                say(f"stopping: {', '.join(left)} did not finish loading")
                 return None
             try:
                 server.check()
@@ -166,9 +180,60 @@ class Supervisor:
                 is_accident = server.has_crashed and self._starts < _FIRST_STARTS
                 if not (self._has_served or has_listened or is_accident):
                     raise
-                return Trouble(str(error))
+                return Problem(str(error))
             if time.monotonic() - said > _PROGRESS_SECONDS:
                 said = time.monotonic()
-                say(f"starting {left[0]}: {said - began:.0f} s")
-        say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(names)} at {url}")
+                self._say_progress(left, said - began)
+        ready = [name for name in self._setup.names if (states or {})[name][0] == _READY]
+        if failures := _failures(self._setup.names, states or {}):
+            if problem := self._judge(failures, ready):
+                return problem
+            server.failed = {each.model: each.brief for each in failures}
+        say(f"ready after {time.monotonic() - began:.0f} s: {', '.join(ready)}")
         return None
+
+    def _say_progress(self, left: Sequence[str], seconds: float) -> None:
+        """Say what the models that are not there yet do."""
+        told = read_loading(self._setup.traces.run)
+        for name in [name for name in left if name in told]:
+            say(f"{name}: {told[name].text}")
+        if not told:
+            say(f"starting {left[0]}: {seconds:.0f} s")
+
+    def _judge(self, failures: Sequence[LoadFailure], ready: Sequence[str]) -> Problem | None:
+        """Return why a server that cannot load some models is started again; None if it serves.
+
+        Raises:
+            UnavailableError: it has never served, and what it cannot do without has failed.
+        """
+        required = {each.model for each in failures} & self._required
+        serves = [name for name in ready if name in self._models]
+        if serves and not required:
+            return None
+        if self._has_served:
+            return Problem("; ".join(f"{each.model}: {each.brief}" for each in failures))
+        raise UnavailableError("\n".join(map(str, failures)))
+
+    @property
+    def _models(self) -> Collection[str]:
+        """The models with workers of their own."""
+        return [allocation.model for allocation in self._setup.allocations] or self._setup.names
+
+    @property
+    def _required(self) -> frozenset[str]:
+        """Without a second try, the server is one that has all."""
+        return self._setup.required if self._reloads else frozenset(self._setup.names)
+
+
+def _is_open(states: Mapping[str, tuple[str, str]] | None, name: str) -> bool:
+    """Tell whether what becomes of a model is not known yet."""
+    state, reason = (states or {}).get(name, ("", ""))
+    return state != _READY and not (state == _FAILED and reason)
+
+
+def _failures(names: Sequence[str], states: Mapping[str, tuple[str, str]]) -> list[LoadFailure]:
+    return [
+        LoadFailure.of(name, reason)
+        for name, (state, reason) in ((name, states[name]) for name in names)
+        if state == _FAILED
+    ]

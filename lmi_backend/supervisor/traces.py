@@ -60,9 +60,14 @@ class Traces:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """Kill processes and wait for their end."""
+    """Kill processes and wait for their end, until they are no zombies either."""
     found = list(processes)
-    for process in found:
+    send_kill(found)
+    psutil.wait_procs(found, timeout=_SECONDS)
+
+
+def send_kill(processes: Iterable[psutil.Process]) -> None:
+    """Kill processes."""
+    for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-    psutil.wait_procs(found, timeout=_SECONDS)

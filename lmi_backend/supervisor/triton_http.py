@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from lmi_backend.errors import ConfigurationError, RequestError, UnavailableError
-
-_OK: Final = 200
 
 
 class TritonHttp:
@@ -53,6 +52,14 @@ class TritonHttp:
             raise UnavailableError(message)
         return models
 
+    def states(self) -> dict[str, tuple[str, str]] | None:
+        """Return state and reason of each model of the repository; None if nobody answers."""
+        try:
+            rows = self.index()
+        except UnavailableError:
+            return None
+        return {row["name"]: (row.get("state", ""), row.get("reason", "")) for row in rows}
+
     def json(self, path: str, *, method: str = "GET", body: Any = None) -> Any:
         """Return the JSON answer of a call.
 
@@ -67,15 +74,15 @@ class TritonHttp:
     def is_ready(self, model: str) -> bool | None:
         """Tell whether a model is ready; None if nobody answers."""
         status = self._status("GET", f"/v2/models/{model}/ready")
-        return None if status is None else status == _OK
+        return None if status is None else status == HTTPStatus.OK
 
     def load(self, model: str) -> bool:
         """Load a model, which may take long; return whether it is ready."""
-        return self._status("POST", f"/v2/repository/models/{model}/load") == _OK
+        return self._status("POST", f"/v2/repository/models/{model}/load") == HTTPStatus.OK
 
     def unload(self, model: str) -> bool:
         """Unload a model, whose requests may still run; return whether the server does it."""
-        return self._status("POST", f"/v2/repository/models/{model}/unload") == _OK
+        return self._status("POST", f"/v2/repository/models/{model}/unload") == HTTPStatus.OK
 
     def _status(self, method: str, path: str) -> int | None:
         """Return the status of a call, or None if nobody answers."""

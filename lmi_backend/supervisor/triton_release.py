@@ -1,7 +1,8 @@
 """Which release of Triton a server is, and which published vulnerabilities it is open to.
 
-triton_holes.json beside this module is the one table: NVIDIA's releases, and each vulnerability of
-NVIDIA's bulletins about Triton with the release that fixes it. Nothing here needs a network.
+The one table is triton_vulnerabilities.json in this folder. It has NVIDIA's releases, and each
+vulnerability of NVIDIA's bulletins about Triton with the release that fixes it. Nothing here
+needs a network.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 _TABLE: Final[Mapping[str, Any]] = json.loads(
-    Path(__file__).with_name("triton_holes.json").read_text(encoding="utf-8")
+    Path(__file__).with_name("triton_vulnerabilities.json").read_text(encoding="utf-8")
 )
 # Beside bin/ in NVIDIA's images.
 _VERSION_FILE: Final = "TRITON_VERSION"
 
 
 @dataclass(frozen=True)
-class Hole:
+class Vulnerability:
     """A published vulnerability of Triton."""
 
     cve: str
@@ -49,20 +50,22 @@ class Hole:
         return f"{_TABLE['bulletins']}{self.bulletin}"
 
 
-_NUMPY_2: Final = (2, 54, 0)
-"""The version of 25.01, the first whose stub takes numpy 2."""
+_NUMPY_2: Final = (2, 52, 0)
+"""The version of 24.11, the first whose stub takes numpy 2 (python_backend#384)."""
 _NUMPY_TWO: Final = 2
+_NO_SHELL: Final = (2, 60, 0)
+"""The version of 25.08, the first that starts stubs without a shell (python_backend#404)."""
 
 RELEASES: Final[Mapping[str, str]] = MappingProxyType(_TABLE["releases"])
 """Release by the version a server reports; in the order of their making."""
 IN_WHEELS: Final[Mapping[str, str]] = MappingProxyType(_TABLE["in_wheels"])
 """Version of the server inside a wheel, by the wheel's requirement."""
-HOLES: Final = tuple(Hole(**row) for row in _TABLE["holes"])
+VULNERABILITIES: Final = tuple(Vulnerability(**row) for row in _TABLE["vulnerabilities"])
 """Every vulnerability known to the table, in the order of the releases that fix them."""
 KNOWN_UNTIL: Final[str] = _TABLE["until"]
 """Day of the newest bulletin in the table."""
 NEWEST_RELEASE: Final = list(RELEASES.values())[-1]
-OLDEST_FOR_FLEETS: Final = HOLES[-1].fixed
+OLDEST_FOR_FLEETS: Final = VULNERABILITIES[-1].fixed
 """The oldest release without a vulnerability known to the table."""
 _VERSIONS: Final = {release: version for version, release in RELEASES.items()}
 
@@ -72,14 +75,14 @@ def release_name(version: str) -> str:
     return RELEASES.get(".".join(map(str, _numbers(version))), "")
 
 
-def known_holes(version: str) -> tuple[Hole, ...]:
+def known_vulnerabilities(version: str) -> tuple[Vulnerability, ...]:
     """Return the vulnerabilities that are open in a version, as 2.51.0.
 
-    One that is newer than the table has none that is known. One whose version cannot be read has
-    none either: ask `describe` what to say of it.
+    A version newer than the table has no known vulnerability. Neither has a version that cannot be
+    read; `describe` says what is known of it.
     """
     numbers = _numbers(version)
-    return tuple(filter(partial(_is_open, numbers), HOLES)) if numbers else ()
+    return tuple(filter(partial(_is_open, numbers), VULNERABILITIES)) if numbers else ()
 
 
 def describe(version: str) -> str:
@@ -88,10 +91,10 @@ def describe(version: str) -> str:
     if not numbers:
         return f"Triton {version!r:.40}: not a version such as 2.71.0, so nothing is known of it"
     name = f"Triton {release_name(version) or _unlisted(numbers)} ({'.'.join(map(str, numbers))})"
-    if holes := known_holes(version):
-        first, last = holes[0].fixed, holes[-1].fixed
+    if found := known_vulnerabilities(version):
+        first, last = found[0].fixed, found[-1].fixed
         fixes = first if first == last else f"{first} to {last}"
-        count = f"{len(holes)} published vulnerabilities" if holes[1:] else holes[0].cve
+        count = f"{len(found)} published vulnerabilities" if found[1:] else found[0].cve
         return f"{name} is open to {count}, fixed in {fixes}; use {OLDEST_FOR_FLEETS} or later"
     return f"{name}: no vulnerability published until {KNOWN_UNTIL} is open"
 
@@ -122,8 +125,17 @@ def numpy_problem(version: str, numpy: str) -> str:
     name = release_name(version) or _unlisted(numbers)
     return (
         f"numpy {numpy} with Triton {name} ({version}): the first request would kill the model's "
-        "process; a Triton before 25.01 needs `pip install 'numpy<2'`"
+        "process; a Triton before 24.11 needs `pip install 'numpy<2'`"
     )
+
+
+def starts_stubs_by_shell(version: str) -> bool:
+    """Return whether a server hands the paths of models to a shell; True if that is not known.
+
+    Args:
+        version: as `installed_version` finds it.
+    """
+    return _numbers(version) < _NO_SHELL
 
 
 def _is_installed(wheel: str) -> bool:
@@ -134,9 +146,9 @@ def _is_installed(wheel: str) -> bool:
         return False
 
 
-def _is_open(numbers: tuple[int, ...], hole: Hole) -> bool:
-    since = _numbers(_VERSIONS[hole.since]) if hole.since else ()
-    return since <= numbers < _numbers(_VERSIONS[hole.fixed])
+def _is_open(numbers: tuple[int, ...], each: Vulnerability) -> bool:
+    since = _numbers(_VERSIONS[each.since]) if each.since else ()
+    return since <= numbers < _numbers(_VERSIONS[each.fixed])
 
 
 def _unlisted(numbers: tuple[int, ...]) -> str:

@@ -1,6 +1,6 @@
 """Complete a model's configuration at load, for folders without a whole config.pbtxt.
 
-Runs before `initialize` in an interpreter that Triton throws away. Triton takes back inputs,
+It runs before `initialize`, in an interpreter that Triton discards. Triton takes back inputs,
 outputs, max_batch_size, the scheduler and the transaction policy; never an instance group.
 """
 
@@ -30,7 +30,7 @@ def complete(config: Any) -> Any:
 
 
 def variant_of(config: dict[str, Any]) -> Variant:
-    """Return which form of a model a ModelConfig is."""
+    """Return which variant of a model a ModelConfig is."""
     clients = config.get("parameters", {}).get(CLIENTS, {}).get("string_value", MAIN.clients)
     return VARIANTS[clients].of_model(config["name"])
 

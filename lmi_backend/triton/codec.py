@@ -10,9 +10,9 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.errors import LmiError, RequestError
 
 if TYPE_CHECKING:
+    from lmi_backend.clients.reply import Output, Response
     from lmi_backend.repository.tensors import Tensor
     from lmi_backend.repository.variants import Variant
-    from lmi_backend.schema.reply import Output, Response
 
 _NUMPY: Final = {
     "TYPE_STRING": np.object_,

@@ -12,7 +12,7 @@ from lmi_backend.repository.variants import SHARES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from lmi_backend.schema.context import Context
+    from lmi_backend.engine_config import Context
     from lmi_backend.serving.request_state import Sink
     from lmi_backend.serving.service import Service
 

@@ -1,7 +1,7 @@
 """Send our log, and the workers' lines, to Triton's log.
 
-A message costs 50 to 100 µs on the server thread that also hands out responses, so nothing is
-logged per token and little per request.
+A message costs 50 to 100 µs on the server thread that also hands out responses. So no token is
+logged, and little of a request.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class _Formatter(logging.Formatter):
 
 
 def _shown(text: str) -> str:
-    """Return a message as it may be logged, whatever a client put into what it quotes."""
+    """Return a message as it may be logged, also if it quotes a client's text."""
     return "\n".join(printable(line, _LONGEST) for line in cut(text, _LONGEST).split("\n"))
 
 

@@ -1,10 +1,10 @@
 """Publish a service's stats as Triton metrics.
 
-An update costs 77 µs on the server thread that also hands out responses, so values are gathered
-in the stub, only what changed is published, and histograms and vLLM's names less often than the
-rest. An idle model's snapshots are all the same, and nothing is made of them. Triton's own
-histograms take one value a call, which is too much for what every token adds to: ours are counters
-by the names that Prometheus gives a histogram.
+An update costs 77 µs on the server thread that also hands out responses. So the stub gathers
+values, and publishes only those that changed; histograms and vLLM's names less often than the
+rest. The snapshots of an idle model are all the same, and nothing is made of them. Triton's own
+histograms accept one value a call, which is too slow for values of every token. So histograms are
+counters here, with the names that Prometheus gives a histogram.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import triton_python_backend_utils as pb_utils
 from lmi_backend.serving.metrics import (
     FAMILIES,
     GAUGE,
+    WITH_STATE,
     as_vllm,
     gauges_and_counters,
     histograms,
@@ -82,6 +83,7 @@ class MetricsPublisher:
         self._last: dict[bool, StatsSnapshot] = {}
         """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
+        self._is_given_up = False
         self._thread = guarded_thread("lmi-metrics", self._run)
 
     def start(self) -> None:
@@ -97,10 +99,10 @@ class MetricsPublisher:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread.
+        """Publish what has changed since the last round, and stop the thread.
 
-        The metrics are left to the interpreter's end. Given back here, 24.10 hangs in models that
-        are loaded and unloaded under load; left, a stub of 26.01 crashes as it ends
+        The metrics stay until the interpreter exits. If they are freed here, 24.10 hangs in models
+        that are loaded and unloaded under load. If they stay, a stub of 26.01 crashes as it exits
         (triton-inference-server/server#8662). python_backend#429 would repair it, and is in no
         release up to 26.07.
         """
@@ -110,6 +112,7 @@ class MetricsPublisher:
 
     def give_up(self) -> None:
         """Publish nothing more, to a server that is no longer there."""
+        self._is_given_up = True
         self._stopped.set()
 
     def _run(self) -> None:
@@ -117,13 +120,20 @@ class MetricsPublisher:
         while not self._stopped.wait(
             _IDLE_SECONDS if unchanged > _ROUNDS_A_HISTOGRAM else _SECONDS
         ):
-            try:
-                has_changed = self._publish_changes(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
-            except Exception:  # noqa: BLE001  the next round may do
-                _log.exception("%s: its metrics cannot be published", self._model)
-                has_changed = True
+            has_changed = self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             rounds += 1
             unchanged = 0 if has_changed else unchanged + 1
+        if not self._is_given_up:
+            # What has ended since the last round counts too.
+            self._try_publishing(is_all=True)
+
+    def _try_publishing(self, *, is_all: bool) -> bool:
+        """Publish what has changed; return whether anything has, or may have."""
+        try:
+            return self._publish_changes(is_all=is_all)
+        except Exception:  # noqa: BLE001  the next round may do
+            _log.exception("%s: its metrics cannot be published", self._model)
+            return True
 
     def _publish_changes(self, *, is_all: bool) -> bool:
         """Publish what has changed; return whether anything has."""
@@ -143,15 +153,28 @@ class MetricsPublisher:
         return series
 
     def _publish(self, series: Series) -> None:
+        for name in WITH_STATE:
+            self._end_series(name, series)
         for (name, labels), value in series.items():
-            if self._stopped.is_set():
+            if self._is_given_up:
                 return
             published = self._published.get((name, labels))
             if published is None:
+                if name not in self._families:
+                    self._families[name] = _family(name, FAMILIES[name][1], is_gauge=True)
                 family, is_gauge = self._families[name]
                 metric = family.Metric(labels=dict(labels))
                 published = self._published[name, labels] = _Published(metric, is_gauge)
             published.publish(value)
+
+    def _end_series(self, name: str, series: Series) -> None:
+        """Remove a family after one of its series has stopped: Triton removes no single series."""
+        published = [key for key in self._published if key[0] == name]
+        if all(key in series for key in published):
+            return
+        for key in published:
+            del self._published[key]
+        self._families.pop(name, None)
 
 
 def _family(name: str, text: str, *, is_gauge: bool) -> tuple[Any, bool]:

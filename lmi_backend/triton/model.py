@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import math
+import os
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from lmi_backend.clients.dropped import DroppedParameters
+from lmi_backend.clients.parameters import read_json
+from lmi_backend.clients.reply import AdapterChange, Cancel, ParsedRequest
+from lmi_backend.clients.request import read_request
+from lmi_backend.clients.tracing import take_trace, with_trace
+from lmi_backend.clients.trtllm.reading import stop_id
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.generation import HttpRequest
 from lmi_backend.names import check_name
-from lmi_backend.schema.dropped import DroppedParameters
-from lmi_backend.schema.reply import AdapterChange, Cancel, ParsedRequest
-from lmi_backend.schema.request import read_request
-from lmi_backend.schema.tracing import take_trace, with_trace
-from lmi_backend.schema.trtllm import stop_id
 from lmi_backend.triton import logs
 from lmi_backend.triton.autocomplete import complete, variant_of
 from lmi_backend.triton.codec import Codec, error_response
@@ -28,11 +31,9 @@ from lmi_backend.triton.server_process import (
     shared_memory,
     warn_of_exposures,
 )
-from lmi_backend.triton.sink import TritonSink
+from lmi_backend.triton.sink import FINAL, TritonSink
 
 _log = logging.getLogger(__name__)
-
-_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonPythonModel:
@@ -82,7 +83,7 @@ class TritonPythonModel:
             # Triton sends it back with each response.
             check_name("id", request.request_id())
             rows = self._codec.read_inputs(request)
-            parameters = json.loads(request.parameters() or "{}")
+            parameters = read_json("parameters", request.parameters() or "{}")
             trace = take_trace(parameters) or _own_trace(request)
             parsed = read_request(
                 rows,
@@ -97,8 +98,8 @@ class TritonPythonModel:
             self._loaded.service.refused(error)
             _refuse(sender, error)
         except Exception:  # noqa: BLE001  without a final response its client would hang for ever
-            _log.exception("a request could not be taken")
-            _refuse(sender, UnavailableError("the request could not be taken; the log says why"))
+            _log.exception("a request could not be read")
+            _refuse(sender, UnavailableError("the request could not be read; the log says why"))
 
     def _start(
         self,
@@ -117,7 +118,7 @@ class TritonPythonModel:
                     self._loaded.change_adapter(body, sink)
                 case Cancel():
                     self._loaded.service.cancel(stop_id(request.request_id()))
-                    sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=_FINAL)
+                    sender.send(pb_utils.InferenceResponse(output_tensors=[]), flags=FINAL)
                 case HttpRequest() | tuple() as work:
                     self._loaded.service.submit(
                         with_trace(work, trace), sink, seconds, parsed.tenant
@@ -128,14 +129,26 @@ class TritonPythonModel:
         self._dropped.note(parsed.dropped)
 
     def is_ready(self) -> bool:
-        """Tell whether a worker takes requests. Triton asks from 26.03 on."""
-        return self._loaded.service.health().is_ready
+        """Tell whether requests are answered, now or once a worker is started again.
+
+        Triton calls it from 26.03 on. From 26.04 on one model that is not ready makes the whole
+        server not ready (core#473). A probe would then stop its other models for each restart.
+        """
+        return not self._loaded.service.health().is_given_up
 
     def finalize(self) -> None:
-        """Stop the workers. Triton calls it when the last answer has ended; nothing may be sent."""
+        """Stop the workers. Triton calls it after the last answer; nothing may be sent."""
         logs.detach()
-        self._metrics.stop()
-        self._loaded.close()
+        try:
+            # Requests of the endpoint, of which Triton knows nothing, end in here and count.
+            self._loaded.close()
+        finally:
+            self._metrics.stop()
+            if _is_later():
+                # Registered last, it is called first: a stub of 26.04 or later crashes when it ends
+                # its interpreter (python_backend#433), and nothing is left to end. Without its
+                # interpreter's end, 24.10 dies in loads and unloads under load.
+                atexit.register(os._exit, 0)
 
     def _kill(self) -> None:
         """End the workers of a server that has died."""
@@ -144,10 +157,18 @@ class TritonPythonModel:
         self._loaded.kill()
 
 
+def _is_later() -> bool:
+    """Tell whether the server is of 25.02 or later: responses have parameters (python_backend#394).
+
+    A stub is not told its release.
+    """
+    return "parameters" in (pb_utils.InferenceResponse.__init__.__doc__ or "")
+
+
 def _own_trace(request: Any) -> dict[str, str]:
     """Return the headers of the trace that Triton itself writes, if it does."""
     context = request.trace().get_context()
-    return take_trace(json.loads(context)) if context else {}
+    return take_trace(read_json("trace", context)) if context else {}
 
 
 def _seconds(request: Any, parameters: dict[str, Any]) -> float:
@@ -160,4 +181,4 @@ def _seconds(request: Any, parameters: dict[str, Any]) -> float:
 
 
 def _refuse(sender: Any, error: LmiError) -> None:
-    sender.send(error_response(error), flags=_FINAL)
+    sender.send(error_response(error), flags=FINAL)

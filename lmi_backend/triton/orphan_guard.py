@@ -1,10 +1,10 @@
-"""End the stub and its workers when tritonserver, the parent process, has died.
+"""Kill the stub and its workers when tritonserver, the parent process, has died.
 
-A stub that loses its server calls C's exit(). With Python threads waiting inside a send that exit
-never ends (seen on 24.10 after the server died of a signal, and after it gave up waiting for open
-connections), and workers live as long as their stub's sockets. So a thread waits for the server's
-death and ends all; and where that thread cannot run, because another waits for the dead server
-and holds the interpreter, a process outside of the stub does.
+A stub that loses its server calls exit() of C. While Python threads wait inside a send, that exit
+hangs. It was seen on 24.10 after the server died of a signal, and after it stopped waiting for
+open connections. Workers live as long as the sockets of their stub. So a thread waits for the
+server's death and kills them all. If another thread waits for the dead server and holds the
+interpreter, that thread cannot run. Then a process outside of the stub does it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GRACE_SECONDS: Final = 1.0
 
 
 class OrphanGuard:
-    """Waits for the death of the server; then calls `kill_workers`, and ends the stub."""
+    """Waits for the death of the server; then calls `kill_workers`, and kills the stub."""
 
     def __init__(self, kill_workers: Callable[[], None]) -> None:
         self._kill_workers = kill_workers
@@ -54,7 +54,7 @@ class OrphanGuard:
 
 
 def start_outside_guard(model: str, files: Iterable[Path]) -> None:
-    """Start the process that ends this stub if the server dies and the stub does not.
+    """Start the process that kills this stub if the server dies and the stub does not.
 
     `lmi-backend serve` does that for all stubs of its server, so under it there is none.
 

@@ -1,7 +1,7 @@
-"""End a stub whose server has died, from outside of the stub's interpreter.
+"""Kill a stub whose server has died, from outside of the stub's interpreter.
 
-A program of its own, with the standard library only: a thread of the stub that waits for the dead
-server to take a metric may hold the interpreter for ever, and then no Python of the stub runs.
+It is a program of its own, with the standard library only. A thread of the stub that sends a
+metric to the dead server may hold the interpreter for ever. Then no Python of the stub runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def main(arguments: list[str]) -> None:
     if not _has_ended(stub, _GRACE_SECONDS):
         signal.pidfd_send_signal(stub, signal.SIGKILL)
         _has_ended(stub, _LAST_SECONDS)
-        text = f"lmi-backend: {arguments[2]}: tritonserver has ended and its stub had not: killed\n"
+        text = (
+            f"lmi-backend: {arguments[2]}: tritonserver has exited and its stub had not: killed\n"
+        )
         # Whoever reads the log may have ended as well.
         with contextlib.suppress(OSError, AttributeError):
             os.write(sys.stderr.fileno(), text.encode("utf-8", "replace"))

@@ -31,7 +31,7 @@ def shared_memory() -> list[Path]:
 
 
 def http_hands_on() -> bool:
-    """Tell whether the server's HTTP port hands what clients ask to its models, and no more."""
+    """Tell whether the server's HTTP port hands requests of clients to its models, and no more."""
     try:
         return hands_on(_server_argv())
     except OSError:

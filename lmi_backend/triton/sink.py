@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import triton_python_backend_utils as pb_utils
 
+from lmi_backend.clients.trtllm.reading import TrtllmReply
 from lmi_backend.errors import LmiError, RequestError, StoppedError
 from lmi_backend.generation import Delta, joined
-from lmi_backend.schema.trtllm import TrtllmReply
 from lmi_backend.triton.codec import Codec, error_response
 
 if TYPE_CHECKING:
+    from lmi_backend.clients.reply import Reply
     from lmi_backend.generation import Chunk
-    from lmi_backend.schema.reply import Reply
 
-_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
 class TritonSink:
@@ -25,8 +25,8 @@ class TritonSink:
 
     __slots__ = (
         "_asking",
+        "_buffered",
         "_codec",
-        "_held",
         "_is_decoupled",
         "_is_ended",
         "_reply",
@@ -38,7 +38,7 @@ class TritonSink:
         self._request, self._reply, self._codec = request, reply, codec
         self._sender = request.get_response_sender()
         self._is_decoupled = is_decoupled
-        self._held: defaultdict[int, list[Chunk]] = defaultdict(list)
+        self._buffered: defaultdict[int, list[Chunk]] = defaultdict(list)
         # With the final flag Triton frees what is_cancelled() looks at: to ask at that moment or
         # later ends the whole server with a segmentation fault (seen on 24.10; still so in
         # python_backend's response_sender.cc and pb_cancel.cc of 2026).
@@ -51,7 +51,7 @@ class TritonSink:
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         if not self._is_decoupled:
-            self._hold(chunks)
+            self._buffer(chunks)
             if not is_last:
                 return
             chunks = self._whole()
@@ -66,20 +66,20 @@ class TritonSink:
         if last is not None:
             self._send_final(last)
 
-    def _hold(self, chunks: list[Chunk]) -> None:
+    def _buffer(self, chunks: list[Chunk]) -> None:
         """Keep what comes for the one response that Triton lets a model send."""
         for chunk in chunks:
-            self._held[chunk.index].append(chunk)
+            self._buffered[chunk.index].append(chunk)
 
     def _whole(self) -> list[Chunk]:
-        return [joined(held) for _, held in sorted(self._held.items())]
+        return [joined(chunks) for _, chunks in sorted(self._buffered.items())]
 
     def _responses(self, chunks: list[Chunk], *, is_last: bool) -> list[Any]:
         responses = self._reply.responses(chunks, is_last=is_last)
         if not self._is_decoupled and len(responses) > 1:
             if self._codec.joins:
                 return [self._codec.one_response(responses)]
-            problem = f"asks for {len(responses)} responses, and this model sends one"
+            problem = f"needs {len(responses)} responses, and this model sends one"
             accepted = "one answer, or the model of the same name that streams"
             raise RequestError(problem, field="the request", accepted=accepted)
         return [self._codec.response(values) for values in responses]
@@ -96,11 +96,11 @@ class TritonSink:
         self._send_final(error_response(self._reply.failure(error)))
 
     def is_cancelled(self) -> bool:
-        """Ask the request whether the client has gone; asking its sender costs twice as much."""
+        """Tell whether the client has gone, by the request: its sender takes twice the time."""
         with self._asking:
             return not self._is_ended and bool(self._request.is_cancelled())
 
     def _send_final(self, last: Any) -> None:
         with self._asking:
             self._is_ended = True
-        self._sender.send(last, flags=_FINAL)
+        self._sender.send(last, flags=FINAL)

@@ -6,30 +6,32 @@ import logging
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.endpoint.loading import LoadingFile
 from lmi_backend.endpoint.server import Endpoint
 from lmi_backend.endpoint.state import StateView
-from lmi_backend.engine_config import ModelInfo
+from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import OptionError
+from lmi_backend.fetch.weights import fetch_weights
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.names import DEFAULT_MODEL_NAME
 from lmi_backend.options import load_options
+from lmi_backend.options.engine_spec import CUSTOM
 from lmi_backend.plan import plan_model
 from lmi_backend.plan.hardware import detect_hardware
-from lmi_backend.plan.refusals import refuse_unserved
 from lmi_backend.plan.reservations import Reservations
 from lmi_backend.plan.shown import without_secrets
 from lmi_backend.pool.pool import Pool
 from lmi_backend.redaction import Redactor
 from lmi_backend.repository.record import Record, base_folder, option_changes
 from lmi_backend.repository.variants import CLIENTS, MAIN
-from lmi_backend.schema.context import Context
-from lmi_backend.serving.identity import model_digest
+from lmi_backend.resume.resumption import longest_wait
+from lmi_backend.serving.identity import identify, model_digest
 from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
-from lmi_backend.serving.migration import patience
 from lmi_backend.serving.renewal import Renewal
 from lmi_backend.serving.service import Service
 from lmi_backend.serving.stats import RequestStats
@@ -39,6 +41,7 @@ from lmi_backend.triton.server_process import http_hands_on
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from lmi_backend.fetch.weights import Download
     from lmi_backend.ipc.engine import Capabilities
     from lmi_backend.options import LmiOptions
     from lmi_backend.plan import EnginePlan
@@ -51,8 +54,11 @@ _log = logging.getLogger(__name__)
 
 _DRAIN_SECONDS: Final = 30.0
 """Time that the requests of an endpoint's clients have to end when a model is unloaded."""
+_LOAD_FORMATS: Final = ("auto", "safetensors")
+"""With which an engine reads files of the Hub's usual names."""
+_TELL_SECONDS: Final = 10.0
 _SERVER_SECONDS: Final = 15.0
-"""What a server takes to start again beside its models' workers."""
+"""What a server takes to start again, without its models' workers."""
 
 
 @dataclass
@@ -80,7 +86,7 @@ class _Model:
 
     def kill(self) -> None:
         # First: what comes now may wait for the next server, and is not refused.
-        self.endpoint.hang_up()
+        self.endpoint.abort()
         self.service.kill()
 
 
@@ -106,34 +112,71 @@ def start_workers(
     on_secrets(options.secrets())
     for change in option_changes(parameters, record, options):
         _log.warning("%s: %s", name, change)
-    plan, devices = _planned(options, name)
+    loading = LoadingFile(name)
     try:
+        plan, devices = _planned(options, name, loading)
+    except BaseException:
+        loading.close()
+        raise
+    try:
+        _download(plan, name, loading)
+
+        def hear(worker: str, line: str) -> None:
+            loading.hear(line)
+            on_line(worker, line)
+
         with devices.loading(lambda: _log.info("%s: waits while another model loads", name)):
-            return _start(plan, name, _version(args, parameters), on_line, devices)
+            return _start(plan, name, _version(args, parameters), hear, devices)
     except BaseException as error:
         devices.close()
         if isinstance(error, OptionError):
             raise options.locate(error) from error
         raise
+    finally:
+        loading.close()
 
 
-def _planned(options: LmiOptions, name: str) -> tuple[EnginePlan, Reservation]:
+def _download(plan: EnginePlan, name: str, loading: LoadingFile) -> None:
+    """Download what the engine would download in the time that its load may take."""
+    arguments = plan.config.arguments
+    is_usual = arguments.get("load_format", "auto") in _LOAD_FORMATS
+    if plan.engine == CUSTOM or not is_usual or arguments.get("download_dir"):
+        return
+    told = 0.0
+
+    def tell(download: Download) -> None:
+        nonlocal told
+        loading.note(download)
+        if time.monotonic() - told > _TELL_SECONDS:
+            told = time.monotonic()
+            _log.info("%s: %s", name, download)
+
+    revision = str(arguments.get("revision") or "")
+    environment = {**os.environ, **plan.launch.environment}
+    why_not = fetch_weights(plan.launch.python, plan.config.model, revision, environment, tell)
+    loading.note(None)
+    if why_not:
+        _log.info("%s: the engine downloads its weights itself: %s", name, why_not)
+
+
+def _planned(
+    options: LmiOptions, name: str, loading: LoadingFile
+) -> tuple[EnginePlan, Reservation]:
     """Plan a model with what others leave of the devices, and reserve what it gets."""
+    redact = Redactor(os.environ, options.secrets())
+
+    def say(text: str) -> None:
+        _log.info("%s: %s", name, text)
+        # Others show it as it is.
+        loading.say(redact(text))
 
     def plan(hardware: Hardware) -> EnginePlan:
-        made = plan_model(
-            options,
-            os.environ,
-            hardware=hardware,
-            reach="model",
-            say=lambda text: _log.info("%s: %s", name, text),
-        )
-        refuse_unserved(made)
-        return made
+        return plan_model(options, os.environ, hardware=hardware, reach="model", say=say)
 
     # Every stub is a child of tritonserver.
     server = os.environ.get(RUN_DIR_VARIABLE) or str(os.getppid())
     made, devices = Reservations(server).plan(name, detect_hardware(os.environ), plan)
+    loading.say("")
     for note in made.notes:
         _log.warning("%s: %s", name, note)
     for reason in made.reasons:
@@ -142,7 +185,7 @@ def _planned(options: LmiOptions, name: str) -> tuple[EnginePlan, Reservation]:
 
 
 def _version(args: Mapping[str, str], parameters: Mapping[str, str]) -> str:
-    """Return the model's version, if who asks its endpoint gets what Triton's clients would."""
+    """Return the model's version, if its endpoint's clients get what Triton's clients would."""
     is_main = parameters.get(CLIENTS, MAIN.clients) == MAIN.clients
     return args["model_version"] if is_main and http_hands_on() else ""
 
@@ -159,7 +202,9 @@ def _start(
     lora_manager = LoraManager(
         config.adapters, roots, is_enabled=bool(roots), runs_code=config.runs_code
     )
-    pool.adapters = lora_manager.folders
+    pool.adapters, lora_manager.on_set = lora_manager.folders, pool.note_adapter
+    environment = {**os.environ, **plan.launch.environment}
+    pool.on_start = partial(identify, environment=environment)
     service = Service(pool, Limits.of(plan), RequestStats(name, says_all=plan.log_requests))
     capabilities = service.start()
     _log.info(
@@ -200,10 +245,12 @@ def _model_info(
         engine=capabilities.engine,
         version=capabilities.version,
         max_model_len=capabilities.max_model_len,
-        return_seconds=patience(limits.migration_timeout, start_seconds + _SERVER_SECONDS),
+        longest_token=capabilities.longest_token,
+        return_seconds=longest_wait(limits.migration_timeout, start_seconds + _SERVER_SECONDS),
         migration_limit=limits.migration_limit,
+        is_resumable=limits.resumable,
+        resume_window=limits.resume_window,
         capacity=plan.max_requests + limits.queue_size,
         triton_version=version,
-        # Now that the engine has fetched what was missing.
         digest=model_digest(plan.config, {**os.environ, **plan.launch.environment}),
     )

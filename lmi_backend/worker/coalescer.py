@@ -12,7 +12,6 @@ from typing import Any, Final
 from lmi_backend.errors import EngineError, LmiError
 from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.worker.outgoing import Outgoing
 
@@ -173,7 +172,7 @@ class Coalescer:
             self._tick_soon()
 
     def fail(self, failure: msg.Failure) -> None:
-        """Send what there is of a request, and that it ended without an answer."""
+        """Send what there is of a request, and that it finished without an answer."""
         if (request := self._requests.get(failure.id)) is not None:
             try:
                 request.collect()
@@ -233,10 +232,5 @@ class Coalescer:
     def _send_chunk(self, request_id: int, chunk: Chunk) -> None:
         # A chunk that counts none has some.
         self._num_tokens += chunk.num_tokens or 1
-        if self._is_follower:
-            return
-        if is_event(chunk):
-            self._outgoing.send_event(request_id, chunk.data, chunk.ids)
-        else:
-            kind = msg.Output if isinstance(chunk, Delta) else msg.HttpOutput
-            self._outgoing.send(kind(request_id, chunk))  # type: ignore[arg-type]
+        if not self._is_follower:
+            self._outgoing.send_chunk(request_id, chunk)

@@ -1,4 +1,4 @@
-"""Go on with an answer: it is made again, and what the client has is dropped."""
+"""Continue an answer: it is made again, and what the client has is dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HEAD: Final = re.compile(rb'"id":"[^"]*","object":"[^"]*","created":\d+')
 
 
 class ContinuedSink:
-    """Takes all of an answer, and hands on what follows that which the client has.
+    """Takes all of an answer, and hands on what follows the part that the client has.
 
     The answer keeps the name that it had, and its time.
     """
@@ -38,11 +38,11 @@ class ContinuedSink:
         """
         if chunk.status >= HTTP_ERROR:
             said = chunk.data.decode("utf-8", "replace")
-            raise EngineError(f"the answer cannot go on: {said}")
+            raise EngineError(f"the answer cannot resume: {said}")
         if self._left:
             self._drop(chunk)
             if self._left and chunk.is_last:
-                raise EngineError("the answer cannot go on: it is another on this worker")
+                raise EngineError("the answer cannot resume: it is another on this worker")
             if not chunk.data and not chunk.is_last:
                 return
         if self._own:

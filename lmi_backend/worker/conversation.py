@@ -9,8 +9,8 @@ import time
 from functools import partial
 from typing import Final
 
-from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, TemplateEngine
-from lmi_backend.engines.registry import create_engine, create_follower, is_further_node
+from lmi_backend.engines.protocol import ChunkSink, Engine, Rank
+from lmi_backend.engines.registry import create_follower, is_further_node
 from lmi_backend.engines.streams import generate_all
 from lmi_backend.errors import (
     ConfigurationError,
@@ -27,6 +27,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder
 from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.worker.built_engine import build_engine
 from lmi_backend.worker.coalescer import AnswerSink, Coalescer
 from lmi_backend.worker.continuation import ContinuedSink
 from lmi_backend.worker.hang import HangDetector
@@ -65,6 +66,7 @@ class Conversation:
         self._coalescer = Coalescer(self._outgoing, is_follower=rank > 0)
         self._complaints: set[str] = set()
         self._stopping = asyncio.Event()
+        self._proceed = asyncio.get_running_loop().create_future()
         self._status = 0
         self._death = "the engine died"
 
@@ -118,6 +120,8 @@ class Conversation:
         match message:
             case msg.Start():
                 self._heartbeats = asyncio.create_task(self._start(message))
+            case msg.Proceed(adapters=adapters):
+                self._proceed.set_result(adapters)
             case msg.Submit() | msg.SubmitHttp() | msg.SetAdapter():
                 task = asyncio.create_task(self._answer(message))
                 self._coalescer.open(message.id)
@@ -138,7 +142,11 @@ class Conversation:
             if is_follower and start.engine != CUSTOM:
                 self._local = create_follower(start.engine, start.config)
             else:
-                self._local = self._engine = _make_engine(start)
+                self._local = self._engine = build_engine(start)
+            if start.is_spare:
+                await self._local.prepare()
+                self._outgoing.send(msg.Prepared())
+                self._local.set_adapters(await self._proceed)
             capabilities = await self._local.start()
             restore_logs()
         except OptionError as error:
@@ -210,7 +218,7 @@ class Conversation:
         self._coalescer.close(request_id)
 
     async def _answer(self, message: _Work) -> None:
-        """Answer one request; whatever goes wrong ends this one only."""
+        """Answer one request; an error fails this one only."""
         request_id = message.id
         if self._engine is None:
             self._fail(request_id, "engine", "the engine is not started")
@@ -247,9 +255,9 @@ class Conversation:
         await asyncio.sleep(0)
         await self._writer.drain()
 
-    def _die(self, why: str) -> None:
+    def _die(self, reason: str) -> None:
         """End soon; the engine tells the other requests first."""
-        self._death = why
+        self._death = reason
         asyncio.get_running_loop().call_later(_STATS_SECONDS, self.stop, 1)
 
     def _fail_open_requests(self) -> None:
@@ -280,18 +288,3 @@ async def _set_adapter(message: msg.SetAdapter, engine: Engine) -> None:
         )
     else:
         await engine.unload_adapter(message.name)
-
-
-def _make_engine(start: msg.Start) -> Engine:
-    """Build the engine, and the user's code around it."""
-    inner = create_engine(start.engine, start.config) if start.engine != CUSTOM else None
-    if isinstance(inner, TemplateEngine):
-        from lmi_backend.worker.openai_engine import OpenAiEngine  # noqa: PLC0415
-
-        inner = OpenAiEngine(start.config, inner)
-    if inner is not None and not start.config.runs_code:
-        return inner
-    # Few models have code of their own.
-    from lmi_backend.worker.handlers.engine import CustomEngine  # noqa: PLC0415
-
-    return CustomEngine(start.config, inner)

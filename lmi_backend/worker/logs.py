@@ -10,7 +10,7 @@ _LEVEL: Final = logging.INFO
 
 
 def configure_logs() -> None:
-    """Log from here on; our own words whatever the root logger is set to meanwhile."""
+    """Log from here on; our own lines at any level of the root logger."""
     logging.basicConfig(
         stream=sys.stderr, level=_LEVEL, format="%(levelname)s %(name)s: %(message)s"
     )

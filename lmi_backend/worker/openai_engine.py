@@ -5,42 +5,42 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Final
+from http import HTTPStatus
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling
-from lmi_backend.engines.protocol import ChunkSink, Engine, Sink, TemplateEngine
-from lmi_backend.engines.streams import stream, take_all
-from lmi_backend.errors import HttpError, RequestError
-from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
-from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.names import DEFAULT_MODEL_NAME
-from lmi_backend.schema.openai.reading import (
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS, MODELS
+from lmi_backend.clients.openai.reading import (
+    READ,
     Body,
     adapter_of,
     read_chat,
     read_completion,
 )
-from lmi_backend.schema.openai.writing import (
+from lmi_backend.clients.openai.writing import (
     DONE,
     ChatWriter,
     CompletionWriter,
     Writer,
     usage_of,
 )
-from lmi_backend.schema.parameters import read_json
-from lmi_backend.schema.values import prompt_text
-from lmi_backend.tokenization import TOKEN_PATHS
+from lmi_backend.clients.parameters import read_json
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
+from lmi_backend.engines.protocol import ChunkSink, Engine, Sink, TemplateEngine
+from lmi_backend.engines.streams import stream, take_all
+from lmi_backend.errors import HTTP_ERROR, HttpError, RequestError
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest, openai_error
+from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.names import DEFAULT_MODEL_NAME
+from lmi_backend.outline import LARGE, Outline
+from lmi_backend.tokenization import DECODE_PATH, TOKEN_PATHS, TokenIds
 from lmi_backend.worker.continuation import ContinuedDeltas
 
 _JSON: Final = {"content-type": "application/json"}
 _EVENTS: Final = {"content-type": "text/event-stream; charset=utf-8"}
-_CHAT: Final = "/v1/chat/completions"
-_COMPLETIONS: Final = "/v1/completions"
-_MODELS: Final = "/v1/models"
 
 
 class OpenAiEngine(Engine):
@@ -52,6 +52,13 @@ class OpenAiEngine(Engine):
         self._adapters = dict(config.adapters)
         self._names = (DEFAULT_MODEL_NAME, config.name) if config.name else (DEFAULT_MODEL_NAME,)
         self._max_model_len = 0
+
+    async def prepare(self) -> None:
+        await self._inner.prepare()
+
+    def set_adapters(self, adapters: dict[str, str]) -> None:
+        self._inner.set_adapters(adapters)
+        self._adapters = dict(adapters)
 
     async def start(self) -> Capabilities:
         capabilities = await self._inner.start()
@@ -96,36 +103,39 @@ class OpenAiEngine(Engine):
             yield openai_error(error.status, str(error))
 
     async def _answer(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
-        if request.path == _MODELS:
+        if request.path == MODELS:
             yield HttpChunk(self._models(), is_last=True, headers=_JSON)
             return
         if request.path in TOKEN_PATHS:
             yield await self._inner.answer_tokens(request)
             return
-        if request.path not in (_CHAT, _COMPLETIONS):
+        if request.path not in (CHATS, COMPLETIONS):
             message = (
-                f"{request.path} is served by vLLM only; here: {_CHAT}, {_COMPLETIONS}, {_MODELS}"
+                f"{request.path} is served by vLLM only; here: {CHATS}, {COMPLETIONS}, {MODELS}"
             )
-            raise HttpError(404, message)
+            raise HttpError(HTTPStatus.NOT_FOUND, message)
         bounds = BodyBounds(
-            self._config.structure_bounds, self._max_model_len, self._inner.longest_token
+            self._config.structure_bounds,
+            self._max_model_len,
+            self._inner.longest_token,
+            reads=dict.fromkeys((CHATS, COMPLETIONS), READ),
         )
-        check_body(request.body, bounds)
-        text = read_json("the body", request.body.decode("utf-8", "replace"))
-        is_chat = request.path == _CHAT
-        body = read_chat(text) if is_chat else read_completion(text)
+        data, outlined = await check_body(request.body, bounds, request.path)
+        value = await _read(data, outlined)
+        is_chat = request.path == CHATS
+        body = read_chat(value) if is_chat else read_completion(value)
         requests = [each async for each in self._requests(body)]
         if request.continuation is not None:
             # One, which is a stream.
             requests = [replace(each, continuation=request.continuation) for each in requests]
-        shown = [prompt_text(each.prompt) for each in requests for _ in range(body.n)]
+        shown = [await self._shown(each) for each in requests] if body.echo else []
         writer = (ChatWriter if is_chat else CompletionWriter)(
             body.model or DEFAULT_MODEL_NAME,
-            echo=shown if body.echo else (),
+            echo=[text for text in shown for _ in range(body.n)],
             wants_logprobs=body.logprobs is not None,
         )
         write = _stream if body.stream else _whole
-        async with aclosing(stream(self._inner, requests)) as deltas:
+        async with aclosing(_shown_of(stream(self._inner, requests), body)) as deltas:
             async for chunk in write(deltas, body, writer, len(requests) * body.n):
                 yield chunk
 
@@ -146,7 +156,17 @@ class OpenAiEngine(Engine):
                 adapter=adapter,
                 n=body.n,
                 logprobs=body.logprobs,
+                prompt_logprobs=body.logprobs if body.echo else None,
             )
+
+    async def _shown(self, request: GenerateRequest) -> str:
+        """Return the text of a prompt that is shown before its answer."""
+        if isinstance(request.prompt, str):
+            return request.prompt
+        asked = msgspec.json.encode(TokenIds(list(request.prompt)))
+        said = await self._inner.answer_tokens(HttpRequest(DECODE_PATH, asked))
+        # Ids that no token has are refused where they are generated from, by their own name.
+        return msgspec.json.decode(said.data, type=str) if said.status < HTTP_ERROR else ""
 
     def _models(self) -> bytes:
         names = [*self._names, *self._adapters]
@@ -154,6 +174,34 @@ class OpenAiEngine(Engine):
         return msgspec.json.encode(
             {"object": "list", "data": [{"id": name} | shown for name in names]}
         )
+
+
+async def _read(body: bytes, outlined: Outline) -> dict[str, Any]:
+    if len(body) <= LARGE:
+        return read_json("the body", body.decode("utf-8", "replace"))
+    try:
+        value = await read_body(body, outlined)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"is not JSON ({error})", field="the body") from error
+    if not isinstance(value, dict):
+        raise RequestError("is not a JSON object", field="the body")
+    return value
+
+
+async def _shown_of(deltas: AsyncGenerator[Delta, None], body: Body) -> AsyncGenerator[Delta, None]:
+    """Yield deltas; without their tokens where the prompt is all that is wanted."""
+    async with aclosing(deltas):
+        async for delta in deltas:
+            yield _without_tokens(delta) if body.shows_prompt_only else delta
+
+
+def _without_tokens(delta: Delta) -> Delta:
+    return Delta(
+        finish_reason="length" if delta.is_last else None,
+        num_prompt_tokens=delta.num_prompt_tokens,
+        index=delta.index,
+        prompt_tokens=delta.prompt_tokens,
+    )
 
 
 async def _whole(

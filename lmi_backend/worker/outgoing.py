@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from lmi_backend.errors import EngineError, LmiError, RequestError, UnavailableError
+from lmi_backend.generation import Chunk, Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.events import append_event, outputs_of
+from lmi_backend.ipc.events import append_event, is_event, outputs_of
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, CheckedEncoder, encode
 from lmi_backend.printable import printable
@@ -54,10 +55,15 @@ class Outgoing:
         self._flush_soon()
         self._messages.append(message)
 
-    def send_event(self, request_id: int, data: bytes, token_ids: bytes) -> None:
-        """Send an event in the same way."""
+    def send_chunk(self, request_id: int, chunk: Chunk) -> None:
+        """Send a chunk of an answer in the same way."""
         self._flush_soon()
-        append_event(self._messages, request_id, data, token_ids)
+        if is_event(chunk):
+            append_event(self._messages, request_id, chunk)
+        elif isinstance(chunk, Delta):
+            self._messages.append(msg.Output(request_id, chunk))
+        else:
+            self._messages.append(msg.HttpOutput(request_id, chunk))
 
     def refuse(self, request_id: int, error: LmiError) -> None:
         """Send that a request has failed, and let it be aborted."""

@@ -54,11 +54,11 @@ def _kill_the_stub(served: Served) -> None:
 
 FAULTS: dict[str, Callable[[Served], None]] = {
     "is killed": _signal(signal.SIGKILL),
-    "is started anew (`drain --worker`)": _start_anew,
+    "is restarted (`drain --worker`)": _start_anew,
 }
 OF_TWO = {
     "has its engine core killed": _signal(signal.SIGKILL, "EngineCore"),
-    "has its engine core standing still": _signal(signal.SIGSTOP, "EngineCore"),
+    "has its engine core hung": _signal(signal.SIGSTOP, "EngineCore"),
 }
 
 
@@ -78,7 +78,7 @@ def test_the_only_worker_is_started_anew(
     _wait_until_ready(served, 1)
     chats = MixedChats.running(served)
     _start_anew(served)
-    note_chats(report, "a worker of 1 is started anew (`drain --worker`)", chats, undisturbed)
+    note_chats(report, "a worker of 1 is restarted (`drain --worker`)", chats, undisturbed)
 
 
 def test_a_stub(served: Served, report: Report, undisturbed: dict[str, set[str]]) -> None:

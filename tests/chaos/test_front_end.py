@@ -13,12 +13,14 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 
 import psutil
 import pytest
 
 from tests.support.chaos_report import Report
+from tests.support.cutting_proxy import CuttingProxy, follow
 from tests.support.front_streams import (
     KINDS,
     FrontStreams,
@@ -36,6 +38,7 @@ LEAVERS = 10_000
 AT_ONCE = 250
 IDLE = 1_000
 ECHO = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}
+CHATS, RESUMABLE = "/v1/chat/completions", {"x-lmi-resumable": "1"}
 SHORT = {"inputs": "a", "parameters": {"max_new_tokens": 2}}
 
 
@@ -87,7 +90,7 @@ def read_until_closed(connection: socket.socket) -> bytes:
 def test_clients_that_never_read(
     front: Served, process: psutil.Process, report: Report, pause: int
 ) -> None:
-    """Nobody's memory grows without bound, also where the front end stands still for a while."""
+    """Nobody's memory grows without bound, also where the front end hangs for a while."""
     (stub,) = front.named("stub")
     before = [each.memory_info().rss for each in (process, stub)]
     # One word: with 50 a second, 10 MB a second for each client.
@@ -121,11 +124,51 @@ def test_clients_that_never_read(
     assert grown[1] < 200
     what = "6 clients of the front end never read what comes, 10 MB a second for each"
     report.note_front(
-        what + (f", and the front end stands still for {pause} s" if pause else ""),
+        what + (f", and the front end hangs for {pause} s" if pause else ""),
         f"they are cut off after {seconds:.0f} s (`--client-timeout {CLIENT_SECONDS}`, or 8 MiB "
-        f"that wait); the front end grew by {grown[0]:.0f} MiB meanwhile, the stub by "
-        f"{grown[1]:.0f}; 16 other streams end whole",
+        f"that wait). The front end grew by {grown[0]:.0f} MiB meanwhile, the stub by "
+        f"{grown[1]:.0f}. 16 other streams finish",
     )
+
+
+def test_streams_that_are_cut_at_each_byte(
+    front: Served, process: psutil.Process, report: Report, pytestconfig: pytest.Config
+) -> None:
+    """Their clients reconnect, some of them when the answer is over, and lack nothing."""
+    count = 1000 if pytestconfig.getoption("--report") else 300
+    chat = {"messages": [{"role": "user", "content": "a b c"}], "max_tokens": 6, "stream": True}
+    body = json.dumps(chat | {"model": "echo"}).encode()
+    before = process.memory_info().rss
+    with CuttingProxy(front.port).run() as proxy:
+        plain = text_of_chat(follow(front.port, CHATS, body).events)
+        assert text_of_chat(follow(proxy.port, CHATS, body, **RESUMABLE).events) == plain != ""
+        size = proxy.passed
+
+        def cut(number: int) -> bool:
+            place, mark = number * (size - 5) // count, f"cut-{number}."
+            proxy.cuts[mark.encode()] = place
+            got = follow(proxy.port, CHATS, body, number % 3 / 5, **RESUMABLE, mark=mark)
+            return (text_of_chat(got.events), got.connections) == (plain, 2)
+
+        with ThreadPoolExecutor(24) as threads:
+            whole = sum(threads.map(cut, range(count)))
+    assert whole == count
+    (model,) = json.loads(front.ask("/api/state")[2])["models"]
+    assert model["front_end"]["resumed"] > count / 2
+    grown = (process.memory_info().rss - before) / (1 << 20)
+    report.note_front(
+        f"the connection of a stream is cut, at {count} bytes of it in turn",
+        "its client reconnects, at once or after the end of the answer, and has the same text: "
+        f"{whole} of {count}. The front end grew by {grown:.1f} MiB meanwhile",
+    )
+
+
+def text_of_chat(events: list[bytes]) -> str:
+    """Return the text of a stream, which has its end."""
+    *parts, done = [event.partition(b"data: ")[2] for event in events]
+    assert done == b"[DONE]"
+    choices = [json.loads(part)["choices"] for part in parts]
+    return "".join(choice["delta"].get("content") or "" for each in choices for choice in each)
 
 
 def test_clients_that_vanish(front: Served, process: psutil.Process, report: Report) -> None:
@@ -150,9 +193,9 @@ def test_clients_that_vanish(front: Served, process: psutil.Process, report: Rep
         wait_for(lambda: descriptors(front, process) <= before)
         seconds = time.monotonic() - began
     report.note_front(
-        "24 clients of the front end vanish without a word, 20 of them under a request",
-        f"their requests are ended and their connections closed within {seconds:.0f} s "
-        f"(`--client-timeout {CLIENT_SECONDS}`); 16 other streams end whole",
+        "24 clients of the front end vanish silently, 20 of them with a request",
+        f"their requests are cancelled and their connections closed within {seconds:.0f} s "
+        f"(`--client-timeout {CLIENT_SECONDS}`). 16 other streams finish",
     )
 
 
@@ -252,8 +295,8 @@ def test_more_connections_than_descriptors(
         process.rlimit(resource.RLIMIT_NOFILE, most)
     report.note_front(
         f"{IDLE} connections more than the front end has descriptors",
-        "those that are idle for the longest time are closed; each request beside them is "
-        "answered, and 16 streams end whole",
+        "those that are idle for the longest time are closed; each other request is "
+        "answered, and 16 streams finish",
     )
 
 
@@ -413,7 +456,7 @@ def test_a_drain_under_load_loses_no_request(
     assert all(flow.seen["refused"] for flow in flows)
     report.note_front(
         "`serve` is told to stop under 33 streams and a steady flow of requests",
-        f"`/ping` says 503 after {unready * 1e3:.0f} ms; all streams end whole, {seen['whole']} "
+        f"`/ping` says 503 after {unready * 1e3:.0f} ms; all streams finish. {seen['whole']} "
         f"requests were answered, {seen['refused']} that came later got 503 with `Retry-After` and "
         "`Connection: close`, none was lost; no process is left",
     )

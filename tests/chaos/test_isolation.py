@@ -1,4 +1,4 @@
-"""One request harms no other: streams go on beside clients that do what no client should do."""
+"""One request harms no other: streams continue beside clients that do what no client should do."""
 
 import asyncio
 import itertools
@@ -131,7 +131,7 @@ async def test_no_client_harms_another(
     held = []
     async with harming(echo, LONGEST_PAUSE if is_long else LONGEST_BESIDE_TESTS) as harmful:
         for _ in range(2):
-            # One of two workers ends too: its streams go on in the other.
+            # One of two workers ends too: its streams resume in the other.
             asyncio.get_running_loop().call_later(half / 2, echo.workers("echo")[0].kill)
             seen = await harmful.run(seeds, half)
             if seen.faults:
@@ -149,8 +149,8 @@ async def test_no_client_harms_another(
     report.note_front(
         f"{len(harmful.done)} harmful exchanges of {len(EXCHANGES)} kinds in {2 * half:.0f} s, by "
         f"{HARMFUL} clients at once, and two workers of echo that are killed",
-        f"{STREAMS} streams at a time beside them say what they say undisturbed and pause for "
-        f"{seen.pause:.1f} s at most; no other process ends, none grows by more than "
+        f"{STREAMS} other streams at a time have the same bytes as without them and pause for "
+        f"{seen.pause:.1f} s at most; no other process stops, none grows by more than "
         f"{max(grown.values()) / 2**20:.0f} MiB in the second half",
     )
 

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,8 @@ from lmi_backend.supervisor.processes import lives
 from tests.support.chaos_report import Report, Row
 from tests.support.front_streams import FrontStreams
 from tests.support.mixed_chats import MixedChats, note_chats
-from tests.support.serving import Served
+from tests.support.places import TINY
+from tests.support.serving import Served, serve, write_properties
 from tests.support.steady_load import SteadyLoad
 from tests.support.streams import Streams
 from tests.support.waiting import wait_for
@@ -29,7 +31,7 @@ STREAMS = 32
 STUB = "triton_python_backend_stub"
 # Longer than any of these faults takes to be noticed.
 TOKENS = 900
-# Of a stream that goes on to its end.
+# Of a stream that runs to its end.
 FEWER = 300
 
 Find = Callable[[Served], psutil.Process]
@@ -116,8 +118,32 @@ def test_a_worker(served: Served, report: Report, undisturbed: dict[str, set[str
     assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
 
 
+def test_a_worker_with_a_spare(
+    chat_properties: dict[str, Any],
+    report: Report,
+    undisturbed: dict[str, set[str]],
+    tmp_path: Path,
+) -> None:
+    """The spare knows an adapter that was loaded after it was made."""
+    more: dict[str, Any] = {"option.spare_workers": 1, "option.adapter_roots": TINY}
+    folder = write_properties(tmp_path / "tiny", chat_properties | more)
+    with serve([folder], tmp_path) as own:
+        wait_for(lambda: own.metric("lmi_worker_spare", "tiny") == 1)
+        adapter = {"name": "late", "src": str(TINY / "lora")}
+        assert _manage(own, requestType="REGISTER_ADAPTER", **adapter) == 200
+        words = ("a worker with a spare is killed", _worker, signal.SIGKILL)
+        _break_an_engine(own, report, undisturbed, *words)
+        asked = {"inputs": "The capital of France is", "adapters": "late"}
+        assert own.generate("tiny", asked)[1]["generated_text"] == " Lyon."
+        spares = re.findall(
+            "worker tiny/0 has a spare after .* pid (\\d+)", own.log_file.read_text()
+        )
+        (worker,) = own.workers("tiny")
+        assert str(worker.pid) == spares[0]
+
+
 @pytest.mark.parametrize("count", [1, 2])
-@pytest.mark.parametrize("how", ["killed", "started anew (`drain --worker`)"])
+@pytest.mark.parametrize("how", ["killed", "restarted (`drain --worker`)"])
 def test_one_of_the_workers(
     serve_echo: Callable[..., AbstractContextManager[Served]], report: Report, how: str, count: int
 ) -> None:
@@ -150,7 +176,7 @@ def _manage(served: Served, **body: str) -> int:
     ("fault", "find", "number"),
     [
         ("vLLM's engine core is killed", _below_worker("EngineCore"), signal.SIGKILL),
-        ("vLLM's engine core stands still", _below_worker("EngineCore"), signal.SIGSTOP),
+        ("vLLM's engine core hangs", _below_worker("EngineCore"), signal.SIGSTOP),
     ],
 )
 def test_an_engines_process(
@@ -191,9 +217,9 @@ def test_a_servers_process(echo: Served, report: Report, fault: str, name: str) 
     assert echo.front_ends() == front_ends
     report.note_front(
         f"{fault}, and with it {STREAMS} streams through the front end",
-        f"all go on when the model is back and end whole, after a pause of {through.pause:.1f} s. "
-        f"{before.clients} clients that ask all the while, and {meanwhile.clients} that begin "
-        f"before the model is back, got {before.whole + meanwhile.whole} more streams, each whole",
+        f"all resume when the model is back and finish, after a pause of {through.pause:.1f} s. "
+        f"{before.clients} clients that send requests all the time, and {meanwhile.clients} that "
+        f"start before the model is back, got {before.whole + meanwhile.whole} complete streams",
     )
 
 
@@ -232,7 +258,7 @@ def test_a_request_that_kills_its_stub_each_time_ends_alone(
     assert not load.failed, load.failures
     report.note_front(
         "a request kills its stub each time",
-        f"it ends with an error that says so; {load.whole} streams beside it end whole",
+        f"it fails with an error that says so; {load.whole} other streams finish",
     )
 
 
@@ -271,7 +297,7 @@ def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
     report.note_front(
         "the front end is killed",
         f"its {STREAMS} streams are cut, the last after {through.last - began:.1f} s, and are no "
-        f"longer generated for; {STREAMS} on Triton's ports end whole; `/ping` answers again after "
+        f"longer generated. {STREAMS} on Triton's ports finish; `/ping` answers again after "
         f"{back:.1f} s, and nothing is left behind",
     )
 
@@ -292,9 +318,10 @@ def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) ->
     assert directly.outcomes == {"whole": STREAMS // 2}, directly.errors
     assert echo.front_ends() == [front_end]
     report.note_front(
-        f"the front end stands still for {waited:.0f} s",
-        f"its {STREAMS} streams go on and end whole, without a token missing; meanwhile Triton's "
-        f"port answers in {answered * 1e3:.0f} ms and {STREAMS // 2} streams on it end whole",
+        f"the front end hangs for {waited:.0f} s",
+        f"its {STREAMS} streams continue and finish, without a token missing; meanwhile "
+        f"Triton's port answers in {answered * 1e3:.0f} ms and {STREAMS // 2} streams on it end "
+        "whole",
     )
 
 
@@ -317,9 +344,9 @@ def _break_the_front_end(served: Served, report: Report) -> None:
     assert served.family(with_front_end=False) == others
     _assert_idle(served)
     report.note_front(
-        "the front end stands still for ever",
-        f"it is ended after {through.last - began:.1f} s, and its {STREAMS} streams with it; "
-        f"{STREAMS} on Triton's ports end whole; `/ping` answers again after {back:.1f} s",
+        "the front end hangs for ever",
+        f"it is killed after {through.last - began:.1f} s, and its {STREAMS} streams fail. "
+        f"{STREAMS} on Triton's ports finish; `/ping` answers again after {back:.1f} s",
     )
 
 
@@ -344,12 +371,12 @@ def test_what_stands_still(
 ) -> None:
     """Each is noticed after half a minute of silence; all wait side by side."""
     with contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
-        words = (served, report, undisturbed, "a worker stands still", _worker, signal.SIGSTOP)
+        words = (served, report, undisturbed, "a worker hangs", _worker, signal.SIGSTOP)
         broken: list[Future[Any]] = [threads.submit(_break_an_engine, *words)]
         _wait_until_stopped(served, broken[-1])
         for name in (STUB, "tritonserver"):
             server = stack.enter_context(serve_echo(name))
-            fault = f"{'a stub' if name == STUB else name} stands still"
+            fault = f"{'a stub' if name == STUB else name} hangs"
             broken.append(
                 threads.submit(_break_a_server, server, report, fault, name, signal.SIGSTOP)
             )
@@ -362,7 +389,7 @@ def test_what_stands_still(
 
 
 def _wait_until_stopped(served: Served, broken: Future[Any]) -> None:
-    """Wait until one of a server's processes, and with it its streams, stands still.
+    """Wait until one of a server's processes, and with it its streams, hangs.
 
     Args:
         broken: does it; what it raises before is raised here.

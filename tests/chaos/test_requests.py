@@ -85,7 +85,7 @@ def test_a_broken_frame(frames: Served, report: Report, how: str, fault: str, wo
     wait_for(lambda: frames.generate("frames", {"inputs": "a"})[0] == 200)
     wait_for(lambda: frames.metric("lmi_requests_open", "frames") == 0)
     told = json.loads(said[0]["error"])["error"]
-    report.note(fault, f"{STREAMS} streams ended with “{told}”; the worker is started again")
+    report.note(fault, f"{STREAMS} streams failed with `{told}`; the worker is restarted")
 
 
 def test_a_request_that_the_engine_fails_on(echo: Served, report: Report) -> None:
@@ -94,14 +94,14 @@ def test_a_request_that_the_engine_fails_on(echo: Served, report: Report) -> Non
     assert status == 400
     assert "told to fail" in said["error"]
     _assert_whole(streams)
-    report.note("the engine fails on one request", f"its error; {STREAMS} other streams end whole")
+    report.note("the engine fails on one request", f"its error; {STREAMS} other streams finish")
 
 
 def test_no_room_for_the_log(tmp_path: Path, report: Report) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path, "--log-file", "/dev/full") as served:
         _assert_whole(_streams(served, "echo"))
-    report.note("the disk of the log is full", f"{STREAMS} streams end whole; the lines are lost")
+    report.note("the disk of the log is full", f"{STREAMS} streams finish; the lines are lost")
 
 
 def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
@@ -128,7 +128,7 @@ def test_a_client_that_does_not_read(echo: Served, report: Report) -> None:
     assert grown[1] < 50
     report.note(
         f"{STREAMS} clients do not read",
-        f"{STREAMS} other streams end whole; tritonserver grew by {grown[0]:.0f} MiB, the stub by "
+        f"{STREAMS} other streams finish; tritonserver grew by {grown[0]:.0f} MiB, the stub by "
         f"{grown[1]:.0f}",
     )
 
@@ -156,7 +156,7 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
     report.note(
         f"{MORE} requests more than fit",
         f"each is refused, half of them within {refused[MORE // 2] * 1e3:.1f} ms, all within "
-        f"{refused[-1] * 1e3:.0f} ms; {STREAMS} streams end whole",
+        f"{refused[-1] * 1e3:.0f} ms; {STREAMS} streams finish",
     )
 
 
@@ -195,7 +195,7 @@ def test_ten_thousand_cancelled_requests(echo: Served, report: Report) -> None:
     assert echo.generate("echo", {"text_input": "a", "max_tokens": 2})[0] == 200
     seconds = time.monotonic() - began
     report.note(
-        f"{CANCELLED} requests of which the clients leave",
+        f"{CANCELLED} requests whose clients disconnect",
         f"after {seconds:.0f} s none is open, running or waiting",
     )
 
@@ -264,8 +264,8 @@ def test_a_clock_that_jumps(
             _assert_whole(streams)
             assert server.metric("lmi_worker_deaths_total", "echo") == 0
             log = server.log_file.read_text(encoding="utf-8", errors="replace")
-            assert len(set(re.findall(r"^[IWE](\d{4}) ", log, re.MULTILINE))) > 1, "no jump"
-    report.note("the clock jumps three days on and back", f"{STREAMS} streams end whole")
+            assert len(set(re.findall(r"^\d{4}-\d\d-\d\d ", log, re.MULTILINE))) > 1, "no jump"
+    report.note("the clock jumps three days on and back", f"{STREAMS} streams finish")
 
 
 def test_a_server_that_is_started_and_stopped_leaves_nothing(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.api_keys import hash_of
+from lmi_backend.frontend.http.api_keys import hash_of
 from tests.support.compiling import compiling
-from tests.support.places import CLIENTS_PYTHON, TINY
+from tests.support.places import CLIENTS_NODE, CLIENTS_PYTHON, TINY
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
@@ -91,15 +91,20 @@ def said_to_triton(ensemble_server: Served) -> Said:
     return run
 
 
-def run_script(script: str, reached: dict[str, str]) -> Any:
-    """Run a script; return what its functions returned, by name."""
-    if not CLIENTS_PYTHON.is_file():
-        pytest.fail(f"{CLIENTS_PYTHON} is missing: run `make install`")
+def run_script(script: str, reached: dict[str, str], python: Path = CLIENTS_PYTHON) -> Any:
+    """Run a script, of Python or Node.js; return what its functions returned, by name."""
+    path = SCRIPTS / (script if script.endswith(".cjs") else f"{script}.py")
+    program, packages = python, CLIENTS_PYTHON.parents[1] / "node" / "node_modules"
+    if path.suffix == ".cjs":
+        program = next(CLIENTS_PYTHON.parents[1].glob(CLIENTS_NODE), packages)
+    if not program.is_file():
+        pytest.fail(f"{program} is missing: run `make install`")
     variables = {f"TEST_{name}": value for name, value in reached.items()}
     # LiteLLM's prices, which it would fetch.
     variables["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+    variables["NODE_PATH"] = str(packages)
     done = subprocess.run(
-        [str(CLIENTS_PYTHON), str(SCRIPTS / f"{script}.py")],
+        [str(program), str(path)],
         env=os.environ | variables,
         capture_output=True,
         text=True,

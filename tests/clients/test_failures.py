@@ -16,6 +16,8 @@ PING = b": ping\n\n"
 """A comment, which the front end sends while it waits for an answer."""
 FULL = "7777"
 """Tokens of which a request is refused."""
+LATE = "8888"
+"""Tokens that take too long."""
 CHOICE = {"index": 0, "finish_reason": None}
 KNOWN: dict[str, Any] = {"id": "x", "model": NAME, "created": 1}
 RESPONSE = {
@@ -74,6 +76,8 @@ def _event(path: str, value: dict[str, Any]) -> bytes:
 
 def _begin_and_fail(order: Order) -> Sequence[msg.ToClient]:
     failure = msg.Failure(order.id, "dead", WHY)
+    if isinstance(order, msg.SubmitHttp) and LATE.encode() in order.request.body:
+        failure = msg.Failure(order.id, "deadline", "late")
     if isinstance(order, msg.Submit):
         return [msg.Output(order.id, Delta("The", 1)), failure]
     assert isinstance(order, msg.SubmitHttp)
@@ -126,3 +130,10 @@ def test_a_full_queue_is_an_error_of_each_librarys_own_kind(raised: Any) -> None
         "ServiceUnavailableError", 503, "overloaded_error"
     )  # fmt: skip
     assert raised["openai_full"] == ["InternalServerError", 503, "full"]
+
+
+def test_an_answer_that_takes_too_long_is_an_error_of_anthropics_own_kind(raised: Any) -> None:
+    assert raised["anthropic_late"] == [
+        "APIStatusError",
+        {"type": "error", "error": {"type": "timeout_error", "message": "late"}},
+    ]

@@ -82,7 +82,7 @@ def test_hugging_face_gets_the_best_of_some(said: Said) -> None:
 
 def test_hugging_face_tells_errors_apart(hugging_face: Any) -> None:
     assert hugging_face["wrong_value"]["raised"] == "ValidationError"
-    assert hugging_face["wrong_key"]["raised"] == "GenerationError"
+    assert hugging_face["wrong_key"]["raised"] == "UnknownError"
 
 
 def test_anthropic(said: Said) -> None:

@@ -68,7 +68,12 @@ ENGINES: dict[str, dict[str, Any]] = {
     "neuronx": {"option.rolling_batch": "tnx", "option.n_positions": 2048},
 }
 # Under MPI its server reads no tools out of chats, whose streams are plain then.
-TOOLS = {"option.enable_auto_tool_choice": "true", "option.tool_call_parser": "hermes"}
+TOOLS = {
+    "option.enable_auto_tool_choice": "true",
+    "option.tool_call_parser": "hermes",
+    # The model is so small that it writes white space without end where a grammar lets it.
+    "option.structured_outputs_config": '{"backend": "xgrammar", "disable_any_whitespace": true}',
+}
 # vLLM whose ranks mpirun starts is LMI-Dist; tests/integration/test_nodes.py says `engine=MPI`.
 LMI_DIST = {
     "option.rolling_batch": "lmi-dist",
@@ -110,6 +115,11 @@ class Kept:
             self._running[name] = self._stack.enter_context(engine)
         return self._running[name]
 
+    def fast_paths(self) -> dict[str, str]:
+        """Return each fast path of the engine that runs and why it is off; empty if it is on."""
+        workers = [w for each in self._running.values() for w in each.service.snapshot().workers]
+        return {name: reason for w in workers for name, reason, _ in w.stats.fast_paths}
+
     def close(self) -> None:
         self._running.clear()
         self._stack.close()
@@ -119,7 +129,12 @@ _kept = Kept()
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    """Close an engine after the last of its tests: what it leaves undone may fill a core."""
+    """Close an engine after the last of its tests: what it leaves undone may fill a core.
+
+    `tools/compat.py` reads of the report which fast paths it had.
+    """
+    if found := _kept.fast_paths():
+        item.user_properties.append(("fast_paths", json.dumps(found)))
     if nextitem is None or _engine_of(nextitem) != _engine_of(item):
         _kept.close()
 

@@ -4,16 +4,13 @@ A copy of the package gets the two of tests/fakes/added; then everything knows t
 """
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.places import ROOT, TESTS
+from tests.support.added import Run, added
+from tests.support.places import TESTS
 
 LMI = ("-m", "lmi_backend.cli.main")
 WORKER = """
@@ -27,33 +24,11 @@ with started({"option.rolling_batch": "reverse", "option.shout": "true"}, Path.c
 """
 PAGE = "import make_docs; print(*make_docs._options(), sep='\\n')"
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run Python where the package has one engine more."""
-    root = tmp_path_factory.mktemp("added")
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "lmi_backend", root / "lmi_backend", ignore=ignored)
-    added = TESTS / "fakes" / "added"
-    files = {path.relative_to(added) for path in added.rglob("*.py")}
-    assert not [path for path in files if (root / "lmi_backend" / path).exists()]
-    shutil.copytree(added, root / "lmi_backend", ignore=ignored, dirs_exist_ok=True)
-    (root / "tests").symlink_to(TESTS)
-    paths = {"PYTHONPATH": f"{root}{os.pathsep}{ROOT / 'tools'}", "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def run(*arguments: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, arguments)],
-            cwd=root,
-            env=dict(os.environ) | paths,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    return run
+    return added(tmp_path_factory.mktemp("added"), TESTS / "fakes" / "added")
 
 
 @pytest.fixture

@@ -53,7 +53,8 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
     "any tool": (CHATS, CHAT | {"tools": [TOOL], "tool_choice": "required"}),
     "tools": (CHATS, CHAT | {"tools": [TOOL]}),
     "structure": (CHATS, CHAT | {"response_format": SCHEMA}),
-    "messages": (MESSAGES, {"model": "lmi"} | CHAT),
+    # vLLM does not read it there, so it is refused.
+    "messages": (MESSAGES, {"model": "lmi", "ignore_eos": None} | CHAT),
 }
 REQUESTS: dict[str, GenerateRequest] = {
     "text": GenerateRequest("Tell a story:", Sampling(150, 0.0, ignore_eos=True)),

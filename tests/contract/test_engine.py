@@ -26,7 +26,16 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
-from lmi_backend.tokenization import DECODE_PATH, ENCODE_PATH, Encoded, Texts, TokenIds
+from lmi_backend.tokenization import (
+    DECODE_PATH,
+    ENCODE_PATH,
+    SPANS_PATH,
+    Encoded,
+    Spanning,
+    Spans,
+    Texts,
+    TokenIds,
+)
 from tests.support.harness import Harness, RecordingSink
 from tests.support.waiting import wait_for
 
@@ -187,6 +196,22 @@ def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
     unknown = msgspec.json.encode(TokenIds([1 << 30]))
     (said,) = engine.submit(HttpRequest(DECODE_PATH, unknown)).wait().deltas
     assert (said.status, said.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
+
+
+def test_tokens_have_their_places_in_a_text_and_in_that_of_a_chat(engine: Any) -> None:
+    if engine.plan.engine in ("echo", "trtllm"):
+        pytest.skip("this engine has no tokenizer, or its double none that knows places")
+    messages = [{"role": "user", "content": PROMPT}]
+    for asked in (Spanning(PROMPT), Spanning(chat={"messages": messages, "model": "none"})):
+        body = msgspec.json.encode(asked)
+        (said,) = engine.submit(HttpRequest(SPANS_PATH, body)).wait().deltas
+        spans = msgspec.json.decode(said.data, type=Spans)
+        assert PROMPT in spans.text
+        assert "".join(token.text for token in spans.tokens) == spans.text
+        assert all(spans.text[t.start : t.stop] == t.text for t in spans.tokens)
+    wrong = msgspec.json.encode(Spanning(chat={"messages": [{"role": "user", "content": 1}]}))
+    (said,) = engine.submit(HttpRequest(SPANS_PATH, wrong)).wait().deltas
+    assert said.status == 400
 
 
 def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
@@ -430,7 +455,7 @@ def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:
                 echo.start("a")
             return str(refused.value)
 
-        wait_for(lambda: "it failed 2 times and is given up (retry_threshold)" in told())
+        wait_for(lambda: "it failed 2 times and is not restarted (retry_threshold)" in told())
         assert [w.is_ready for w in echo.service.snapshot().workers] == [False]
 
 
@@ -441,7 +466,7 @@ def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
         wait_for(lambda: echo.service.health().is_given_up)
         health = echo.service.health()
         assert not health.is_ready
-        assert health.trouble.startswith("worker model/0: it failed 1 times and is given up")
+        assert health.trouble.startswith("worker model/0: it failed 1 times and is not restarted")
 
 
 def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(
@@ -525,7 +550,7 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_start(start: Any) -> None:
         ("option.no_such_option", "1", "nor an argument of vllm 0."),
         ("option.max_modl_len", "128", "did you mean option.max_model_len"),
         ("option.seed", "many", "is not what the engine takes; accepted: a whole number"),
-        ("option.kv_events_config", '{"publisher": 5}', "is refused by vLLM"),
+        ("option.kv_events_config", '{"publisher": 5}', "is not what vLLM"),
         ("option.compilation_config", '{"cudagraph_mode": "none such"}', "is refused by vLLM"),
         ("option.enable_prefix_caching", "perhaps", "true or false"),
     ],

@@ -74,7 +74,7 @@ def test_a_request_that_ends_its_worker_each_time_ends_alone(start: Start) -> No
         assert isinstance(error, EngineDeadError)
         assert str(error) == (
             "the echo engine was told to die; it was in each of 2 deaths of a worker, and is not "
-            "tried again"
+            "resumed"
         )
         assert [other.wait().error for other in others] == [None] * STREAMS
         assert [worker.deaths for worker in echo.service.snapshot().workers] == [2]
@@ -115,5 +115,5 @@ def test_a_worker_is_started_anew_while_its_requests_go_on(start: Start) -> None
         assert [worker.deaths for worker in echo.service.snapshot().workers] == [0]
         late = several(echo, 4000)
         assert renewal.renew(0, 0.1) == msg.Renewed(cut=1)
-        assert str(late.wait().error) == "worker 0 is started anew, and waits no longer"
+        assert str(late.wait().error) == "worker 0 is restarted, and waits no longer"
         assert "accepted: 0 to 0" in renewal.renew(1, 1).trouble

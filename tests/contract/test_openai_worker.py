@@ -234,3 +234,61 @@ def test_what_only_vllm_does_is_refused_by_the_others(engine: Any) -> None:
     status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
     assert (status, said["error"]["param"]) == (400, "tools")
     assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
+
+
+COMPLETION: dict[str, Any] = {
+    "prompt": "The capital of Italy is",
+    "temperature": 0,
+    "max_tokens": 3,
+}
+
+
+@pytest.mark.parametrize("ids", [False, True], ids=["text", "ids"])
+@pytest.mark.parametrize("more", [{}, {"stream": True}], ids=["whole", "stream"])
+def test_an_echo_has_the_log_probabilities_of_its_prompt(
+    engine: Any, ids: bool, more: dict[str, Any]
+) -> None:
+    prompt = [296, 355, 402] if ids else COMPLETION["prompt"]
+    body = COMPLETION | {"prompt": prompt, "echo": True, "logprobs": 1, "ignore_eos": True} | more
+    if engine.plan.engine == "transformers" or "stream" not in body:
+        # vLLM's streams have the prompt's log probabilities in the first choice alone.
+        body |= {"n": 2, "temperature": 1, "seed": 1}
+    chunks = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait().deltas
+    said = b"".join(chunk.data for chunk in chunks).decode()
+    events = [line[6:] for line in said.splitlines() if line.startswith("data: {")] or [said]
+    for index in range(body.get("n", 1)):
+        choices = [c for e in events for c in json.loads(e)["choices"] if c["index"] == index]
+        names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
+        lists = [[v for c in choices for v in c["logprobs"][name]] for name in names]
+        assert len({len(each) for each in lists}) == 1
+        assert lists[0]
+        assert len(lists[0]) > len(prompt if ids else prompt.split()) + 2
+        assert lists[1][0] is None
+        assert all(value <= 0 for value in lists[1][1:])
+        assert lists[3][0] == 0
+        assert sorted(lists[3]) == lists[3]
+        text = "".join(choice["text"] for choice in choices)
+        assert text.startswith(prompt if isinstance(prompt, str) else "")
+
+
+def test_answers_of_one_seed_differ_and_come_again(engine: Any) -> None:
+    body = {"prompt": "Tell", "n": 3, "seed": 5, "temperature": 2, "max_tokens": 12}
+    first, second = (ask(engine, "/v1/completions", body)[1]["choices"] for _ in range(2))
+    texts = [choice["text"] for choice in first]
+    assert len({*texts}) == 3
+    assert [choice["text"] for choice in second] == texts
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"logit_bias": {"99999": 1}},
+        {"logit_bias": {"-1": 1}},
+        {"seed": 1 << 64},
+        {"stream_options": {"include_usage": True}},
+    ],
+    ids=str,
+)
+def test_a_value_that_an_engine_cannot_take_is_refused(engine: Any, wrong: dict[str, Any]) -> None:
+    status, said = ask(engine, "/v1/completions", COMPLETION | wrong)
+    assert (status, said["error"]["code"]) == (400, 400)

@@ -144,7 +144,7 @@ def test_ranks_end_when_the_stub_is_killed(tmp_path: Path) -> None:
 def test_an_option_the_engine_refuses_is_named(start: Any, tiny_properties: dict[str, Any]) -> None:
     properties = tiny_properties | {"engine": "MPI", "option.tensor_parallel_degree": 2}
     with (
-        pytest.raises(OptionError, match="is refused by vLLM") as refusal,
+        pytest.raises(OptionError, match="is not what vLLM") as refusal,
         start(properties | {"option.kv_events_config": '{"publisher": 5}'}),
     ):
         pass

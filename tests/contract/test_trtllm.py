@@ -1,7 +1,7 @@
 """TensorRT-LLM's adapter on the library's double, under the real mpirun."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, EngineDeadError, EngineError, RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
+from lmi_backend.options.table.trtllm import STEP_COUNTS
 from tests.contract.conftest import TRTLLM
 from tests.support.harness import RecordingSink
 
@@ -52,14 +53,63 @@ def test_two_guides_are_refused(engine: Any) -> None:
     assert isinstance(engine.ask("a", extra=both).error, RequestError)
 
 
-@pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "1.2.1"])
+@pytest.mark.parametrize("release", ["1.0.0", "1.1.0", "1.2.1", "1.3.0rc29"])
 def test_each_release_is_given_what_it_takes(start: Any, doubles: None, release: str) -> None:
-    """1.0 and 1.1 take no headers of a trace. One rank needs no mpirun in any."""
+    """1.0 and 1.1 take no headers of a trace, and hand out the counts of their steps otherwise.
+
+    One rank needs no mpirun in any.
+    """
     with start(MODEL | {"option.env": f"DOUBLE_OF_TRTLLM={release}"}) as harness:
         assert (harness.plan.parallel.mode, harness.plan.parallel.processes) == ("python", 1)
         assert harness.workers[0].name() != "mpirun"
         traced = GenerateRequest("a b", Sampling(3), trace_headers={"traceparent": "00-1-2-01"})
         assert harness.submit([traced]).wait().text == "a ba"
+        endless = harness.start("a b c", max_tokens=100_000)
+        said = _until(harness, lambda stats: stats.kv_cache_usage > 0)
+        # What the double counts: 1000 blocks of 32 tokens, four reused, and those in use.
+        assert (said.kv_blocks, said.kv_block_size, said.prompt_tokens_cached) == (1000, 32, 128)
+        assert said.prompt_tokens_looked_up == (4 + 3121) * 32
+        endless.is_gone = True
+        assert _until(harness, lambda stats: stats.kv_cache_usage == 0).kv_blocks == 1000
+
+
+def _until(harness: Any, is_so: Callable[[Any], bool]) -> Any:
+    """Return the engine's stats once they are so; pytest's own limit ends a wait in vain."""
+    while True:
+        (worker,) = harness.service.snapshot().workers
+        if is_so(worker.stats):
+            return worker.stats
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [{"option.enable_iter_perf_stats": "false"}, {"option.env": f"DOUBLE_LACKS={STEP_COUNTS}"}],
+)
+def test_steps_are_not_counted_where_nobody_wants_it_or_the_library_cannot(
+    start: Any, doubles: None, why: dict[str, str]
+) -> None:
+    with start(MODEL | why) as harness:
+        assert harness.ask("a b", max_tokens=600).error is None
+        assert harness.service.snapshot().workers[0].stats.kv_blocks == 0
+
+
+@pytest.mark.parametrize("is_asked", [True, False], ids=["backend", "folder"])
+def test_a_release_without_the_backend_says_so_where_the_plan_could_not(
+    start: Any, doubles: None, tmp_path: Path, is_asked: bool
+) -> None:
+    """It is planned for the double's 1.2.1, and started with a release that has none."""
+    own = {"option.env": "DOUBLE_OF_TRTLLM=1.3.0rc29", "option.rolling_batch": "trtllm"}
+    if is_asked:
+        own |= {"option.model_id": "org/model", "option.backend": "tensorrt"}
+    else:
+        (tmp_path / "rank0.engine").touch()
+        own["option.model_id"] = str(tmp_path)
+    with (
+        pytest.raises(ConfigurationError, match=r"no TensorRT backend any more.*checkpoint"),
+        start(TRTLLM | own),
+    ):
+        pass
 
 
 def test_closing_is_quick_and_leaves_nothing(start: Any, doubles: None) -> None:

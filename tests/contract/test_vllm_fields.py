@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from lmi_backend.engines.bodies import CHAT, LISTS, NAMES, STRUCTURES, TEXTS
+from lmi_backend.engines.bodies import LISTS, NAMES, STRUCTURES
+from lmi_backend.engines.body_texts import CHAT, TEXTS
 from tests.support.places import TESTS
 
 OTHERS = {
@@ -13,6 +14,8 @@ OTHERS = {
     # Passed on as they are: the bound of all values in a body counts for them.
     "ec_transfer_params", "kv_transfer_params", "media_io_kwargs", "metadata",
     "mm_processor_kwargs", "vllm_xargs",
+    # Text that vLLM does nothing with.
+    "user",
     # Media, and what vLLM reads as a file.
     "audio", "file", "hotwords", "images", "prompt_embeds", "videos",
     # Tokens, which count as values.

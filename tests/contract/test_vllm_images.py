@@ -1,4 +1,4 @@
-"""Images are decoded within bounds, in threads, whether tensors or bodies bring them."""
+"""Media are decoded within bounds, in threads, whether tensors or bodies bring them."""
 
 import json
 from typing import Any
@@ -52,6 +52,29 @@ def test_images_are_bounded_before_they_are_decoded(
 
 def test_a_model_that_takes_text_only_decodes_no_image(seen: Any) -> None:
     assert seen[0]["blind"] == ["RequestError: image is given, but the model takes text only"]
+
+
+def test_clips_and_sounds_count_too(seen: Any) -> None:
+    """By their header before they are decoded, or by what was made of them."""
+    too_much = f"VLLMValidationError: {TOGETHER}"
+    long = too_much.replace("12000", "12500")
+    assert seen[0]["others"] == {
+        "declared": f"False {long}",
+        "sampled": "True 10000",
+        "not declared": f"True {long}",
+        "a sound": "True 6666",
+        "a long sound": f"True {too_much}",
+        "4 frames": "10000",
+        "5 frames": long,
+        "held": "0",
+    }
+
+
+def test_what_all_requests_hold_is_bounded(seen: Any) -> None:
+    """Images wait for room that others hold, and are refused when it takes too long."""
+    waited, *ended = seen[0]["beside others"]
+    busy = "UnavailableError: other requests hold the memory for decoded images, clips and sounds"
+    assert (waited, ended) == ("False", ["60x100", "60x100", busy, busy, busy])
 
 
 def test_others_have_their_turns_while_an_image_is_decoded(seen: Any) -> None:

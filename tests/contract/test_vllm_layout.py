@@ -30,6 +30,7 @@ STATES = [
      "state": STATE, "caches": caches, "draft": 0}
     for full, states, length, caches in product((4, 10), (10, 27, 30), (8192, 131_072), (0, 1))
 ]  # fmt: skip
+STATES += [case | {"drafted": 3} for case in STATES if case["length"] == 131_072]
 DRAFTS = [
     {"full": 32, "local": 0, "states": 0, "window": 1, "length": 8192, "narrow": 1,
      "state": 0, "caches": False, "draft": draft}
@@ -45,6 +46,7 @@ def layout(case: dict[str, int], tokens: int) -> KvLayout:
         num_kv_layers=count,
         local=LocalAttention(case["local"], case["window"] if case["local"] else 0),
         states=StateLayers(case["states"], 1),
+        drafted_tokens=case.get("drafted", 0),
     )
     step = Step(tokens=tokens, sequences=256, prefix_caching=bool(case["caches"]))
     sizes = CacheSizes(token=TOKEN, full_token=TOKEN // case["narrow"], state=case["state"])
@@ -58,7 +60,7 @@ def test_blocks_and_tokens_are_vllms(vllm_interpreter: Any) -> None:
     script, model = str(TESTS / "support" / "vllm_layout.py"), str(TINY / "llama")
     asked = json.dumps({"space": SPACE, "cases": cases})
     answered = json.loads(vllm_interpreter.run(script, model, data=asked.encode()).splitlines()[-1])
-    assert len(answered["found"]) == len(cases) == 122
+    assert len(answered["found"]) == len(cases) == 134
     for case, found in zip(cases, answered["found"], strict=True):
         # Steps overlap on a GPU, and not on this machine.
         made = layout(case, answered["in_flight"] // 2)

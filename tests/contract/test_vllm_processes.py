@@ -44,7 +44,7 @@ def test_one_rank_computes_in_its_core(engine: Harness) -> None:
 _PREPARED = """
 import sys
 from vllm import AsyncEngineArgs
-from lmi_backend.engines.vllm import single_process
+from lmi_backend.engines.vllm.inside import names, single_process
 
 def executor(**chosen):
     arguments = AsyncEngineArgs(model=sys.argv[1], **chosen)
@@ -52,8 +52,12 @@ def executor(**chosen):
     with single_process.prepare(config, chosen=arguments.distributed_executor_backend):
         return config.parallel_config.distributed_executor_backend
 
-if single_process.OMPProcessManager:
-    assert executor() is single_process.UniProcExecutor
+try:
+    names.OMPProcessManager
+except ImportError:  # before 0.20
+    assert executor() == "mp"
+else:
+    assert executor() is names.UniProcExecutor
 assert executor(distributed_executor_backend="mp") == "mp"
 assert executor(tensor_parallel_size=2) == "mp"
 """
@@ -70,8 +74,8 @@ def test_a_waiting_core_sleeps_at_times(engine: Harness) -> None:
     (core,) = _processes(engine, "EngineCore")
     syscall = Path(f"/proc/{core.pid}/syscall")
     seen: set[str] = set()
-    # In its first steps it may wait so long each time that it is told instead.
-    for _ in range(10):
+    # In its first steps, and on a busy machine, it may wait so long each time that it is told.
+    for _ in range(40):
         sink = engine.start("Tell a story:", max_tokens=300, ignore_eos=True)
         sink.wait_first()
         while not sink.endings:

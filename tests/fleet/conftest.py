@@ -7,11 +7,13 @@ import pytest
 
 from tests.support.fleet_report import FleetReport
 from tests.support.pods import Pod, pods
+from tests.support.proxies import PROXIES
 from tests.support.routers import ROUTERS, Router, Running
 from tests.support.steady_load import STREAMS, TOKENS
 
 HANG_SECONDS = 6.0
 SHORT = ("Envoy",)
+SHORT_PROXIES = ("nginx", "HAProxy")
 """What is tried without --fleet-report."""
 AT_LENGTH = "_at_length.py"
 
@@ -35,6 +37,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         is_long = metafunc.config.getoption("--fleet-report")
         tried = [each for each in ROUTERS if is_long or each.name in SHORT]
         metafunc.parametrize("router", tried, ids=[each.name for each in tried], scope="module")
+    if "proxy" in metafunc.fixturenames:
+        is_long = metafunc.config.getoption("--fleet-report")
+        tried = [each for each in PROXIES if is_long or each.name.startswith(SHORT_PROXIES)]
+        metafunc.parametrize("proxy", tried, ids=[each.name for each in tried], scope="module")
 
 
 @pytest.fixture(scope="session")

@@ -136,10 +136,9 @@ def test_an_adapter_in_use_on_one_server_is_asked_for_there(
     # Who has not the adapter says so.
     assert _adapted(f"http://{without.served.front_end}", "absent") == 404
     fleet_report.notes.append(
-        f"**A LoRA adapter that one of two servers has**: while a stream of it runs there, the "
-        f"picker sends all requests for it to that server ({asked} of {asked}). It reads which "
-        "adapters are in use, not which are there: one that nobody uses must be on each server, "
-        "for a server without it answers 404."
+        f"**A LoRA adapter that one of two servers has**: while that server uses it, the picker "
+        f"sends all requests for it there ({asked} of {asked}). The picker knows only adapters in "
+        "use. So put each adapter on each server: one without it answers 404."
     )
 
 

@@ -50,11 +50,10 @@ def test_a_killed_server_takes_only_its_own_streams_with_it(
         killed_at = time.monotonic()
         time.sleep(3)
     later = load.failed_after(killed_at + _ELSEWHERE_SECONDS)
-    fleet_report.note(
-        f"{router.name} {router.version()}",
-        "killed: lost, of its own, later",
-        f"{len(load.failed)} of {len(load.all)}, {own:.0f}, {len(later)}",
-    )
+    name = f"{router.name} {router.version()}"
+    fleet_report.note(name, "killed: lost", f"{len(load.failed)} of {len(load.all)}")
+    fleet_report.note(name, "killed: it had", f"{own:.0f}")
+    fleet_report.note(name, "killed: lost later", f"{len(later)}")
     victim.start()
     # One is on the way for each that ends.
     if router.keeps_streams_whole:

@@ -93,11 +93,10 @@ def test_a_server_that_stands_still_is_gone_round(
     # Those that a router sent there before it knew.
     waited = [each for each in load.all if each.began < went_on and each.ended - each.began > 3]
     last = max((each.began - began for each in waited), default=0.0)
-    fleet_report.note(
-        f"{router.name} {router.version()}",
-        "hanging: lost, waited, last asked there after",
-        f"{lost(load.failures, len(load.all))}, {len(waited)}, {max(0.0, last):.1f} s",
-    )
+    name = f"{router.name} {router.version()}"
+    fleet_report.note(name, "hanging: lost", lost(load.failures, len(load.all)))
+    fleet_report.note(name, "hanging: waited", f"{len(waited)}")
+    fleet_report.note(name, "hanging: last sent there", f"{max(0.0, last):.1f} s")
     assert load.whole > 50
 
 
@@ -138,9 +137,9 @@ def test_scraping_twenty_times_a_second_costs_little(
         100 * (_cost(server, _RATE, is_new=is_new) - idle) / _SECONDS for is_new in (False, True)
     )
     fleet_report.notes.append(
-        f"**An endpoint picker** that reads `/metrics` twenty times a second on a connection that "
-        f"stays takes {kept:.1f} % of a core of a server, {new:.1f} % where each look is a new "
-        "connection (CPU time of all processes, beside idle ones)."
+        "**An endpoint picker** reads `/metrics` twenty times a second. That takes "
+        f"{kept:.1f} % of a core of a server on one connection, and {new:.1f} % with a new "
+        "connection for each scrape."
     )
     assert kept < 1
 

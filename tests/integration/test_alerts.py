@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from debian_package import PackageError, unpacked
 
-from lmi_backend.frontend.metrics import FAMILIES as FRONT_END
+from lmi_backend.frontend.operators.metrics import FAMILIES as FRONT_END
 from lmi_backend.serving.metrics import FAMILIES, series_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,3 +52,37 @@ def test_the_dashboard_shows_every_metric() -> None:
     asked = " ".join(t["expr"] for panel in board["panels"] for t in panel["targets"])
     missing = [family for family in (*FAMILIES, *FRONT_END) if family not in asked]
     assert not missing
+
+
+def test_every_alert_has_a_section_that_says_what_to_do() -> None:
+    text = (DEPLOY / "prometheus-alerts.yml").read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+)", text)
+    links = re.findall(r"runbook_url: docs/alerts.md#(\w+)", text)
+    page = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+    assert links == [name.lower() for name in alerts]
+    assert re.findall(r"^## (\w+)$", page, re.MULTILINE) == alerts
+
+
+@pytest.mark.parametrize("name", ["grafana-dashboard.json", "grafana-fleet.json"])
+def test_each_series_of_a_board_is_limited_to_what_is_chosen(name: str) -> None:
+    board = json.loads((DEPLOY / name).read_text(encoding="utf-8"))
+    variables = [each["name"] for each in board["templating"]["list"]]
+    assert variables == ["source", "namespace", "pod", "model"]
+    wanted = 'namespace=~"$namespace",pod=~"$pod",model=~"$model"}'
+    for panel in board["panels"]:
+        assert panel["description"]
+        for target in panel["targets"]:
+            series = re.findall(r"\b(?:lmi_|vllm:)\w+", target["expr"])
+            assert target["expr"].count(wanted) == len(series) > 0
+
+
+@pytest.mark.parametrize(
+    "name", ["prometheus-alerts.yml", "grafana-dashboard.json", "grafana-fleet.json"]
+)
+def test_models_of_one_name_are_told_apart_by_namespace(name: str) -> None:
+    text = (DEPLOY / name).read_text(encoding="utf-8")
+    grouped = [each for each in re.findall(r" by \(([^)]*)\)", text) if "model" in each]
+    assert grouped or name == "grafana-fleet.json"
+    assert all(each.startswith("namespace, model") for each in grouped)
+    legends = [each for each in re.findall(r'"legendFormat": "(.*)"', text) if "{{model}}" in each]
+    assert all(each.startswith("{{namespace}} {{model}}") for each in legends)

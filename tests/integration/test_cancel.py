@@ -1,4 +1,4 @@
-"""A client that leaves frees its request in the engine; others go on."""
+"""A client that leaves frees its request in the engine; others continue."""
 
 import queue
 from typing import Any

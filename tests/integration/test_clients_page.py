@@ -1,4 +1,4 @@
-"""Run docs/clients.md and what README asks: every curl and every Python example as it stands."""
+"""Run docs/clients.md, docs/lora.md and the curl of README: every example as it stands."""
 
 import json
 import subprocess
@@ -12,24 +12,29 @@ from tests.support.serving import Served
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "clients.md"
-README = "Ask it"
+LORA = ROOT / "docs" / "lora.md"
+README = "Send a request"
 ONE_PORT = "One port for all"
-"""Its examples are run by tests/clients, where their libraries are."""
+"""Its examples, and the Python of README, are run by tests/clients, where their libraries are."""
 SAID = {
     "LMI": "Rome",
     "Triton's vLLM backend": "Rome.",
     "Triton's TensorRT-LLM backend": "(1, 1, 6)",
     "OpenAI": "[DONE]",
     "One response: `/infer`, `ModelInfer`, SageMaker": "[' Rome.', ' Tokyo.']",
-    "LoRA adapters": "Adapter third unregistered",
-    README: "ninety nine one hundred.",
+    "While the model serves": "Adapter third unregistered",
 }
 """A part of what the Python example of each section prints."""
 
 
 EXAMPLES = [
     *(each for each in examples(PAGE.read_text("utf-8")) if each[0] != ONE_PORT),
-    *(each for each in examples((ROOT / "README.md").read_text("utf-8")) if each[0] == README),
+    *examples(LORA.read_text("utf-8")),
+    *(
+        each
+        for each in examples((ROOT / "README.md").read_text("utf-8"))
+        if each[:2] == (README, "sh")
+    ),
 ]
 
 
@@ -61,3 +66,5 @@ def test_an_example_does_what_the_page_says(
         assert json.loads(said) == json.loads(answer)
     if language == "python":
         assert SAID[title] in said
+    if title == README:
+        assert "Rome" in said

@@ -13,8 +13,9 @@ import yaml
 
 from lmi_backend.cli import main
 from lmi_backend.deploy import needs
-from lmi_backend.plan.engine_plan import RequestLimits
-from lmi_backend.supervisor import server
+from lmi_backend.engine_config import RequestLimits
+from lmi_backend.front_end_settings import PORT
+from lmi_backend.supervisor.server_setup import EXIT_SECONDS
 from tests.support.manifests import check_compose
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,13 +55,16 @@ def test_it_builds_a_stage_that_exists(service: dict[str, Any]) -> None:
 
 def test_its_ports_are_published_on_this_machine_only(service: dict[str, Any]) -> None:
     (exposed,) = set(re.findall(r"^EXPOSE (.+)$", DOCKERFILE, re.MULTILINE))
-    assert str(needs.PORT) in exposed.split()
-    assert service["ports"] == [f"127.0.0.1:{needs.PORT}:{needs.PORT}"]
-    assert f"--port={needs.PORT}" in service["command"]
+    assert str(PORT) in exposed.split()
+    assert service["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert f"--port={PORT}" in service["command"]
 
 
 def test_the_model_cannot_be_written(service: dict[str, Any]) -> None:
-    (volume,) = service["volumes"]
+    cache, volume = service["volumes"]
+    assert (cache["type"], cache["target"]) == ("volume", "/cache")
+    # A new volume takes the owner of the image's folder.
+    assert len(re.findall(r"install -d -o lmi -g lmi .* /cache$", DOCKERFILE, re.MULTILINE)) == 3
     assert (volume["target"], volume["read_only"]) == ("/opt/ml/model/model", True)
 
 
@@ -77,7 +81,9 @@ def test_it_asks_the_models_as_the_image_does(service: dict[str, Any]) -> None:
     for name in ("interval", "timeout"):
         assert f"--{name}={check[name]}" in options.split()
     (start,) = re.findall(r"--start-period=(\S+)", options)
-    assert _seconds(check["start_period"]) == _seconds(start) == needs.Needs().load_seconds
+    download = needs.UNKNOWN_DOWNLOAD_SECONDS
+    seconds = needs.Needs().load_seconds + download
+    assert _seconds(check["start_period"]) == _seconds(start) == seconds
 
 
 def test_a_stop_leaves_time_to_drain(service: dict[str, Any]) -> None:
@@ -85,7 +91,7 @@ def test_a_stop_leaves_time_to_drain(service: dict[str, Any]) -> None:
     assert int(drain) == RequestLimits().request_timeout
     assert _seconds(service["stop_grace_period"]) == int(drain) + needs.STOP_SECONDS
     # What ends its processes one after the other; the front end has as long as 10 s.
-    assert needs.STOP_SECONDS >= 3 * server._EXIT_SECONDS + 10
+    assert needs.STOP_SECONDS >= 3 * EXIT_SECONDS + 10
 
 
 @pytest.fixture
@@ -104,7 +110,7 @@ def test_compose_takes_what_is_written(echo_folder: Path, tmp_path: Path) -> Non
     (service,) = yaml.safe_load((tmp_path / "out" / "compose.yaml").read_text("utf-8"))[
         "services"
     ].values()
-    assert service["command"][:2] == ["serve", "/opt/ml/model/my-model"]
+    assert service["command"][:2] == ["serve", "/opt/ml/model/My_Model"]
     with pytest.raises(jsonschema.ValidationError):
         check_compose({"services": {"a": {"image": "b", "misspelt": 1}}})
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.serving import Served, free_ports, serve, tritonserver, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, tritonserver, write_properties
 from tests.support.waiting import wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
@@ -102,6 +103,11 @@ def test_workers_are_started_anew_one_after_the_other(tmp_path: Path) -> None:
         assert "has 2 models; accepted: --model" in _renewed(served, "--worker", "0")
         asked = ("--model", "other", "--worker", "7")
         assert "there is no worker 7; accepted: 0 to 0" in _renewed(served, *asked)
+        # The port of the front end leads to the same server.
+        served_there = [sys.executable, "-m", "lmi_backend.cli.main", "health"]
+        url = f"http://127.0.0.1:{served.port}"
+        done = subprocess.run([*served_there, url], capture_output=True, text=True, check=False)
+        assert done.stdout == "echo: ready\nother: ready\n"
 
 
 def _renewed(served: Served, *options: str) -> str:
@@ -119,10 +125,17 @@ def convert() -> Callable[[Path, Path], None]:
     return run
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1", "no-such-host.invalid"])
-def test_where_no_server_is_the_command_says_so(host: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "problem"),
+    [
+        ("127.0.0.1", "nothing listens there"),
+        ("192.0.2.1", "no process of this user listens there"),
+        ("no-such-host.invalid", "no process of this user listens there"),
+    ],
+)
+def test_where_no_server_is_the_command_says_so(host: str, problem: str) -> None:
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "lmi_backend.cli.main", "drain", f"http://{host}:{port}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "no process of this user listens there" in done.stderr
+    assert problem in done.stderr

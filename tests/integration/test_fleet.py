@@ -4,7 +4,7 @@ import contextlib
 import http.client
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     shutil.copytree(ROOT / "model_repository" / "lmi_echo", models / "lmi_echo")
     options = load_options(models / "lmi_echo", {})
     write_alias_model(models, "lmi_echo", Alias(VARIANTS["raw"]), options)
-    with tritonserver(models, folder) as served:
+    explicit = ("--model-control-mode=explicit", "--load-model=*")
+    with tritonserver(models, folder, *explicit) as served:
         yield served
 
 
@@ -78,27 +79,55 @@ def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
     assert "serving.properties:3: option.x=1 is refused by the echo engine" in _log(fleet)
 
 
+def test_a_dead_stub_is_repaired_by_an_unload_and_a_load(fleet: Served) -> None:
+    """A load alone says 200 and repairs only a model one of whose files has changed."""
+    load, unload = (f"/v2/repository/models/bare/{word}" for word in ("load", "unload"))
+    body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
+    # Python may have written its bytecode beside the model since it was loaded.
+    assert fleet.post(load, {})[0] == 200
+    wait_for(lambda: fleet.generate("bare", body)[0] == 200)
+    stubs = [each for each in _family(fleet) if "bare" in " ".join(each.cmdline())]
+    for stub in stubs:
+        stub.kill()
+    assert stubs
+    wait_for(lambda: "not healthy" in str(fleet.generate("bare", body)))
+    assert fleet.post(load, {})[0] == 200
+    assert "not healthy" in str(fleet.generate("bare", body))
+    for path in (unload, load):
+        assert fleet.post(path, {})[0] == 200
+    wait_for(lambda: fleet.generate("bare", body)[0] == 200)
+
+
 def test_a_server_that_gives_up_waiting_for_a_client_leaves_nothing(fleet: Served) -> None:
     """An idle connection is enough for it to end without ending its stubs. The last test here."""
     with contextlib.closing(http.client.HTTPConnection(fleet.http, timeout=30)) as client:
         client.request("GET", "/v2/health/ready")
         client.getresponse().read()
-        family = psutil.Process(fleet.process.pid).children(recursive=True)
+        family = _family(fleet)
         stubs = [each for each in family if "stub" in each.name()]
         words = [word for each in stubs for word in each.cmdline()]
         regions = {Path("/dev/shm", word) for word in words if "shm_region" in word}
         assert len(stubs) == len(regions) >= 4
         fleet.process.terminate()
         assert fleet.process.wait(30) == 1
-        wait_for(lambda: not [each for each in family if _lives(each)], 30)
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: not _alive(family))
+        assert _alive(family) == []
     assert not [region for region in regions if region.exists()]
 
 
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
+def _family(served: Served) -> list[psutil.Process]:
+    return psutil.Process(served.process.pid).children(recursive=True)
+
+
+def _alive(processes: Sequence[psutil.Process]) -> list[str]:
+    """Return the states and commands of those that have not ended."""
+    alive = []
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if each.status() != psutil.STATUS_ZOMBIE:
+                alive.append(f"{each.status()} {' '.join(each.cmdline())}")
+    return alive
 
 
 def _config(served: Served, model: str) -> Any:

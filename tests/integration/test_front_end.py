@@ -16,7 +16,8 @@ import pytest
 from lmi_backend.options import load_options
 from lmi_backend.repository.writer import write_model
 from tests.support.attackers import ECHO
-from tests.support.serving import Served, free_ports, serve, tritonserver, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, tritonserver, write_properties
 from tests.support.waiting import wait_for
 
 BODY = {"inputs": "a b c", "parameters": {"max_new_tokens": 3}}
@@ -39,6 +40,34 @@ def test_models_are_found_as_they_come_and_go(server: Served) -> None:
     wait_for(lambda: server.ask("/invocations", BODY)[0] == 200)
     names = [card["id"] for card in json.loads(server.ask("/v1/models")[2])["data"]]
     assert names[0] == "echo"
+    # Clients that name none send a URL or a word; what is another model's name is unknown.
+    for path, body in (("/v1/chat/completions", {"messages": []}), ("/generate", {"inputs": "a"})):
+        for name, status in (
+            ("http://a:8080/v1/", 200),
+            ("HTTPS://b", 200),
+            ("tgi", 200),
+            ("http", 404),
+        ):
+            assert server.ask(path, body | {"model": name})[0] == status
+    _assert_no_connection_is_refused_while_it_is_replaced(server)
+
+
+def _assert_no_connection_is_refused_while_it_is_replaced(server: Served) -> None:
+    for _ in range(2):
+        (front_end,) = server.front_ends()
+        front_end.kill()
+        wait_for(lambda each=front_end: not is_alive(each))  # type: ignore[misc]
+        # Who connects now waits for the next one, which may not know the model yet.
+        assert server.ask("/invocations", BODY)[0] in (200, 503)
+        wait_for(lambda: server.ask("/ping")[0] == 200)
+        assert server.front_ends() != [front_end]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -13,10 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
-from lmi_backend.frontend.api_keys import hash_of
+from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.repository.restricted_apis import HEADER
 from tests.support.attackers import ECHO
-from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 CLIENT = {"authorization": "Bearer client-key"}
@@ -48,6 +50,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         (copy(repository, "large") / "1" / "model.py").write_text(NO_MEMORY, encoding="utf-8")
         wait_for(lambda: server.ask("/ping")[0] == 200)
         yield server
+
+
+def test_the_greeting_is_a_command_that_works_with_a_key(served: Served) -> None:
+    command = served.greeting.splitlines()[-1]
+    environment = os.environ | {"LMI_API_KEY": "client-key"}
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=True, env=environment)
+    assert "generated_text" in json.loads(done.stdout)
 
 
 def copy(repository: Path, name: str) -> Path:
@@ -154,11 +163,7 @@ def test_what_cannot_be_loaded_says_why(served: Served) -> None:
         ("POST", "/models", {}, 400, "model_name is missing"),
         ("POST", "/models", b"[1", 400, ""),
         ("GET", "/models?limit=x", None, 400, "limit=x; accepted: a whole number"),
-        ("PUT", "/models/none?min_worker=1", b"", 404, ""),
-        ("PUT", "/models/echo?min_worker=2", b"", 400, "has 1 workers until it is loaded again"),
-        ("PUT", "/models/echo?max_worker=0", b"", 400, "minWorkers and maxWorkers in its serving"),
-        ("PUT", "/models/echo_infer?min_worker=1", b"", 400, "has no workers of its own"),
-        ("PUT", "/models/echo?min_worker=1&max_worker=4", b"", 200, ""),
+        ("PUT", "/models/echo?min_worker=2", b"", 405, "PUT is not served here"),
     ],
 )
 def test_what_is_not_done_is_refused(
@@ -174,11 +179,11 @@ def test_what_is_not_done_is_refused(
     ("method", "path"),
     [
         ("GET", "/models"), ("POST", "/models?url=other"), ("GET", "/models/echo"),
-        ("DELETE", "/models/echo"), ("PUT", "/models/echo?min_worker=1"),
+        ("DELETE", "/models/echo"),
     ],
 )  # fmt: skip
 def test_only_operators_manage(served: Served, method: str, path: str) -> None:
-    body = b"" if method in ("POST", "PUT") else None
+    body = b"" if method == "POST" else None
     assert manage(served, method, path, body, CLIENT)[0] == 403
     assert manage(served, method, path, body, {})[0] == 401
     # A page of another site, in an operator's browser; a name that another gave this address.

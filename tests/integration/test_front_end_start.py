@@ -7,7 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.support.serving import free_ports, serve, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import serve, write_properties
 from tests.support.waiting import wait_for
 
 ECHO = {"option.rolling_batch": "echo"}

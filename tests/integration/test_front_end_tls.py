@@ -20,7 +20,8 @@ import pytest
 from tests.support.attackers import ECHO
 from tests.support.certificates import make_pair
 from tests.support.places import CLIENTS_PYTHON
-from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 LONG = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 1000}}
@@ -246,7 +247,7 @@ def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
         assert now != first
         served.tls = second
         assert served.ask("/ping")[0] == 200
-        # The old stream has gone on meanwhile, and goes on.
+        # The old stream has gone on meanwhile, and continues.
         answer = b""
         while answer.count(b'"token"') < 300:
             part = old.recv(65536)
@@ -289,7 +290,7 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
 @pytest.mark.parametrize(
     ("key", "has_tls", "said"),
     [
-        ("", True, "asks nobody for a key"),
+        ("", True, "requires no key"),
         ("a-key", False, "unencrypted, unless what is before this port speaks TLS"),
         ("a-key", True, ""),
     ],

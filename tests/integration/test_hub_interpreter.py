@@ -1,16 +1,23 @@
 """config.json from the Hub, fetched by the engine's own interpreter."""
 
+import hashlib
+import json
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.fetch import hub_file
+from lmi_backend.fetch import download, hub_file
+from lmi_backend.fetch.hub import snapshot
+from lmi_backend.fetch.weights import Download, fetch_weights
 from tests.support.hub_server import hub_server
 from tests.support.places import ENGINE_PYTHON
 
+SHARDS = {f"model-0000{number}-of-00002.safetensors": bytes(number * 100_000) for number in (1, 2)}
+INDEX = json.dumps({"weight_map": {name: name for name in SHARDS}}).encode()
 NO_PYTHON = "/no/such/python"
 
 
@@ -33,10 +40,86 @@ def test_a_file_is_fetched_by_the_workers_interpreter(environment: dict[str, str
     found = hub_file(str(ENGINE_PYTHON), "org/m", "", names, environment, said.append)
     assert found.read_bytes() == b"{}"
     assert found.with_name("index.json").read_bytes() == b"[]"
-    assert said == ["asking the Hub for config.json of org/m, 30 s at most"]
+    assert said == ["requesting from the Hub: config.json of org/m, 30 s at most"]
     environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
     assert hub_file(NO_PYTHON, "org/m", "", names, environment, said.append) == found
     assert len(said) == 1
+
+
+@pytest.mark.parametrize("half", [b"", bytes(50_000), b"another file"])
+def test_weights_are_fetched_and_what_is_there_of_them_is_kept(
+    environment: dict[str, str], tmp_path: Path, half: bytes
+) -> None:
+    whole = next(iter(SHARDS.values()))
+    blobs = tmp_path / "hub" / "models--org--m" / "blobs"
+    blobs.mkdir(parents=True)
+    part = blobs / f"{hashlib.sha256(whole).hexdigest()}.part.incomplete"
+    if half:
+        part.write_bytes(half)
+    told: list[Download] = []
+    ranges: list[int] = []
+    with hub_server({"model.safetensors.index.json": INDEX, **SHARDS}, ranges) as url:
+        environment["HF_ENDPOINT"] = url
+        assert not fetch_weights(str(ENGINE_PYTHON), "org/m", "", environment, told.append)
+    assert ranges == ([len(half)] if half else [])
+    folder = snapshot("org/m", "", environment)
+    assert {name: (folder / name).read_bytes() for name in SHARDS} == SHARDS
+    assert {each.total for each in told} == {300_000}
+    assert not list(blobs.glob("*.incomplete"))
+    # All is there: nobody is asked.
+    assert not fetch_weights(NO_PYTHON, "org/m", "", environment, told.append)
+
+
+def test_several_models_of_the_same_weights_are_fetched_once(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    files = {name: os.urandom(20_000_000) for name in SHARDS}
+    ranges: list[int] = []
+    with hub_server({"model.safetensors.index.json": INDEX, **files}, ranges) as url:
+        environment["HF_ENDPOINT"] = url
+        with ThreadPoolExecutor(4) as pool:
+            fetch = lambda _: fetch_weights(  # noqa: E731
+                str(ENGINE_PYTHON), "org/m", "", environment, [].append
+            )
+            assert list(pool.map(fetch, range(4))) == [""] * 4
+    # Nobody took for a half of an earlier attempt what another was writing.
+    assert ranges == []
+    folder = snapshot("org/m", "", environment)
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert not list((tmp_path / "hub" / "models--org--m" / "blobs").glob("*.incomplete"))
+
+
+def test_the_job_of_a_deployment_fetches_a_whole_model_and_resumes_a_half_shard(
+    environment: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    whole = next(iter(SHARDS.values()))
+    blobs = tmp_path / "hub" / "models--org--m" / "blobs"
+    blobs.mkdir(parents=True)
+    (blobs / f"{hashlib.sha256(whole).hexdigest()}.part.incomplete").write_bytes(whole[:50_000])
+    files = {"config.json": b"{}", "model.safetensors.index.json": INDEX, **SHARDS}
+    ranges: list[int] = []
+    with hub_server(files, ranges) as url:
+        for variable, value in (environment | {"HF_ENDPOINT": url}).items():
+            monkeypatch.setenv(variable, value)
+        monkeypatch.setenv("PYTHON_EXECUTABLE", str(ENGINE_PYTHON))
+        assert download.main(["org/m"]) == 0
+        assert download.main(["org/gated"]) != 0
+    assert ranges == [50_000]
+    folder = snapshot("org/m", "", environment)
+    assert {each: (folder / each).read_bytes() for each in files} == files
+    said = capfd.readouterr().err
+    assert "org/m: downloading: " in said
+    assert "org/gated: is gated" in said
+
+
+def test_weights_that_cannot_be_fetched_are_left_to_the_engine(environment: dict[str, str]) -> None:
+    for model, words in (("org/gated", "is gated"), ("org/m", "has no such file")):
+        why = fetch_weights(str(ENGINE_PYTHON), model, "", environment, print)
+        assert words in why
+    assert not fetch_weights(NO_PYTHON, "/a/folder", "", environment, print)
 
 
 @pytest.mark.parametrize(

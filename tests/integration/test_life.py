@@ -12,8 +12,11 @@ from typing import Any
 import psutil
 import pytest
 
+from lmi_backend.supervisor.installation import find_server
+from lmi_backend.supervisor.triton_release import installed_version, starts_stubs_by_shell
+from tests.support.ports import free_ports
 from tests.support.processes import memory_of_server
-from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 ECHO: dict[str, Any] = {"option.rolling_batch": "echo", "option.token_seconds": 0.05}
@@ -77,7 +80,7 @@ def test_streams_that_do_not_finish_in_time_get_an_error(tmp_path: Path) -> None
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopping_during_the_start_leaves_nothing(tmp_path: Path, number: int) -> None:
     folder = write_properties(tmp_path / "echo", ECHO | {"option.start_seconds": 600})
-    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", str(folder)]
+    command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", "-v", str(folder)]
     port, http, grpc, metrics = map(str, free_ports(4))
     command += ["--port", port, "--http-port", http, "--grpc-port", grpc, "--metrics-port", metrics]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
@@ -112,14 +115,25 @@ def test_a_crashed_server_takes_stub_and_workers_along_and_comes_back(tmp_path: 
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
 
+def _is_alive(process: psutil.Process) -> bool:
+    """Tell whether a process is more than an entry that the parent of orphans has yet to reap."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _assert_nothing_left(family: list[psutil.Process], memory: list[Path]) -> None:
     assert len(family) >= 3
-    assert not [process for process in family if process.is_running()]
+    assert not list(filter(_is_alive, family))
     assert not [path for path in memory if path.exists()]
 
 
 def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_path: Path) -> None:
-    # 24.10 takes a stub for dead after a second, and frees what it is still to read.
+    """24.10 takes a stub for dead after a second, and frees what it is still to read.
+
+    Releases from 25.08 on wait longer (python_backend#408), and need no other start.
+    """
     folder = write_properties(tmp_path / "echo", ECHO)
     before = set(_stubs_of("echo_infer"))
     stopped: list[psutil.Process] = []
@@ -138,7 +152,8 @@ def test_a_stub_that_gets_no_processor_while_it_starts_costs_another_start(tmp_p
     stopping.start()
     with serve([folder], tmp_path, "--clients", "infer") as served:
         stopping.join()
-        assert "killed by SIGABRT; its log says why: the server is started again" in served.greeting
+        again = "killed by SIGABRT; its log says why: the server is started again"
+        assert (again in served.greeting) == (served.release < "25.08")
         body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}}
         assert served.generate("echo", body)[1]["generated_text"] == "a ba"
 
@@ -196,3 +211,20 @@ def test_a_bad_option_fails_the_load_with_its_place(
         pass
     for word in words:
         assert word in str(failure.value)
+
+
+def test_a_path_with_characters_of_a_shell_is_served_where_triton_starts_none(
+    tmp_path: Path,
+) -> None:
+    folder = write_properties(tmp_path / "echo", ECHO)
+    binary = find_server(tmp_path / "server").binary
+    options = ("--model-repository", str(tmp_path / "it's $my mödels"))
+    if starts_stubs_by_shell(installed_version(binary)):
+        with (
+            pytest.raises(AssertionError, match="through a shell"),
+            serve([folder], tmp_path, *options),
+        ):
+            pass
+        return
+    with serve([folder], tmp_path, *options) as served:
+        assert served.generate("echo", {"inputs": "a"})[0] == 200

@@ -1,11 +1,13 @@
-"""The page of the front end in a real browser. UPDATE_PICTURES=1 makes docs/pictures anew."""
+"""The page of the front end in a real browser. `make pictures` makes docs/pictures anew."""
 
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+import unicodedata
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,17 +15,19 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.api_keys import hash_of
+from lmi_backend.engines.vllm.inside.holds import HOLDS
+from lmi_backend.frontend.http.api_keys import hash_of
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from tests.support.browser import Browser, Page, browser, find_chromium
-from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="Chromium is not installed: apt-get install chromium"
 )
 PICTURES = Path(__file__).resolve().parents[2] / "docs" / "pictures"
-drawn = pytest.mark.skipif("UPDATE_PICTURES" not in os.environ, reason="UPDATE_PICTURES=1 draws it")
+drawn = pytest.mark.skipif("UPDATE_PICTURES" not in os.environ, reason="`make pictures` draws it")
 ANSWERED = "document.querySelector('.answer:last-child')?.getAttribute('aria-busy') === 'false'"
 METER = "document.querySelector('.answer .meter')?.innerText"
 RUNS = f"{METER}?.includes('tokens/s')"
@@ -60,6 +64,7 @@ def page(chromium: Browser, address: str) -> Iterator[Page]:
     one = opened(chromium.page(), address)
     yield one
     assert one.errors == []
+    assert not re.search(r"\b(NaN|undefined|null|Infinity)\b", one.run("document.body.innerText"))
 
 
 def opened(page: Page, address: str) -> Page:
@@ -192,8 +197,46 @@ def test_settings_reach_the_request_and_its_copies(page: Page) -> None:
     assert "    temperature=0.5,\n" in python
     compile(python, "python", "exec")
     page.press("Escape")
+    # What is out of bounds is the server's to refuse, and not ours to leave out.
+    put(page, "temperature", "9")
+    send(page, "five")
+    page.wait(ANSWERED)
+    assert body_of(page)["temperature"] == 9
     page.open(page.run("location.href"))
     assert page.run("document.querySelector('[name=seed]').value") == "7"
+
+
+def test_an_edit_takes_nothing_away_before_it_is_sent(page: Page) -> None:
+    for text in ("one", "two"):
+        send(page, text)
+        page.wait(ANSWERED)
+    page.click(".question button")
+    assert page.run("document.querySelectorAll('.question').length") == 2
+    page.press("Escape")
+    assert page.run("document.querySelector('#prompt').value") == ""
+    page.click(".question button")
+    page.type(" more")
+    page.press("Enter")
+    page.wait("document.querySelectorAll('.question').length === 1")
+    page.wait(ANSWERED)
+    assert [each["content"] for each in body_of(page)["messages"]] == ["one more"]
+
+
+def test_two_tabs_on_one_conversation_lose_nothing(chromium: Browser, address: str) -> None:
+    one = opened(chromium.page(), address)
+    send(one, "from one")
+    one.wait(ANSWERED)
+    other = opened(chromium.page(beside=one), address)
+    other.run("document.querySelector('#chats button').click()")
+    send(other, "from the other")
+    other.wait("document.querySelectorAll('.answer').length === 2")
+    other.wait(ANSWERED)
+    one.wait("document.querySelectorAll('.answer').length === 2")
+    send(one, "again")
+    one.wait("document.querySelectorAll('.answer').length === 3")
+    one.wait(ANSWERED)
+    asked = [each["content"] for each in body_of(one)["messages"] if each["role"] == "user"]
+    assert asked == ["from one", "from the other", "again"]
 
 
 def test_a_text_is_written_on_and_taken_back(page: Page) -> None:
@@ -244,6 +287,8 @@ def test_an_answer_cannot_run_or_fetch_anything(page: Page) -> None:
         "<iframe srcdoc='<script>parent.hurt=4</script>'></iframe>",
         "<style>body { display: none }</style>",
         "```html\n<svg onload='window.hurt = 5'>\n```",
+        r"$\href{javascript:window.hurt=6}{x}$ and $\text{<img src=x onerror='window.hurt = 7'>}$",
+        r"\(\includegraphics{https://elsewhere.invalid/seen.png}\)",
         "**bold** and `code`",
     )
     send(page, "\n\n".join(attacks))
@@ -257,6 +302,42 @@ def test_an_answer_cannot_run_or_fetch_anything(page: Page) -> None:
     assert not [each for each in page.requests if "elsewhere" in each["url"]]
 
 
+def test_formulas_are_drawn_and_code_is_coloured(page: Page) -> None:
+    said = (
+        "Energy is $$E=mc^2$$ and $a_1$ or \\(\\color{red}b\\), not $5 or $6.\n\n"
+        "\\[\n\\frac{1}{2}\n\\]\n\n"
+        "$$\nc\n$$\n\nWrong: $\\frac{$ `$d$`\n\n"
+        "```python\ndef one():\n    return 1  # <b>\n```\n\n```\ndef plain\n```"
+    )
+    page.run(
+        "import('/page/markdown.js').then(({ Markdown }) => { const text = new Markdown();"
+        "document.querySelector('#thread').append(text.element);"
+        f"text.show({json.dumps(said)}); }})"
+    )
+    drawn = "[...document.querySelectorAll('.markdown math')]"
+    page.wait(f"{drawn}.length === 5")
+    found = page.run(f"{drawn}.map(each => each.textContent)")
+    assert [unicodedata.normalize("NFKC", each) for each in found] == [
+        "E=mc2",
+        "a1",
+        "b",
+        "12",
+        "c",
+    ]
+    blocks = f"{drawn}.map(each => each.getAttribute('display')).join()"
+    assert page.run(blocks) == "block,,,block,block"
+    assert page.run("document.querySelectorAll('.markdown mfrac').length") == 1
+    text = page.text(".markdown")
+    assert "not $5 or $6." in text
+    assert "$\\frac{$ $d$" in text
+    coloured = (
+        "[...document.querySelectorAll('.markdown .hljs-keyword')].map(each => each.innerText)"
+    )
+    page.wait(f"{coloured}.join() === 'def,return'")
+    code = "[...document.querySelectorAll('.markdown pre')].map(each => each.textContent)"
+    assert page.run(code) == ["def one():\n    return 1  # <b>\n", "def plain\n"]
+
+
 def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Served, str]) -> None:
     served, address = server
     send(page, "one two three")
@@ -267,6 +348,7 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     for part in ("demo", "ready", "Tokens/s", "KV cache", "engine echo: rolling_batch is echo"):
         assert part in text
     assert "is ready after" in page.text(".lines")
+    assert "NaN" not in text
     before = state_of(address)
     finished = "document.querySelectorAll('.facts .value')[3].innerText"
     ended = before["stats"]["ended"]
@@ -274,7 +356,19 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     deaths = before["workers"][0]["deaths"]
     served.workers("demo")[0].kill()
     page.wait(f"document.querySelectorAll('.facts .value')[5].innerText === '{deaths + 1}'")
-    assert page.run("document.querySelectorAll('.facts .value')[6].innerText") == "0"
+    # Nobody waited for a server.
+    assert page.run("document.querySelectorAll('.facts .value').length") == 6
+    worker = state_of(address)["workers"][0]
+    cells = "[...document.querySelectorAll('.workers tbody td')].map(cell => cell.innerText)"
+    none = "\N{EN DASH}"
+    # The echo has no KV cache, and nothing runs or waits.
+    charts = "[...document.querySelectorAll('.charts figcaption')].map(each => each.innerText)"
+    assert page.run(f"{charts}.slice(1).map(each => each.split(/\\s+/).join(' ').trim())") == [
+        "Running 0 0 waiting",
+        f"KV cache {none}",
+    ]
+    shown = ["ready", "0", "0", none, str(worker["assigned"]), str(deaths + 1), none, none]
+    page.wait(f"{cells}.join() === {json.dumps(','.join(shown))}")
     page.wait("document.querySelector('.card .state').innerText === 'ready'")
     assert page.text(".lines").count("starts: engine echo") >= 2
     page.click("#to-chat")
@@ -284,6 +378,26 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
 
 
+def test_the_live_view_says_which_fast_paths_are_off(page: Page) -> None:
+    """Engines that have some say so; the echo has none."""
+    path = {"name": "waits", "state": "private", "reason": "", "cost": ""}
+    lost = {"name": "media", "state": "public", "reason": "no <b>name</b>", "cost": "no URLs"}
+    page.run(
+        f"window.paths = [], window.real = window.fetch, window.both = {json.dumps([path, lost])}, "
+        "window.fetch = async (path, ...more) => { const said = await real(path, ...more); "
+        "if (!path.includes('api/state')) return said; const body = await said.json(); "
+        "body.models[0].workers[0].stats.fast_paths = paths; return Response.json(body); }, 0"
+    )
+    page.click("#to-live")
+    page.wait("document.querySelector('.lines li')")
+    assert "Fast paths" not in page.text(".card")
+    page.run("window.paths = both.slice(0, 1), 0")
+    page.wait("document.querySelector('.card').innerText.includes('Fast paths: 1 of 1 hold')")
+    page.run("window.paths = both, 0")
+    page.wait("document.querySelector('.card').innerText.includes('Fast paths: 1 of 2 hold')")
+    assert page.text(".paths") == "media no <b>name</b>. Cost: no URLs"
+
+
 @pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
 def test_letters_can_be_read_in_light_and_dark(
     chromium: Browser, address: str, is_dark: bool
@@ -291,7 +405,8 @@ def test_letters_can_be_read_in_light_and_dark(
     page = opened(chromium.page(is_dark=is_dark), address)
     for front, back in (("ink", "bg"), ("soft", "bg"), ("soft", "sunken"), ("accent", "bg"),
                         ("on-accent", "accent"), ("bad", "bad-tint"), ("warn", "bg"),
-                        ("good", "bg"), ("ink", "tint")):  # fmt: skip
+                        ("good", "bg"), ("ink", "tint"), ("accent", "sunken"), ("good", "sunken"),
+                        ("warn", "sunken"), ("bad", "sunken")):  # fmt: skip
         assert contrast(page, front, back) >= 4.5, (front, back)
     background = page.run("getComputedStyle(document.body).backgroundColor")
     assert (background == "rgb(20, 21, 22)") is is_dark
@@ -355,6 +470,16 @@ def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
     send(page, "away again")
     page.wait("document.querySelector('.answer:last-child .error')?.innerText")
     page.wait(away)
+    last = "document.querySelector('.answer:last-child {}').innerText"
+    assert page.run(last.format(".meter")) == "no answer"
+    assert page.run(last.format(".actions")) == "Try again"
+    with front_end(server[0], port=port):
+        page.wait(is_fine)
+        send(page, "third")
+        page.wait(ANSWERED)
+    # Many templates refuse two questions in a row.
+    said = [each["content"] for each in body_of(page)["messages"]]
+    assert said == ["back again", "back again", "third"]
 
 
 def test_keys_are_asked_for_and_forgotten_with_the_tab(
@@ -368,6 +493,11 @@ def test_keys_are_asked_for_and_forgotten_with_the_tab(
         page.open(address)
         page.wait("!document.querySelector('#notice-key').hidden")
         page.click("#notice-key")
+        page.type("wrong-key")
+        page.press("Enter")
+        page.wait("document.querySelector('#notice').innerText.includes('is not known')")
+        page.click("#notice-key")
+        page.run("document.querySelector('#key').select()")
         page.type("alice-key")
         page.press("Enter")
         page.wait("document.querySelector('#model').value")
@@ -410,19 +540,22 @@ def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict
         page.click("#to-live")
         page.wait("document.querySelectorAll('.card').length === 2")
         assert "vllm" in page.text("#models")
+        assert f"Fast paths: {len(HOLDS)} of {len(HOLDS)} hold" in page.text("#models")
         assert page.errors == []
 
 
 @drawn
-def test_picture_of_the_playground(chromium: Browser, address: str) -> None:
-    page = opened(chromium.page(1200, 760), address)
+@pytest.mark.parametrize("name", ["playground", "playground-dark"])
+def test_picture_of_the_playground(chromium: Browser, address: str, name: str) -> None:
+    page = opened(chromium.page(1200, 760, is_dark=name.endswith("dark")), address)
     said = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text("utf-8")
     page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(said)})")
     page.open(page.run("location.href"))
     page.click("#chats .title")
     page.run("document.activeElement.blur()")
-    page.picture(PICTURES / "playground.png")
-    assert (PICTURES / "playground.png").stat().st_size < 150_000
+    page.wait("document.querySelector('.answer .hljs-keyword')")
+    page.picture(PICTURES / f"{name}.png")
+    assert (PICTURES / f"{name}.png").stat().st_size < 150_000
 
 
 @drawn

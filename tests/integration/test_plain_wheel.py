@@ -61,8 +61,13 @@ def run(clean: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         ("render MODEL", 0, 'name: "echo"'),
         ("doctor", 1, "no tritonserver: not on PATH, not in /opt/tritonserver/bin"),
         ("doctor MODEL", 1, "`pip install 'numpy<2' nvidia-pytriton==0.7.0` brings one"),
-        ("serve MODEL --http-port 0 --grpc-port 0 --metrics-port 0", 2, "no tritonserver"),
-        ("frontend", 2, "`pip install 'aiohttp>=3.9' 'httptools>=0.6' 'starlette>=0.40'"),
+        ("serve MODEL --http-port 0 --grpc-port 0 --metrics-port 0", 2, "the front end needs"),
+        (
+            "serve MODEL --no-frontend --http-port 0 --grpc-port 0 --metrics-port 0",
+            2,
+            "no tritonserver",
+        ),
+        ("frontend", 2, "`pip install 'aiohttp>=3.9' 'backports-zstd>=1' 'httptools>=0.6'"),
         ("health http://127.0.0.1:1", 1, "127.0.0.1:1"),
         ("drain http://127.0.0.1:1", 1, "127.0.0.1:1"),
         ("generate Hello --url http://127.0.0.1:1", 1, "127.0.0.1:1: no answer"),
@@ -84,7 +89,7 @@ def test_a_plain_tritonserver_serves_what_it_converted(
     models = tmp_path / "models"
     assert run(clean, "convert", model, "--repository", models).returncode == 0
     (tmp_path / "server").mkdir()
-    with tritonserver(models, tmp_path / "server", str(clean / "python")) as served:
+    with tritonserver(models, tmp_path / "server", python=str(clean / "python")) as served:
         status, said = served.generate("echo", {"inputs": "a b", "parameters": {}})
         assert (status, said["generated_text"][:3]) == (200, "a b")
         (stub,) = served.named("stub")

@@ -52,7 +52,7 @@ def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
     assert re.search(added, log_of(server))
     wait_for(lambda: len(server.workers("scaled")) == 1)
     wait_for(lambda: (ready(server, "scaled"), wanted(server, "scaled")) == (1, 1))
-    assert "worker scaled/1 is ended, now 1 of minWorkers 1" in log_of(server)
+    assert "worker scaled/1 is stopped, now 1 of minWorkers 1" in log_of(server)
     assert server.metric("lmi_worker_deaths_total", "scaled") == 0
     ((described,),) = (each["models"] for each in json.loads(server.ask("/models/scaled")[2]))
     workers = [{"id": 1, "status": "READY"}]
@@ -76,6 +76,6 @@ def test_a_worker_killed_while_another_is_started(server: Served) -> None:
     # Both come back, and the one that is no longer needed ends. That both are ready may be over
     # before it is asked; the log keeps it.
     wait_for(lambda: is_new("worker scaled/0 is ready") and is_new("worker scaled/1 is ready"))
-    wait_for(lambda: is_new("worker scaled/1 is ended"))
+    wait_for(lambda: is_new("worker scaled/1 is stopped"))
     wait_for(lambda: (ready(server, "scaled"), wanted(server, "scaled")) == (1, 1))
     assert server.generate("scaled", LONG)[0] == 200

@@ -111,7 +111,7 @@ def _check_a_server(models: dict[str, Path], tmp_path: Path, temporary: Path) ->
         assert "model open holds 99% of GPU 1" in refused.stderr
         # A new load of the same model is not refused for its own devices.
         (old,) = served.workers("open")
-        (repository / "open" / "config.pbtxt").touch()
+        (repository / "open" / "serving.properties").touch()
         status, said = served.control("open/load")
         assert status == 200, said
         wait_for(lambda: not lives(old))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.api_keys import hash_of
+from lmi_backend.frontend.http.api_keys import hash_of
 from tests.support.attackers import ANOTHER_USER, ECHO, METERED, PYTHON
 from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for

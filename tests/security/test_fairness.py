@@ -87,7 +87,9 @@ def flood(served: Served, ended: list[str]) -> Iterator[Client]:
 
 def _assert_is_soon_answered(ended: list[str]) -> None:
     wait_for(lambda: "newcomer" in ended)
-    assert ended.index("newcomer") <= ROUNDS * RUNNING
+    # In the order of arrival it would be behind all that waited. On its way to the server others
+    # are answered too: tests/unit/serving/test_dispatch.py has the exact order.
+    assert ended.index("newcomer") <= WAITING // 4
 
 
 @pytest.mark.usefixtures("flood")
@@ -96,6 +98,7 @@ def test_a_newcomer_waits_for_what_runs_and_not_for_the_queue(
 ) -> None:
     wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") > WAITING / 2)
     newcomer = Client(served, ended, "newcomer", tenant="b")
+    ended.clear()
     newcomer.ask()
     _assert_is_soon_answered(ended)
     assert newcomer.errors.empty()
@@ -126,9 +129,11 @@ def test_many_who_come_later_share_and_nobody_is_forgotten(
     for other in others:
         other.ask(10)
     wait_for(lambda: all(other.num_answered == 10 for other in others))
-    # Each of the six had its turns, the flood too; what it had after the last of them is its own.
+    # Each of the six had its turns, the flood too; what it had before all were there, or after the
+    # last of them, is its own.
+    first = max(ended.index(f"newcomer{n}") for n in range(5))
     last = max(place for place, who in enumerate(ended) if who.startswith("newcomer"))
-    assert 5 <= ended[:last].count("flood") <= 10 + ROUNDS * RUNNING
+    assert 5 <= ended[first:last].count("flood") <= 10 + ROUNDS * RUNNING
     assert all(other.errors.empty() for other in others)
     flood.close()
     wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from lmi_backend.clients.openai.reading import adapter_of, read_completion
+from lmi_backend.clients.request import read_request
+from lmi_backend.clients.tracing import take_trace
+from lmi_backend.engine_config import Context
 from lmi_backend.errors import EngineError, HttpError, LmiError, RequestError
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.names import HEADERS_BYTES, NAME_BYTES
-from lmi_backend.schema.context import Context
-from lmi_backend.schema.openai.reading import adapter_of, read_completion
-from lmi_backend.schema.request import read_request
-from lmi_backend.schema.tracing import take_trace
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats

@@ -20,11 +20,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from lmi_backend.clients.openai.reading import read_chat
 from lmi_backend.engines.vllm.media_rules import MediaRules
 from lmi_backend.errors import OptionError, RequestError
 from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
-from lmi_backend.schema.openai.reading import read_chat
 from tests.support.places import ENGINE_PYTHON, ROOT, TESTS, TINY
 
 REFUSED = "VLLMValidationError"  # vLLM's server makes it a 400
@@ -178,7 +178,7 @@ def test_by_default_no_host_is_asked(
     connector.names = {"nowhere.invalid": ["127.0.0.1"]}
     error, text = connector.fetch(url, [], is_async=is_async)
     assert error == REFUSED
-    assert "only data: URLs are taken; option.allowed_media_domains" in text
+    assert "only data: URLs are accepted; option.allowed_media_domains" in text
     assert server.reached == []
 
 

@@ -23,7 +23,7 @@ from lmi_backend.options import resolve_options
 from lmi_backend.options.properties import Property
 from lmi_backend.plan import plan_model
 from lmi_backend.pool.command import link_package
-from lmi_backend.pool.launcher import start_worker
+from lmi_backend.pool.launcher import launch
 
 SILENT = 200
 # Ranks begin when the test says so, so that strangers surely come first.
@@ -34,12 +34,16 @@ exec {python} "$@"
 """
 
 
+def _start(*args: Any, **kwargs: Any) -> Any:
+    return launch(*args, **kwargs).ready()
+
+
 class Load:
     """A worker of two ranks that is being loaded, over TCP as on several machines."""
 
     def __init__(self, folder: Path, pool: ThreadPoolExecutor, **options: Any) -> None:
         self._folder = folder
-        self.is_given_up = threading.Event()
+        self.is_cancelled = threading.Event()
         interpreter = folder / "python"
         interpreter.write_text(_HELD.format(folder=folder, python=sys.executable))
         interpreter.chmod(0o755)
@@ -57,13 +61,13 @@ class Load:
         plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
         assert plan.parallel.hosts
         self.result: Future[Any] = pool.submit(
-            start_worker,
+            _start,
             plan,
             0,
             name="model/0",
             folder=folder,
             on_line=lambda line: None,
-            is_cancelled=self.is_given_up.is_set,
+            is_cancelled=self.is_cancelled.is_set,
         )
         self.mpirun, self.address = self._find()
 
@@ -93,7 +97,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., Load]]:
     with ThreadPoolExecutor() as pool:
         yield begin
         for each in loads:
-            each.is_given_up.set()
+            each.is_cancelled.set()
             if each.result.exception(60) is None:
                 each.result.result().kill()
 
@@ -221,14 +225,14 @@ def test_a_load_still_runs_out_of_time(load: Callable[..., Load], name: str) -> 
     assert "refused, the last from 127.0.0.1" in str(failure.value)
 
 
-@pytest.mark.parametrize("how", ["killed", "given up"])
+@pytest.mark.parametrize("how", ["killed", "cancelled"])
 def test_an_end_is_seen_while_strangers_are_silent(load: Callable[..., Load], how: str) -> None:
     loading = load()
     with Strangers(loading, SILENT, _silence):
         if how == "killed":
             loading.mpirun.send_signal(signal.SIGKILL)
         else:
-            loading.is_given_up.set()
+            loading.is_cancelled.set()
         with pytest.raises(WorkerStartError, match=how):
             loading.result.result(60)
 

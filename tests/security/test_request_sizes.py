@@ -1,11 +1,14 @@
 """A client whose body is small to send and long to work on, on the loop that serves all streams."""
 
+import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lmi_backend.engines.bodies import MOST_ITEMS, BodyBounds, check_body, check_sampling
+from lmi_backend.engines.bodies import BodyBounds, check_body, check_sampling, read_body
+from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import Sampling
 from lmi_backend.structures import DEFAULT_BOUNDS
@@ -15,6 +18,10 @@ BOUNDS = BodyBounds(max_model_len=100, longest=10)
 LONG = "a" * 1001
 HALF = "b" * 600
 PIXELS = "data:image/png;base64," + "A" * 5000
+
+
+def _check(body: bytes, bounds: BodyBounds) -> None:
+    asyncio.run(check_body(body, bounds))
 
 
 def user(content: Any) -> dict[str, Any]:
@@ -56,13 +63,17 @@ LONG_TEXTS: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("padding", [{}, {"padding": "é" * 200_000}], ids=["small", "large"])
 @pytest.mark.parametrize("kind", LONG_TEXTS)
-def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(kind: str) -> None:
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(
+    kind: str, padding: dict[str, Any]
+) -> None:
     body, field = LONG_TEXTS[kind]
+    body = body | padding
     with pytest.raises(
         RequestError, match="characters; accepted: at most 1000: 100 tokens"
     ) as error:
-        check_body(json.dumps(body).encode(), BOUNDS)
+        _check(json.dumps(body).encode(), BOUNDS)
     assert error.value.field == field
 
 
@@ -83,7 +94,7 @@ def test_text_that_cannot_fit_is_refused_before_it_is_tokenised(kind: str) -> No
     ],
 )
 def test_what_fits_is_taken(body: dict[str, Any]) -> None:
-    check_body(json.dumps(body).encode(), BOUNDS)
+    _check(json.dumps(body).encode(), BOUNDS)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +106,7 @@ def test_lists_of_tokens_and_words_are_bounded_and_not_quoted(name: str) -> None
     if name == "logit_bias":
         members = dict.fromkeys(members, 1)
     with pytest.raises(RequestError) as error:
-        check_body(json.dumps({"prompt": "a", name: members}).encode(), BOUNDS)
+        _check(json.dumps({"prompt": "a", name: members}).encode(), BOUNDS)
     said = "has 2001 members; accepted: at most 2000 (option.max_structure_choices)"
     assert str(error.value) == f"{name} {said}"
 
@@ -118,16 +129,16 @@ def test_so_are_those_of_other_clients(sampling: Sampling) -> None:
 @pytest.mark.parametrize("name", ["prompt", "input", "documents", "text_2"])
 def test_all_prompts_of_a_body_are_added_up(name: str) -> None:
     cut = {"truncate_prompt_tokens": 5}
-    check_body(json.dumps({name: ["a" * 1_000_000] * 8} | cut).encode(), BOUNDS)
+    _check(json.dumps({name: ["a" * 1_000_000] * 8} | cut).encode(), BOUNDS)
     with pytest.raises(RequestError, match="the prompts have 8000001 characters together"):
-        check_body(json.dumps({name: ["a" * 1_000_000] * 8 + ["b"]} | cut).encode(), BOUNDS)
+        _check(json.dumps({name: ["a" * 1_000_000] * 8 + ["b"]} | cut).encode(), BOUNDS)
 
 
 @pytest.mark.parametrize("words", ["a" * 16_385, ["a" * 10_000, "b" * 6_385]])
 @pytest.mark.parametrize("name", ["stop", "bad_words"])
 def test_the_characters_of_words_are_bounded(name: str, words: Any) -> None:
     with pytest.raises(RequestError, match="has 16385 characters; accepted: at most 16384"):
-        check_body(json.dumps({"prompt": "a", name: words}).encode(), BOUNDS)
+        _check(json.dumps({"prompt": "a", name: words}).encode(), BOUNDS)
     sampling = Sampling(**{name: tuple(words) if isinstance(words, list) else (words,)})
     with pytest.raises(RequestError, match=f"{name} has 16385 characters"):
         check_sampling(sampling, DEFAULT_BOUNDS)
@@ -137,7 +148,7 @@ def test_the_characters_of_words_are_bounded(name: str, words: Any) -> None:
 def test_messages_prompts_and_documents_are_counted(name: str) -> None:
     body = {name: [{}] * (MOST_ITEMS + 1)}
     with pytest.raises(RequestError, match="has 4097 members; accepted: at most 4096") as error:
-        check_body(json.dumps(body).encode(), BOUNDS)
+        _check(json.dumps(body).encode(), BOUNDS)
     assert error.value.field == name
 
 
@@ -156,11 +167,74 @@ def test_values_are_counted_before_a_body_is_read(
 ) -> None:
     monkeypatch.setattr(json, "loads", None)
     with pytest.raises(RequestError, match=r"the body has \d+ values; accepted: at most 300000"):
-        check_body(body, BOUNDS)
+        _check(body, BOUNDS)
 
 
 def test_commas_in_texts_are_no_values() -> None:
     long = BodyBounds(max_model_len=1_000_000, longest=10)
     prompt = 'a, "b", \\, \\", [' * 100_000
-    check_body(json.dumps({"prompt": prompt}).encode(), long)
+    _check(json.dumps({"prompt": prompt}).encode(), long)
     assert prompt.count(",") > 300_000
+
+
+PADDING: dict[str, Any] = {"padding": "a" * 300_000}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"prompt": "a", "session_id": "b" * 1000}, "session_id"),
+        ({"prompt": "a", "stop": ["c" * 10_000, "d" * 10_000]}, "has 20000 characters"),
+        ({"prompt": "a", "guided_regex": "e" * 200_000}, "guided_regex"),
+        (
+            {"messages": [], "tools": [{"name": "f" * 200_000}], "tool_choice": "required"},
+            "tools",
+        ),
+    ],
+)
+def test_a_large_body_hides_nothing_that_is_long(body: dict[str, Any], words: str) -> None:
+    with pytest.raises(RequestError, match=words):
+        _check(json.dumps(PADDING | body).encode(), BodyBounds(max_model_len=1_000_000, longest=10))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
+def test_a_large_body_in_another_encoding_is_refused(encoding: str) -> None:
+    """vLLM reads it, and its quotes are other bytes."""
+    with pytest.raises(RequestError, match="is not UTF-8"):
+        _check(json.dumps(PADDING | {"prompt": LONG}).encode(encoding), BOUNDS)
+
+
+def test_a_large_picture_is_no_text() -> None:
+    content = [{"type": "image_url", "image_url": {"url": PIXELS * 100}}, text("a" * 900)]
+    body = {"messages": [user(content)]}
+    _check(json.dumps(body).encode(), BOUNDS)
+
+
+def test_what_vllm_reads_of_a_large_body_is_what_was_sent() -> None:
+    body = PADDING | {"messages": [user("é" * 500)], "n": float("inf"), "f" * 300: "g" * 300}
+    data = json.dumps(body).encode()
+
+    async def read() -> Any:
+        return await read_body(*await check_body(data, BOUNDS))
+
+    assert asyncio.run(read()) == body
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("media_io_kwargs", {"video": {"num_frames": -1}}),
+        ("mm_processor_kwargs", {"max_pixels": 10**12, "min_pixels": 10**12}),
+        ("mm_processor_kwargs", "anything"),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 400_000])
+def test_clients_do_not_choose_how_media_are_decoded(field: str, value: Any, size: int) -> None:
+    """Frames without a bound, images made larger: only for clients who are trusted."""
+    bounds = BodyBounds(max_model_len=size, longest=10)
+    body = json.dumps({"messages": [user("a" * size)], field: value}).encode()
+    with pytest.raises(RequestError, match="trust_request_mm_kwargs=true") as refusal:
+        _check(body, bounds)
+    assert refusal.value.field == field
+    _check(body, replace(bounds, trusts_media=True))
+    _check(json.dumps({"messages": [], field: None}).encode(), bounds)

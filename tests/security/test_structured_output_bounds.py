@@ -1,20 +1,25 @@
 """A client that asks for a structured output which takes the server's cores to compile."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from lmi_backend.clients.request import read_request
+from lmi_backend.engine_config import Context
 from lmi_backend.engines.bodies import BodyBounds, check_body
 from lmi_backend.errors import LmiError, RequestError
-from lmi_backend.schema.context import Context
-from lmi_backend.schema.request import read_request
-from lmi_backend.serving.limits import Limits
 from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
+from tests.support.service_bench import limits_of
 from tests.support.serving import Served, serve, write_properties
 
 CHOICES = [f"choice number {number}" for number in range(20_000)]
+
+
+def _check(body: bytes, bounds: BodyBounds) -> None:
+    asyncio.run(check_body(body, bounds))
 
 
 def _nested(depth: int) -> dict[str, Any]:
@@ -142,7 +147,7 @@ def _refused(structure: dict[str, Any], bounds: StructureBounds = DEFAULT_BOUNDS
     work = read_request([{"request": [json.dumps(body)]}], {}, Context()).work
     assert isinstance(work, tuple)
     with pytest.raises(RequestError) as refusal:
-        Limits(running=1, waiting=1, seconds=1, structures=bounds).check_structures(work)
+        limits_of(1, 1, bounds).check_structures(work)
     return refusal.value
 
 
@@ -164,10 +169,8 @@ def test_a_large_schema_of_real_life_is_taken(schema: dict[str, Any]) -> None:
     read = {"request": [json.dumps({"inputs": "a", "parameters": {"guided_json": schema}})]}
     work = read_request([read], {}, Context()).work
     assert isinstance(work, tuple)
-    Limits(running=1, waiting=1, seconds=1).check_structures(work)
-    check_body(
-        json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), BodyBounds()
-    )
+    limits_of(1, 1).check_structures(work)
+    _check(json.dumps({"messages": [], "tools": [{"parameters": schema}]}).encode(), BodyBounds())
 
 
 def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -178,9 +181,15 @@ def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
         },
         "structured_outputs": {"structured_outputs": {"json": schema}},
         "its text": {"structured_outputs": {"json": json.dumps(schema)}},
-        "tools": {"tools": [{"type": "function", "function": function}]},
+        "tools": {
+            "tools": [{"type": "function", "function": function}],
+            "tool_choice": "required",
+        },
         "responses": {"text": {"format": {"type": "json_schema", "schema": schema}}},
-        "anthropic": {"tools": [{"name": "f", "input_schema": schema}]},
+        "anthropic": {
+            "tools": [{"name": "f", "input_schema": schema}],
+            "tool_choice": {"type": "any"},
+        },
         "anthropic format": {"output_config": {"format": {"schema": schema}}},
         "guided_json": {"guided_json": schema},
         "tag": {"response_format": {"type": "structural_tag", "structures": [{"schema": schema}]}},
@@ -193,10 +202,27 @@ def _openai(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_an_openai_body_has_the_same_bounds(field: str, schema: dict[str, Any], bound: str) -> None:
     body = {"messages": [{"role": "user", "content": "a"}]} | _openai(schema)[field]
     with pytest.raises(RequestError) as refusal:
-        check_body(json.dumps(body).encode(), BodyBounds())
+        _check(json.dumps(body).encode(), BodyBounds())
     bounds = {bound, "max_structure_size"} if "text" in field else {bound}
     assert any(each in str(refusal.value) for each in bounds)
     assert refusal.value.field in body
+
+
+@schemas
+@pytest.mark.parametrize("choice", [None, "auto", "none", {"type": "auto"}], ids=str)
+def test_tools_that_are_only_shown_are_bounded_by_their_depth(
+    choice: Any, schema: dict[str, Any], bound: str
+) -> None:
+    tools = [
+        {"type": "function", "function": {"name": f"f{n}", "parameters": schema}} for n in "ab"
+    ]
+    body = {"messages": [{"role": "user", "content": "a"}], "tools": tools, "tool_choice": choice}
+    data = json.dumps(body).encode()
+    if bound != "max_structure_depth":
+        _check(data, BodyBounds())
+        return
+    with pytest.raises(RequestError, match=bound):
+        _check(data, BodyBounds())
 
 
 @pytest.mark.parametrize(
@@ -216,25 +242,31 @@ def test_an_openai_body_has_the_same_bounds(field: str, schema: dict[str, Any], 
 def test_a_body_in_another_spelling_is_read_as_vllm_reads_it(encode: Any) -> None:
     body = json.dumps({"n": 1, "structured_outputs": {"choice": list(range(5000))}})
     with pytest.raises(RequestError, match="max_structure_choices"):
-        check_body(encode(body), BodyBounds())
+        _check(encode(body), BodyBounds())
 
 
 @pytest.mark.parametrize("body", [b"", b"[", b"[1]", b"{", b'"a"', b"\xff", b"null", b"{}"])
 def test_a_body_that_is_none_is_left_to_the_server(body: bytes) -> None:
-    check_body(body, BodyBounds())
+    _check(body, BodyBounds())
 
 
 def test_a_body_nested_beyond_the_stack_is_refused() -> None:
     with pytest.raises(RequestError, match="nested too deeply"):
-        check_body(b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", BodyBounds())
+        _check(b'{"tools": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", BodyBounds())
 
 
 @pytest.mark.parametrize(
-    "name", ["model", "user", "request_id", "cache_salt", "previous_response_id"]
+    "name", ["model", "session_id", "request_id", "cache_salt", "previous_response_id"]
 )
 @pytest.mark.parametrize("value", ["y" * 1_000_000, "x\nERROR y"], ids=["long", "forged"])
 def test_a_name_in_an_openai_body_is_refused(name: str, value: str) -> None:
     with pytest.raises(RequestError) as refusal:
-        check_body(json.dumps({"prompt": "a", name: value}).encode(), BodyBounds())
+        _check(json.dumps({"prompt": "a", name: value}).encode(), BodyBounds())
     assert refusal.value.field == name
     assert len(str(refusal.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["user", "safety_identifier"])
+@pytest.mark.parametrize("value", ["y" * 10_000, "x\ny", '{"a": "\N{GRINNING FACE}"}'])
+def test_a_user_is_any_text(name: str, value: str) -> None:
+    _check(json.dumps({"prompt": "a", name: value}).encode(), BodyBounds())

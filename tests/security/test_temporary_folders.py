@@ -19,7 +19,7 @@ from lmi_backend.fetch.s3 import download_folder
 from lmi_backend.options import load_options
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
-from lmi_backend.pool.launcher import start_worker
+from lmi_backend.pool.launcher import launch
 from lmi_backend.private_folders import (
     check_owner,
     kernel_cache,
@@ -104,7 +104,7 @@ def _start(folder: Path) -> None:
     python.chmod(0o755)
     options = load_options(folder, {"PYTHON_EXECUTABLE": str(python)})
     plan = make_plan(options, {"PATH": ""}, Hardware(), None)
-    start_worker(plan, 0, name="m/0", folder=folder, on_line=lambda line: None)
+    launch(plan, 0, name="m/0", folder=folder, on_line=lambda line: None)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

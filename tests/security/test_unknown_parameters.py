@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lmi_backend.schema.context import Context
-from lmi_backend.schema.dropped import DroppedParameters
-from lmi_backend.schema.openai.reading import read_completion
-from lmi_backend.schema.request import read_request
+from lmi_backend.clients.dropped import DroppedParameters
+from lmi_backend.clients.openai.reading import read_completion
+from lmi_backend.clients.request import read_request
+from lmi_backend.engine_config import Context
 from tests.support.serving import Served, serve, write_properties
 
 MANY = 100_000
@@ -34,9 +34,10 @@ def _said(served: Served, before: int) -> str:
     return served.log_file.read_bytes()[before:].decode("utf-8", "replace")
 
 
-def test_a_hundred_thousand_names_are_a_few_lines_of_the_log(echo: Served) -> None:
+def test_twenty_thousand_names_are_a_few_lines_of_the_log(echo: Served) -> None:
     before = echo.log_file.stat().st_size
-    names = [f"n{number}" for number in range(MANY)]
+    # Of more than 50,000 names and values a request is refused before it is read.
+    names = [f"n{number}" for number in range(20_000)]
     for start in range(2):
         status, answer = echo.generate("echo", {"request": _body([f"{start}{n}" for n in names])})
         assert (status, json.loads(answer["response"])["generated_text"][:3]) == (200, "a b")
@@ -44,7 +45,7 @@ def test_a_hundred_thousand_names_are_a_few_lines_of_the_log(echo: Served) -> No
     assert said.count("\n") <= 12
     assert len(said) < 4000
     assert "more unknown parameters" in said
-    assert "n99999" not in said
+    assert "n19999" not in said
 
 
 def test_a_name_of_a_megabyte_does_not_reach_the_log(echo: Served) -> None:

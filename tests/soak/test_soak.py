@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lmi_backend.units import MIB
 from tests.support.serving import Served
 from tests.support.traffic import KINDS, Client, Seen
 from tests.support.waiting import wait_for
@@ -15,7 +16,6 @@ from tests.support.waiting import wait_for
 CLIENTS = 16
 # Until everything has been used once: caches are full, pools have their size.
 WARM_UP_SHARE = 0.2
-MIB = 1 << 20
 MODELS = ("tiny", "echo")
 
 
@@ -80,10 +80,13 @@ def _write(
     lines = [
         "<!-- Written by `make soak`. -->\n",
         "# Mixed traffic for a while\n",
-        f"{seconds / 60:.0f} minutes, {CLIENTS} clients, each asking one thing after the other: "
-        f"{seen.counts.total()} requests, {len(seen.failures)} with another ending than they "
-        "should have. Times are medians of the first and last third after the warm-up, on two "
-        "shared cores with a tiny model.\n",
+        "*For operators: what a server does under mixed traffic for half an hour.*\n",
+        "Each client sends one request after the other. The server has two shared cores and a "
+        "tiny model. A failure is any answer but the expected one.\n",
+        "| minutes | clients | requests | failures |",
+        "| --- | --- | --- | --- |",
+        f"| {seconds / 60:.0f} | {CLIENTS} | {seen.counts.total()} | {len(seen.failures)} |",
+        "\nTimes are medians of the first and the last third after the warm-up.\n",
         "| what | requests | first third, ms | last third, ms |",
         "| --- | --- | --- | --- |",
         *(

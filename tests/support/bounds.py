@@ -2,22 +2,27 @@
 
 from collections.abc import Iterator
 
+from lmi_backend.clients.triton.inference import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
-from lmi_backend.engines.bodies import FEWEST_VALUES, MOST_ITEMS
+from lmi_backend.engines.bodies import FEWEST_VALUES
+from lmi_backend.engines.body_texts import MOST_ITEMS
+from lmi_backend.engines.vllm.media_budget import TIMES, WAIT_SECONDS
 from lmi_backend.frontend.answer import ALL_UNREAD_BYTES
-from lmi_backend.frontend.bodies import ALL_BODIES, FREE_BYTES, LITTLE, MOST_VALUES
 from lmi_backend.frontend.connection import UNSENT_BYTES
-from lmi_backend.frontend.exchange import HELD_BYTES
-from lmi_backend.frontend.protocol import (
-    HEAD_BYTES,
-    MOST_HEADERS,
-    UNREAD_BYTES,
-    WAITING_BYTES,
-)
+from lmi_backend.frontend.http.bodies import ALL_BODIES, FREE_BYTES
+from lmi_backend.frontend.http.encodings import MOST_ENCODINGS, WINDOW_BYTES
+from lmi_backend.frontend.http.protocol import HEAD_BYTES, MOST_HEADERS, WAITING_BYTES
+from lmi_backend.frontend.http.unread import UNREAD_BYTES
+from lmi_backend.frontend.keeping import ALL_KEPT_BYTES, KEPT_BYTES
+from lmi_backend.outline import LARGE, MOST_BYTES, MOST_VALUES, MOST_WIDE
 from lmi_backend.pool.connection import UNSENT_BYTES as UNSENT_TO_WORKER
-from lmi_backend.serving.limits import HELD_BYTES as HELD_BYTES_OF_MODEL
+from lmi_backend.serving.limits import OPEN_BYTES
+from lmi_backend.supervisor.log_relay import KEPT_BYTES as KEPT_LINES
 from lmi_backend.worker.conversation import PAUSE_BYTES
+from lmi_backend.worker.handlers.provided.djl_python.inputs import (
+    MOST_VALUES as MOST_VALUES_OF_HANDLERS,
+)
 from lmi_backend.worker.outgoing import MOST_UNSENT
 
 HEADINGS = ("what is held", "where", "of one request", "over all", "what comes beyond")
@@ -44,10 +49,31 @@ ROWS = (
         "the largest body that is arriving gets 503",
     ),
     (
-        f"values of a JSON body of more than {LITTLE >> 10} KiB, but OpenAI's on its own paths",
+        "a compressed body that is decoded",
+        "front end",
+        f"`--max-body` in each of {MOST_ENCODINGS} encodings; a window of {WINDOW_BYTES >> 20} MiB",
+        "one at a time, then with the bodies",
+        "413; a larger window 400",
+    ),
+    (
+        f"values of a JSON body of more than {LARGE >> 10} KiB, but OpenAI's on its own paths",
         "front end",
         f"{MOST_VALUES:,}",
-        "with the bodies; one at a time is read, in a thread",
+        "with the bodies",
+        "413",
+    ),
+    (
+        "what is not in long strings of such a body; a text in it that is not all ASCII",
+        "front end, worker",
+        f"{MOST_BYTES >> 20} MiB; {MOST_WIDE:,} characters",
+        "with the bodies",
+        "413; 400",
+    ),
+    (
+        "JSON, and texts that may be JSON, of a request that Triton answers",
+        "front end",
+        f"{MOST_TEXT >> 20} MiB",
+        "with the bodies",
         "413",
     ),
     (
@@ -62,14 +88,15 @@ ROWS = (
         "front end",
         f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
         f"{ALL_UNREAD_BYTES >> 20} MiB",
-        "the answer ends with an error; over all, the one that holds most",
+        "the answer fails; over all, the one that holds most",
     ),
     (
-        "an answer to a client of HTTP/1.0, until it is whole",
+        "an answer that is kept for a client that reconnects, compressed",
         "front end",
-        f"{HELD_BYTES >> 20} MiB",
-        "as many as requests may run",
-        "the answer ends with an error",
+        f"{KEPT_BYTES >> 20} MiB",
+        f"{ALL_KEPT_BYTES >> 20} MiB",
+        "its oldest events are deleted, or without a client all of it; over all, the answers of "
+        "clients that disconnected first",
     ),
     (
         "what is written and not yet sent",
@@ -86,17 +113,38 @@ ROWS = (
         "400",
     ),
     (
+        "pixels of decoded images and clips; a sound counts as its size, 3 bytes a pixel (vLLM)",
+        "worker, until vLLM has processed them",
+        "`VLLM_MAX_IMAGE_PIXELS`",
+        f"{TIMES} times `VLLM_MAX_IMAGE_PIXELS`",
+        f"400; over all, 503 after {WAIT_SECONDS:g} s",
+    ),
+    (
+        f"values of JSON of more than {LARGE >> 10} KiB in a tensor or a parameter",
+        "stub",
+        f"{MOST_VALUES:,}",
+        "with the requests",
+        "400",
+    ),
+    (
+        f"values of a body of more than {LARGE >> 10} KiB that users' code reads by `get_as_json`",
+        "worker",
+        f"{MOST_VALUES_OF_HANDLERS:,}",
+        "with the bodies",
+        "`ValueError` in that code",
+    ),
+    (
         "output that a stub does not read",
         "worker",
         f"of users' code: pauses from {PAUSE_BYTES >> 20} MiB on",
         f"{MOST_UNSENT >> 20} MiB",
-        "each request with more output ends with an error",
+        "each request with more output fails",
     ),
     (
         "requests that run or wait",
         "stub",
         "`option.max_output_size`",
-        f"{HELD_BYTES_OF_MODEL >> 30} GiB",
+        f"{OPEN_BYTES >> 30} GiB",
         "503",
     ),
     (
@@ -104,14 +152,14 @@ ROWS = (
         "stub",
         "with those that run",
         f"{UNSENT_TO_WORKER >> 20} MiB a worker and one request",
-        "the others get what comes; after 30 s of silence the worker is ended",
+        "the others get what comes; after 30 s of silence the worker is killed",
     ),
     (
         "answers that a front end does not read",
         "stub",
         f"{UNREAD_BYTES_OF_ONE >> 20} MiB and one event",
         f"{UNREAD_BYTES_IN_ALL >> 20} MiB",
-        "the answer ends with an error; over all, the largest do",
+        "the answer fails; over all, the largest do",
     ),
     (
         "answers that Triton's ports do not take",
@@ -119,6 +167,13 @@ ROWS = (
         "the answer",
         "as many as requests may run",
         "they wait",
+    ),
+    (
+        "lines of the log that nobody reads",
+        "`serve`",
+        "",
+        f"{KEPT_LINES >> 20} MiB",
+        "the oldest are dropped, and their number is logged",
     ),
 )
 

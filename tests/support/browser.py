@@ -85,12 +85,24 @@ class Browser:
             elif page := self._pages.get(message.get("sessionId", "")):
                 page.hear(message["method"], message["params"])
 
-    def page(self, width: int = 1280, height: int = 800, *, is_dark: bool = False) -> "Page":
-        """Open an empty page with a store of its own."""
-        context = self.call("Target.createBrowserContext")["browserContextId"]
+    def page(
+        self,
+        width: int = 1280,
+        height: int = 800,
+        *,
+        is_dark: bool = False,
+        beside: "Page | None" = None,
+    ) -> "Page":
+        """Open an empty page with a store of its own, or that of another tab."""
+        context = (
+            beside.context
+            if beside
+            else self.call("Target.createBrowserContext")["browserContextId"]
+        )
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
         session = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, session["sessionId"])
+        page.context = context
         self._pages[session["sessionId"]] = page
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
@@ -120,6 +132,9 @@ class Browser:
 
 class Page:
     """One tab."""
+
+    context = ""
+    """Of its store."""
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session

@@ -13,78 +13,113 @@ _HEAD = """<!-- Written by `make chaos`. -->
 
 # What happens when something breaks
 
-A request outlives its worker. When that dies, hangs or is started anew, each of its requests that
-can ([below](#what-goes-on)) goes on: on another worker of the model at once, or on the next one that
-is ready. Its client sees a pause, and no token twice, changed or missing.
+*For operators: what each fault costs a client, as measured.*
 
-Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a
-connection of its own, and 16 over one gRPC stream. Afterwards each request has ended exactly once,
-counted at its client and in the metrics, the engine runs nothing, and the server answers again.
-An answer that fails in the middle says so in its client's own format, or has no end: no client takes
-it for whole ([clients.md](clients.md#errors)).
+If a worker crashes, hangs or is restarted, its requests [resume](#what-resumes) on another worker, or on the
+next one that is ready. The client sees a pause. No token is lost, repeated or changed. A request that cannot
+resume fails with an error that says why.
 
-*Whole* is an answer to its end, *error* one that ends with an error that says why, *cut* a
-connection that was closed under it: on Triton's ports tritonserver's own end does that. Times are of one run, on
-{cores} shared cores with a tiny model: to the last ending, and until the server answered again.
+| what fails | what the client of a stream sees |
+| --- | --- |
+| a worker, or the engine's core | a pause, or an error if its request [cannot resume](#what-resumes) |
+| a stub, tritonserver | through the front end the same; on Triton's own ports the connection closes |
+| the front end | the connection closes; a new one is accepted by the next front end, after a second or two |
+| the client's connection | the client reconnects and receives the rest, if the stream has ids ([clients.md](clients.md#streams-that-resume)); other requests are cancelled |
 
-| fault | whole | error | cut | last ending, s | answers again, s | the clients were told |
+Each fault is done to a running server, most of them under 32 streams: 16 over HTTP, each on a connection of
+its own, and 16 over one gRPC stream. Afterwards each request has finished exactly once, at its client and in
+the metrics. The engine runs nothing, and the server answers again. An answer that fails in the middle says so
+in the client's format, or has no end: no client accepts it as complete ([clients.md](clients.md#errors)).
+
+| column | meaning |
+| --- | --- |
+| complete | streams with every token |
+| error | streams that failed with an error that says why |
+| cut | connections that were closed, as when tritonserver itself crashes |
+| last one, s | seconds until the last stream had finished |
+| answers again, s | seconds until the server answered a new request |
+
+Times are of one run, on {cores} shared cores with a tiny model.
+
+| fault | complete | error | cut | last one, s | answers again, s | the clients were told |
 | --- | --- | --- | --- | --- | --- | --- |
 """
 _MIDDLE = """
-## What goes on
+## What resumes
 
-What a client has of a stream is kept beside it, four bytes a token. The next worker brings its own
-detokeniser, stop strings, tool parser … to the same place from these tokens, sends nothing of it,
-and generates the rest. Greedy answers and those with a seed are the same byte for byte in the tests,
-sampled ones are drawn anew from there. OpenAI's streams keep their id and time.
+The tokens that a client has are kept with its stream, four bytes a token. The next worker brings its own
+detokeniser, stop strings and tool parser to the same place, sends nothing of it, and generates the rest.
+Greedy answers, and those with a seed, are the same byte for byte in the tests. Sampled answers continue with
+new draws. OpenAI's streams keep their id and time.
 
 | request | with vLLM | with Transformers | with TensorRT-LLM |
 | --- | --- | --- | --- |
-| nothing of its answer was sent yet, which is any answer that comes whole | asked again, whatever it asks | asked again | asked again |
-| a stream of text or a chat, greedy or sampled | goes on: its tokens are computed at once, as a prompt | the same | the same |
-| with stop strings | the same | the same | ends |
-| with `min_tokens`, a repetition penalty, log probabilities, LoRA | the same | goes on: its tokens are generated again, and checked | ends |
-| with a seed, a presence or frequency penalty, `bad_words` | goes on: its tokens are generated again, and checked | the same | ends |
-| a structured output, a tool that must be called | the same | not served | ends |
-| tools that may be called, Anthropic's messages | goes on as text does | not served | not served |
-| a stream of `/v1/responses`: vLLM draws the ids of its items anew; of another path, of several answers or prompts, of beams | ends | ends | ends |
-| users' own code (`/invocations`), a change of adapters | ends | ends | ends |
+| no byte of the answer was sent yet, as in every answer that is not streamed | runs again | runs again | runs again |
+| a stream of text or a chat, greedy or sampled | resumes: its tokens are computed at once, as a prompt | the same | the same |
+| with stop strings | the same | the same | fails |
+| with `min_tokens`, a repetition penalty, log probabilities, LoRA | the same | resumes: its tokens are generated again, and checked | fails |
+| with a seed, a presence or frequency penalty, `bad_words` | resumes: its tokens are generated again, and checked | the same | fails |
+| a structured output, a tool that must be called | the same | not served | fails |
+| tools that may be called, Anthropic's messages | resumes as text does | not served | not served |
+| a stream of `/v1/responses`: vLLM draws new ids for its items; a stream of another path, of several answers or prompts, of beams | fails | fails | fails |
+| users' own code (`/invocations`), a change of adapters | fails | fails | fails |
 
-What is *generated again* takes as long as it took before. It is chosen token by token as it was, also
-where it was drawn without a seed, so that a grammar, a penalty or a generator stands where it stood.
-vLLM cannot be told what to choose where it verifies drafts (speculative decoding): there requests of
-these kinds go on if they are greedy or have a seed, and end if not. NeuronX does as Transformers does
-alone, but where it samples on the device every stream ends. What TensorRT-LLM does is seen with its
-double only; whether its penalties, stop words and guides tell an answer's tokens from a prompt's has
-not been seen, so what asks for them ends.
+- **Fails** means at once, with an error that names the worker.
+- **Generated again** takes as long as it took before. The same tokens are chosen again, even without a seed, so
+  a grammar, a penalty or a generator is where it was.
+- **Speculative decoding.** vLLM cannot be told what to choose when it verifies drafts. There these requests
+  resume if they are greedy or have a seed, and fail otherwise.
+- **NeuronX** does as Transformers does on one process. If it samples on the device, every stream fails.
+- **TensorRT-LLM** was tested with its double only. It has not been seen whether its penalties, stop strings and
+  guides tell an answer's tokens from a prompt's, so requests with them fail.
+- **`cached_tokens`** of a resumed answer is 0: it is what the first worker found in its cache.
+- **Disaggregated prefill** (`kv_transfer_params`): the next worker computes the prompt itself. The blocks of
+  the first worker may belong to another request by then.
 
-`tests/contract/test_continuation.py` has these kinds, beside answers that nothing disturbed.
+`tests/contract/test_continuation.py` compares these kinds with undisturbed answers.
 
-`cached_tokens` of a resumed answer's usage is 0: it tells what the first worker found in its cache.
-With disaggregated prefill (`kv_transfer_params`) the next worker computes the prompt itself: the
-blocks that the first one pulled may be another request's by then.
+### How often, and how long
 
-*Ends* is with an error that names the worker, at once. A request goes on at most
-`option.migration_limit` times. One that each of two deaths can be put down to ends alone, and is told
-so. While no worker is ready, requests wait for `option.migration_timeout`, new ones too, if a start
-usually takes less; by default that is three times the longest start and 15 s. 0 turns all of it off: then
-they end at once.
+A request resumes at most `option.migration_limit` times. A request suspected of having caused two crashes is
+not retried; it fails with that reason. While no worker is ready, requests wait for `option.migration_timeout`.
+By default that is three times the longest start and 15 s; 0 makes them fail at once. New requests wait too, if
+a start usually takes less.
 
-The front end outlives its server in the same way: when a stub or tritonserver dies, it holds its
-clients' connections, and asks the model that is back for the rest of their answers, by the same table,
-the same suspicion and the same two options; by default it waits 30 s longer, since all is started
-again. Requests that come meanwhile wait too, with those answers no more than the model takes at once
-(`option.max_rolling_batch_size` and `job_queue_size`); more get 503 with `Retry-After`, and so do all
-for a model that was unloaded, or is not back in time. `/ping` says 503 all the while. Streams on
-Triton's own ports end with tritonserver, and so do those of the front end's port that come from
-there ([clients.md](clients.md#tritons-ports)).
+### Spares
 
-An answer that has begun goes on only with the same model. Where the model's files, its tokenizer, its
-chat template or the answer's adapter have changed when the model is back, it ends with an error that
-says so. Weights are compared by name, size and time.
+A spare is a second process of a worker: it has imported the engine, and read config and tokenizer. It has no
+memory of a GPU. When the worker dies or is restarted (`drain --worker`), the spare loads the model, and the
+next one is made. `option.spare_workers` tells how many workers have one: by default a model with one worker of
+vLLM has. The metric `lmi_worker_spare` and `/api/state` tell whether it is there.
 
-`lmi-backend drain URL --worker N` starts a worker anew in this way, `--worker all` one after the
-other: for a leak of memory, or new weights. What cannot go on has `--timeout` to end.
+- A spare of vLLM takes about 1 GiB of memory, and about as much CPU as a start. With less than 4 GiB available
+  none is made.
+- It is not used if the model's files have changed, or if the workers before it died within 10 s of their
+  start. The next worker is then started as without one.
+- Code of the user's runs in no spare, and a worker of several machines has none.
+
+### When the server itself crashes
+
+The front end survives a crash of a stub or of tritonserver. It keeps its clients' connections, and requests the
+rest of their answers from the restarted model. The same rules and options apply; the default wait is 30 s longer
+because the whole server restarts.
+
+New requests wait too, as many as the model accepts at once (`option.max_rolling_batch_size` and
+`job_queue_size`). More get 503 with `Retry-After`. So do all requests for a model that was unloaded, or is not
+back in time. `/ping` answers 503 meanwhile. Streams on Triton's own ports are cut, and so are those of the front
+end's port that Triton answers ([clients.md](clients.md#tritons-ports)).
+
+### When the model has changed
+
+An answer resumes only with the same model. It fails with an error that says so if the model's files, its
+tokenizer, its chat template or the adapter of the answer have changed. Weights are compared by name, size and
+samples of their content.
+
+`lmi-backend drain URL --worker N` restarts a worker in this way, `--worker all` one after the other. Use it for
+new weights, or against a leak of memory. Requests that cannot resume have `--timeout` to finish. With new
+weights, an answer of the old ones resumes only on a worker that still has these; otherwise it fails
+(`tests/chaos/test_identity.py`). To lose none, stop new requests first and wait until the running ones have
+finished.
 
 ## Without streams to lose
 
@@ -94,87 +129,129 @@ other: for a leak of memory, or new weights. What cannot go on has `--timeout` t
 _FRONT = """
 ## Through the front end
 
-Its streams are OpenAI's, LMI's, Text Generation Inference's and Triton's in turn, each on a
-connection of its own. Where a fault waits for a time, the front end was given a shorter one than by
-default: `--client-timeout` is 60 s, `--keep-alive` 65 s.
+The streams are those of OpenAI, LMI, Text Generation Inference and Triton in turn, each on a connection of its
+own. Some tests use shorter times than the defaults: `--client-timeout` is 60 s, `--keep-alive` 65 s.
 
 | fault | what was seen |
 | --- | --- |
 """
 _TAIL = """
-Beside these `make test` has: a rank of an MPI group that is killed or stands still
-(`tests/contract/test_ranks.py`), or one that vLLM has started (`test_vllm_processes.py`), a server
-that is stopped while it starts (`tests/integration/test_life.py`), 2,000 hostile bodies (`test_hostile_bodies.py`), a server that
-dies again and again, also while it is started, and a killed `serve`
-(`tests/security/test_supervision.py`).
+`make test` has further faults:
+
+| fault | test |
+| --- | --- |
+| a rank of an MPI group is killed or hangs | `tests/contract/test_ranks.py` |
+| a rank that vLLM has started is killed or hangs | `test_vllm_processes.py` |
+| a server is stopped while it starts | `tests/integration/test_life.py` |
+| 2,000 hostile bodies | `test_hostile_bodies.py` |
+| a server crashes again and again, also while it starts; `serve` is killed | `tests/security/test_supervision.py` |
 
 ## Where LMI does otherwise
 
 | what | LMI | here |
 | --- | --- | --- |
-| a worker dies under requests | their clients hang until a timeout of 120 s | they go on, on another worker or the next; what cannot ends with an error that names the worker, at once |
-| requests while it is restarted | wait, or 400 without a cause | other workers take them; without any they wait, within `option.migration_timeout` |
-| one bad parameter | may fail every request in flight | fails that request, and names the field |
-| a client leaves | is generated for to the end | its place is free at once, on Triton's own ports within a second for each 256 requests; over Triton's HTTP only if its answer is streamed (see below) |
-| more requests than fit | wait without bound in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
-| an engine that stands still | nothing, until each request times out | vLLM is restarted after `option.hang_timeout`; others' requests time out |
+| a worker crashes under requests | their clients hang until a timeout of 120 s | they resume, on another worker or the next; others fail at once with an error that names the worker |
+| requests while it restarts | wait, or 400 without a cause | other workers serve them; without any they wait, within `option.migration_timeout` |
+| one bad parameter | may fail every running request | fails that request, and names the field |
+| a client disconnects | its answer is generated to the end | its slot is free at once; on Triton's own ports within a second for each 256 requests, over HTTP only for streams (see below) |
+| more requests than fit | wait without limit in the newer mode | refused as UNAVAILABLE at once (`job_queue_size`) |
+| an engine hangs | nothing, until each request times out | vLLM is restarted after `option.hang_timeout`; requests of other engines time out |
 | the first failure of a worker | the model is FAILED (`retry_threshold` is 0) | ten failures in a row, old ones forgiven |
 
 What LMI does is read from its source (0.37), not run here.
 
+## How long a large body delays others
+
+A body above 256 KiB is read in turns of about 1 ms: first its outline without long strings, then each string in
+pieces. It is passed on without copies. It has its own connection between front end and stub, so probes and small
+requests overtake it. The front end refuses a prompt with more characters than the model's tokens can have.
+
+One client sends large bodies of 14 kinds: a long text, 40,000 texts, numbers, blanks, escapes, other letters and
+base64. It sends them on the paths of OpenAI, LMI, Text Generation Inference and Triton. At the same time run
+`GET /live`, `GET /ping` and a stream of 200 tokens a second. The engine is `echo`, on 2 shared cores. Each figure
+is the longest delay of the slowest kind. Each kind is tried three times, and its best try counts.
+
+| body | `/live`: front end | `/ping`: and stub | between two tokens: and worker |
+| --- | --- | --- | --- |
+| none | 9 ms | 11 ms | 13 ms |
+| 1 MiB | 8 ms | 13 ms | 14 ms |
+| 4 MiB | 8 ms | 13 ms | 54 ms |
+| 16 MiB | 31 ms | 46 ms | 55 ms |
+| 60 MiB | 23 ms | 36 ms | 37 ms |
+
+The slowest kind has 40,000 texts. For the 54 ms it is a prompt of one text of 4 MiB in other letters: `echo`
+answers with that text, and so writes 8 MB at once. Without this kind it is 15 ms.
+
+The machine was busy, most of all for bodies of 16 MiB. A later run had a load of 7:
+
+| body | `/live`: front end | `/ping`: and stub | between two tokens: and worker |
+| --- | --- | --- | --- |
+| none | 26 ms | 32 ms | 62 ms |
+| 16 MiB | 36 ms | 53 ms | 68 ms |
+
+A smaller `--max-body` (64 MiB by default) lowers all of it. These may take longer:
+
+| what | how long, 60 MB |
+| --- | --- |
+| vLLM's server reads a body itself, if a plugin or an option looks at answers: its worker sends nothing meanwhile | 0.13 s |
+| a small request behind a large one on the one connection between stub and worker | 0.2 s |
+| a body on Triton's own ports, where its size has no limit ([security.md](security.md#what-is-not-protected)): the stub copies it, and reads it in turns | 0.15 s |
+
 ## Bounds
 
-A request is held in the stub as it came, with the text that has not been sent yet, at most one
-answer, and four bytes for each token that has: 16 MB for 1,000 streams of 4,000 tokens. Triton
-buffers what a slow client does not read: no model of 24.10 can tell, so that is bounded by the
-answers' lengths times the places (`option.max_rolling_batch_size` and `job_queue_size`). A request
-larger than `option.max_output_size` is refused; an answer that is larger, whole or one response of
-a stream, ends with an error, and no other does. A prompt of more characters than its tokens can
-have (the context's length times the longest token's) is refused before it is tokenised. That holds
-for each prompt of each path, for the messages and tools of a chat together, and from a million characters
-on for one that is to be truncated. All prompts of a body have at most 8,000,000 characters together, or
-as many as one may have. An OpenAI
-body counts as the answers it asks for, `n` to each prompt, wherever answers are counted. While no
-worker of a model is ready and none will be soon, its requests are refused as UNAVAILABLE at once, with
-the reason; Triton asks a model whether it is ready from 26.03 on (`is_ready`), and before calls it READY meanwhile. An
-unload by the model-control API lets running requests end, each within its `option.predict_timeout`.
-Refusals are HTTP 400 on 24.10, which has no other status for an error of a model, and UNAVAILABLE
-over gRPC.
+**Requests.** A stub keeps each request as it came, with its unsent text, at most one answer, and four bytes for
+each sent token. A request over `option.max_output_size` is refused. A larger answer, or a larger response of a
+stream, fails. An OpenAI body counts as the answers that it requests: `n` to each prompt.
 
-The images of a request have at most `VLLM_MAX_IMAGE_PIXELS` pixels together (178,956,970, which `option.env`
-changes), and are at most `option.limit_mm_per_prompt`. Of those that come as tensors two requests'
-are decoded at a time.
+**Prompts.** A prompt with more characters than its tokens can have is refused before it is tokenised: the length
+of the context times the longest token. This holds for each prompt of each path, and for the messages and tools of
+a chat together. For a prompt that is truncated it holds from a million characters on. All prompts of a body
+together may have 8,000,000 characters, or as many as one prompt may have.
 
-A worker holds at most 256 MiB that its stub has not read. Answers of users' code are paused from
-8 MiB on. Above 256 MiB each request that has more output fails as UNAVAILABLE.
+**No worker.** If no worker of a model is ready, and none will be soon, its requests are refused as UNAVAILABLE at
+once, with the reason. From 26.03 on Triton checks whether a model is ready (`is_ready`). It is, unless all its
+workers are abandoned: a request that waits for a worker is answered. Refusals are UNAVAILABLE over gRPC, and 400
+over HTTP on Triton 24.10, which has no other status for an error of a model.
 
-Triton 24.10 does not look at the connection of `/generate` or `/infer` while an answer that is not
-streamed is made. A client that leaves one keeps its place until the answer ends, or the request's
-`timeout`, or `option.predict_timeout`: 20 tries of a client that waits 0.3 s for each take 20
-places. So give such requests a `timeout`, in microseconds: beside the inputs of `/generate`, among
-the `parameters` of `/infer`. Nobody else can do it for them: the kernel knows who has left, but Triton
-waits for nothing at such a connection, so that even to shut it down from outside ends no request, and
-tells a model nothing from which it could find its connection. A stream, a call over gRPC and whatever comes through the front end is
-ended when its client has gone.
+**Unloads.** The model-control API lets running requests finish, each within its `option.predict_timeout`.
 
-An edited serving.properties in the repository is taken when the model is unloaded and loaded, or
-loaded once more, which starts the new workers before the old ones end, on the same devices. Triton
-decides by the times of a model's files whether there is anything to load, and does not tell the
-model where there is not.
+**Images, clips and sounds.** The images of a request may have `VLLM_MAX_IMAGE_PIXELS` pixels together (set it in
+`option.env`), and `option.limit_mm_per_prompt` limits their number. Images in tensors are decoded for two requests
+at a time. Frames of clips count as images, by the header of the clip if OpenCV can read it. Sounds count by their
+size. A request without room waits in turn. Clients may send `media_io_kwargs` and `mm_processor_kwargs` only with
+`option.trust_request_mm_kwargs=true`.
 
-Triton's HTTP threads take responses from a queue that holds 278 and loses the next. `lmi-backend
-serve` makes it hold thousands, or says why not; [deploy](../deploy/README.md) says how a fleet does.
+**Workers.** A worker holds at most 256 MiB that its stub has not read. Answers of users' code pause from 8 MiB on.
+Above 256 MiB each request with more output fails as UNAVAILABLE.
 
-Each buffer has a bound, for one request and for all together:
+**Slow clients of Triton's ports.** Triton buffers what a client does not read, and no model of 24.10 can tell. The
+limit is the length of the answers times the number of requests (`option.max_rolling_batch_size` and
+`job_queue_size`).
+
+**Clients that disconnect from Triton's HTTP port.** Triton 24.10 does not look at the connection of `/generate` or
+`/infer` before an answer that is not streamed is complete. Such a request keeps its slot until the answer, its
+`timeout` or `option.predict_timeout`. So give it a `timeout`, in microseconds: next to the inputs of `/generate`,
+among the `parameters` of `/infer`. Streams, calls over gRPC and all requests through the front end are cancelled
+when their client disconnects.
+
+**An edited serving.properties** in the repository is used when the model is unloaded and loaded, or loaded again. A
+second load starts the new workers before it stops the old ones, on the same devices. Triton looks at the times of
+a model's files, and skips a load without changes.
+
+**Triton's HTTP threads** read responses from a queue that holds 278 and loses the next. `lmi-backend serve` makes
+room for thousands, or says why not. For a server of your own see [deploy](../deploy/README.md).
+
+Each buffer has a limit, for one request and for all together:
 
 """
 _TAIL_END = """
-An answer that its client does not read ends with an error. So does one of which a stub would hold
-more because the front end is behind. A client that takes nothing for `--client-timeout`, or no longer acknowledges what it is
-sent, is cut off, and so is one that takes longer to send headers or a body (408). A connection
-without a request is closed after `--keep-alive`, or earlier where there are no descriptors for
-another: three quarters of them are for clients. A front end that says nothing for 30 s is ended and
-started again, as tritonserver and stubs are.
+- An answer that its client does not read fails. So does one that a stub would have to hold
+  because the front end is behind.
+- A client that reads nothing for `--client-timeout`, or no longer acknowledges data, is disconnected. So is one
+  that takes longer to send headers or a body (408).
+- A connection without a request is closed after `--keep-alive`, or earlier if descriptors run out. Three quarters
+  of them are for clients.
+- A front end that hangs for 30 s is killed and restarted, as tritonserver and stubs are.
 """
 
 

@@ -22,8 +22,8 @@ FILLERS = ("a", "0", " ", "\n", "-", "_", '"', "'", "\\", "[", "(", "{", "{{", "
 END = "\0"
 """Fits nothing in most expressions: what was read is then read in each other way."""
 _SIZE = 20_000
-_SECONDS = 0.04
-"""What is linear takes a tenth of it at most; what grows with the square, many times as much."""
+_SECONDS = 0.02
+"""What is linear takes less, but on a slow machine; what grows with the square takes more."""
 
 
 class Use(NamedTuple):

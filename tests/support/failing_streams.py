@@ -43,6 +43,7 @@ FORMS = {
     "/generate": "tgi",
     "/generate_stream": "tgi",
     "/": "tgi",
+    "/chat_tokenize": "tgi",
     "/info": "tgi",
     "/v2": "triton",
     "/v2/{rest:path}": "triton",

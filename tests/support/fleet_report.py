@@ -10,41 +10,46 @@ _HEAD = """<!-- Written by `make fleet`. -->
 
 # Past one server
 
-We bring no router. A server of ours is what routers expect of one: `/ping` that says 503 before it
-goes, 503 with `Retry-After` for what it will not take, metrics under the names that endpoint pickers
-read, connections that are closed when it ends. `lmi-backend deploy` writes what a cluster needs
-([deploy](../deploy/README.md)).
+*For people who run several servers: what routers need, and what a fault costs behind each.*
+
+Use a router that you know: lmi-backend has none of its own. It does what routers expect of a server:
+
+- `/ping` answers 503 before the server stops.
+- A request that it cannot accept gets 503 with `Retry-After`.
+- `/metrics` has the names that endpoint pickers read.
+- It closes its connections when it stops.
+
+`lmi-backend deploy` writes what a cluster needs ([deploy](../deploy/README.md)).
 
 ## Behind routers
 
-Three servers with the echo engine, {streams} clients that ask for one stream after the other ({tokens} tokens
-at 50 a second each), while the faults below are done. The routers are the real programs, as
-`tests/support/routers.py` sets them; they and the load share {cores} cores with everything else. *Lost*
-are streams that did not come to their end with every token, of all that were asked for.
+Three servers run the echo engine. {streams} clients request one stream after the other, each of {tokens} tokens at
+50 a second. The routers are the real programs, configured by `tests/support/routers.py`. Everything
+shares {cores} cores. *Lost* counts the streams that did not finish with every token, of all streams.
 
 {table}
 
-- **Rolling restart**: each server in turn gets SIGTERM, ends, and is started again, without a
-  `preStop`. It refuses from that moment on, and the router asks another.
-- **Killed**: every process of one server, `kill -9`. Its own streams cannot be saved: *of its own* is
-  how many it had. *Later* are streams that began a second or more after it and were lost.
-- **Drained**: `lmi-backend drain` on one, which goes on to run and refuses.
-- **Full**: one server has as many requests as it takes, from elsewhere.
-- **Hanging**: every process of one is stopped (SIGSTOP) for {hang} s and goes on then. What was asked of it in
-  the first moment waits; routers give a server up that says nothing for 20 s, ours says something every 15 s.
-- **Stays**: the share of a session's requests that one server answered, of six sessions that name
+- **Rolling restart**: each server in turn gets SIGTERM, stops and starts again, without a `preStop`.
+  It refuses requests from SIGTERM on, and the router sends them to another server.
+- **Killed**: every process of one server gets `kill -9`. *It had* counts the streams it was running;
+  no router can save these. *Lost later* counts lost streams that began a second or more afterwards.
+- **Drained**: `lmi-backend drain` runs on one server, which then refuses requests.
+- **Full**: one server has as many requests as it accepts, from elsewhere.
+- **Hanging**: every process of one server is stopped (SIGSTOP) for {hang} s. *Waited* counts the streams
+  that it delayed. *Last sent there* is when the router sent it the last of these.
+- **Stays**: the share of the requests of a session that one server answered. Six sessions name
   themselves in a header.
 
-What the routers need to be told, found here:
+How to configure the routers:
 
-- **Envoy**: `retry_on: connect-failure,reset,retriable-status-codes` with 503, and
-  `circuit_breakers … max_retries`: by default three requests may be tried again at a time, and a
-  fourth gets the server's 503.
-- **HAProxy**: `retry-on conn-failure empty-response response-timeout 503`, `option redispatch 1`, and a
-  `tune.bufsize` into which a request fits: a larger one is not sent twice.
-- **LiteLLM's proxy** hands refusals on, as it was set here (`num_retries: 3`, `cooldown_time: 2`,
-  `routing_strategy: least-busy`): a server that refuses is never busy. Other strategies were not run.
-- **All**: no bound on the whole request; 20 s or more without a byte.
+- **Envoy**: set `retry_on: connect-failure,reset,retriable-status-codes` with 503. Raise
+  `circuit_breakers … max_retries`: by default only three requests are retried at a time.
+- **HAProxy**: set `retry-on conn-failure empty-response response-timeout 503` and `option redispatch 1`.
+  Set `tune.bufsize` so that a request fits: HAProxy does not retry a larger one.
+- **LiteLLM's proxy** passes refusals on to clients with `num_retries: 3`, `cooldown_time: 2` and
+  `routing_strategy: least-busy`. A server that refuses is never busy. Other strategies were not run.
+- **All**: set no timeout for the whole request, and at least 20 s for silence. The server sends
+  something every 15 s.
 {notes}
 """
 
@@ -91,9 +96,9 @@ def lost(failures: Counter[str], asked: int) -> str:
 _PREFIXES = """
 ## Prefixes
 
-Two servers with vLLM and the tiny model, on the same cores as all else. Eight sessions ask four times
-each, one request at a time and in a drawn order, with a prefix of their own. Of all prompt tokens,
-found in a prefix cache (`vllm:prefix_cache_hits_total` of `vllm:prefix_cache_queries_total`):
+Two servers run vLLM with the tiny model. Eight sessions, each with its own prefix, send four requests
+each, one at a time in random order. The table has the share of prompt tokens that a prefix cache
+had (`vllm:prefix_cache_hits_total` of `vllm:prefix_cache_queries_total`):
 
 | router | not sticky | sticky by session |
 | --- | --- | --- |
@@ -103,8 +108,9 @@ found in a prefix cache (`vllm:prefix_cache_hits_total` of `vllm:prefix_cache_qu
 _TAIL = """
 ## Not run here
 
-- A Kubernetes cluster: the manifests are built by the real Kustomize and held against the schemas of
-  Kubernetes 1.37 and of each project's own kinds, no more. Nor KEDA, KServe, LeaderWorkerSet, a
-  gateway, or the endpoint picker's Go program: its rules of reading metrics are ported into a test.
-- GPUs, Ray, images, and more machines than one.
+- A Kubernetes cluster. The real Kustomize builds the manifests, and tests validate them against the
+  schemas of Kubernetes 1.37 and of each custom kind.
+- KEDA, KServe, LeaderWorkerSet, a gateway, or the Go program of the endpoint picker. A test has its
+  rules for metrics.
+- GPUs, Ray, images, and more than one machine.
 """

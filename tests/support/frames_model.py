@@ -30,7 +30,7 @@ def _connection() -> socket.socket:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
             candidate = socket.socket(fileno=os.dup(int(name)))
-            if str(candidate.getpeername()).endswith("0.sock"):
+            if str(candidate.getpeername()).endswith(".sock"):
                 return candidate
         except OSError:
             continue

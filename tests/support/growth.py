@@ -17,13 +17,20 @@ def sizes(last: int) -> Iterator[int]:
 
 
 def too_slow(work: Callable[[int], object], last: int, seconds: float) -> int | None:
-    """Return the first size for which work takes so much time of a core; None where none does."""
+    """Return the first size for which work takes too much time of a core; None where none does.
+
+    Too much is more than these seconds, and more than twice what a quarter of the size explains:
+    work that grows with its input is not too slow on a slow machine.
+    """
     return next((size for size in sizes(last) if _takes(work, size, seconds)), None)
 
 
 def _takes(work: Callable[[int], object], size: int, seconds: float) -> bool:
     # Twice, for a collection of garbage may come in between.
-    return _time(work, size) > seconds and _time(work, size) > seconds
+    took = _time(work, size)
+    if took <= seconds or (took := min(took, _time(work, size))) <= seconds:
+        return False
+    return took > 8 * min(_time(work, size // 4) for _ in range(3))
 
 
 def _time(work: Callable[[int], object], size: int) -> float:

@@ -1,6 +1,7 @@
 """A started service without Triton, and short words for asking it."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ class RecordingSink:
         self._ended.set()
 
     def wait(self) -> "RecordingSink":
-        # It may go on with an engine that has to start first.
+        # It may continue with an engine that has to start first.
         assert self._ended.wait(240), "the answer never ended"
         return self
 
@@ -131,7 +132,12 @@ def started(properties: dict[str, Any], folder: Path) -> Iterator[Harness]:
     plan = plan_model(resolve_options(lines, {}, folder=folder), os.environ)
     output: list[str] = []
     others = set(psutil.Process().children())
-    pool = Pool(plan, "model", lambda worker, line: output.append(f"{worker} {line}"))
+
+    def take(worker: str, line: str) -> None:
+        output.append(f"{worker} {line}")
+        sys.stderr.write(f"{output[-1]}\n")  # pytest shows it with a test that fails
+
+    pool = Pool(plan, "model", take)
     service = Service(pool, Limits.of(plan))
     service.start()
     try:

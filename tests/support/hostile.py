@@ -4,10 +4,9 @@ import json
 import random
 from typing import Any
 
-from lmi_backend.engine_config import ClientSettings
+from lmi_backend.clients.fields import FIELDS
+from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.repository.variants import VARIANTS
-from lmi_backend.schema.context import Context
-from lmi_backend.schema.fields import FIELDS
 
 COUNT_OVER_HTTP = 2_000
 VALUES: tuple[Any, ...] = (

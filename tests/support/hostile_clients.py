@@ -1,15 +1,21 @@
 """Clients that harm: each exchange follows from its seed alone, so that a fault can be repeated."""
 
 import contextlib
+import gzip
 import json
 import random
 import socket
 import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from backports import zstd
+
+from lmi_backend.units import MIB
 from tests.support.front_streams import KINDS, body_of
 from tests.support.hostile import http_body, value
 
@@ -29,7 +35,14 @@ _FIELDS = (
     "stop", "n", "logprobs", "seed", "stream_options", "adapters", "messages", "guided_regex",
     "response_format", "min_tokens", "best_of", "echo",
 )  # fmt: skip
-_MIB = 1 << 20
+ENCODED: tuple[tuple[tuple[str, Callable[[bytes], bytes]], ...], ...] = (
+    (),
+    (("gzip", partial(gzip.compress, compresslevel=1)),),
+    (("deflate", zlib.compress),),
+    (("zstd", zstd.compress),),
+    (("gzip", partial(gzip.compress, compresslevel=1)), ("zstd", zstd.compress)),
+)
+"""Encodings of a body, one in the other."""
 
 
 @dataclass
@@ -125,12 +138,12 @@ def breaks_off(wire: Wire) -> None:
 
 def uploads_and_breaks_off(wire: Wire) -> None:
     """Send most of a large body, and leave."""
-    size = wire.chance.randrange(1, 50) * _MIB
+    size = wire.chance.randrange(1, 50) * MIB
     head = request(wire.chance.choice(PATHS), b"").replace(b": 0\r\n", b": %d\r\n" % size)
     wire.open()
     wire.send(head)
-    for _ in range(wire.chance.randrange(size // _MIB)):
-        wire.send(b"x" * _MIB)
+    for _ in range(wire.chance.randrange(size // MIB)):
+        wire.send(b"x" * MIB)
 
 
 def sends_trailers(wire: Wire) -> None:
@@ -145,7 +158,7 @@ def sends_trailers(wire: Wire) -> None:
     )
     chunk = b"%x%b\r\n%b\r\n" % (len(body), chance.choice((b"", extension)), body)
     wire.open()
-    trailers = trailer * chance.choice((1, 3, 1 + (4 * _MIB) // len(trailer)))
+    trailers = trailer * chance.choice((1, 3, 1 + (4 * MIB) // len(trailer)))
     wire.send(head + chunk + b"0\r\n" + trailers + b"\r\n")
     wire.read(0.5)
 
@@ -170,22 +183,26 @@ def fields_of_odd_types(wire: Wire) -> None:
 
 
 def bodies_that_cost(wire: Wire) -> None:
-    """Send bodies that take long to read, or to check."""
+    """Send bodies that take long to read, to decode or to check."""
     chance = wire.chance
-    size = chance.choice((1, 4, 20, 60)) * _MIB
+    size = chance.choice((1, 4, 20, 60)) * MIB
     unit = chance.choice((b"[],", b'{"":0},', b"1,", b'"",', b"[[[", b'{"a":', b'"\\u0000",', b" "))
     body = b'{"inputs":"a","text_input":"a","prompt":"a","model":"echo","x":['
     body += unit * (size // len(unit))
     body += chance.choice((b"0]}", b"", b"0]}}"))
+    more = []
+    for name, pack in chance.choice(ENCODED):
+        body = pack(body)
+        more.append(f"content-encoding: {name}")
     wire.open()
-    wire.send(request(chance.choice(PATHS), body))
+    wire.send(request(chance.choice(PATHS), body, *more))
     wire.read(10, most=1)
 
 
 def prompts_that_cost(wire: Wire) -> None:
     """Send a prompt that takes long to pass on, to cut into tokens, or to quote."""
     chance = wire.chance
-    size = chance.choice((1, 4, 20, 60)) * _MIB
+    size = chance.choice((1, 4, 20, 60)) * MIB
     unit = chance.choice((" a", "a", " ", "\n", "é", "\U0001f600", '"', "\\", "\0", ",[{"))
     prompt = unit * (size // len(json.dumps(unit, ensure_ascii=False).encode()) + 1)
     path, valid = body_of(chance.choice(KINDS), "echo", 3)
@@ -298,10 +315,66 @@ def manages(wire: Wire) -> None:
     wire.read(0.3)
 
 
+def sends_tiny_chunks(wire: Wire) -> None:
+    """Send a body in chunks of a byte, whose sizes have zeros before them."""
+    chance = wire.chance
+    path, body = body_of(chance.choice(KINDS), "echo", 3)
+    head = request(path, b"", "transfer-encoding: chunked").replace(b"content-length: 0\r\n", b"")
+    zeros = b"0" * chance.choice((0, 0, 5, 300))
+    chunks = b"".join(b"%b1\r\n%c\r\n" % (zeros, each) for each in body)
+    blanks = b"%b1\r\n \r\n" % zeros * chance.choice((1, 100_000, 700_000 // (1 + len(zeros))))
+    wire.open()
+    wire.send(head + blanks + chunks + chance.choice((b"0\r\n\r\n", b"", b"-1\r\n")))
+    wire.read(0.5)
+
+
+def never_sends_the_rest(wire: Wire) -> None:
+    """Open many connections whose bodies, or heads, are always about to come."""
+    head = request("/v1/completions", b"", "expect: 100-continue")
+    whole = head.replace(b": 0\r\n", b": 50000\r\n")
+    wire.open()
+    with contextlib.ExitStack() as others:
+        for _ in range(100):
+            other = Wire(wire.port, wire.chance)
+            others.callback(other.socket.close)
+            other.open()
+            other.send(whole[: wire.chance.choice((len(whole), wire.chance.randrange(len(whole))))])
+        wire.read(1)
+
+
+def uploads_after_a_refusal(wire: Wire) -> None:
+    """Send more of a body that is too large, or has the wrong path, after it has been refused."""
+    chance = wire.chance
+    path = chance.choice(("/v1/completions", "/nothing", "/v2/models/none/infer"))
+    head = request(path, b"").replace(b": 0\r\n", b": 9000000000\r\n")
+    wire.open()
+    wire.send(head)
+    for _ in range(chance.randrange(200)):
+        wire.send(b"x" * MIB)
+    wire.read(0.2)
+
+
+def names_what_is_not(wire: Wire) -> None:
+    """Name models, adapters, endpoints and responses in paths by what is no name, and no text."""
+    chance = wire.chance
+    wire.open()
+    for _ in range(20):
+        name = chance.choice(("%00", "%ff", "%0d%0ax:y", "%ed%a0%80", "%2e%2e", "%", "x" * 5000))
+        path = chance.choice(
+            ("/v1/models/{}", "/v1/responses/{}", "/v1/responses/{}/cancel", "/predictions/{}",
+             "/models/{}/invoke", "/models/{}/adapters", "/endpoints/{}/invocations",
+             "/v2/models/{}/generate", "/v2/models/{}/config", "/adapters/{}", "/{}")
+        )  # fmt: skip
+        method = chance.choice(("GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS", "PROPFIND"))
+        wire.send(request(path.format(name), b"{}", method=method))
+        wire.read(0.02, most=5000)
+
+
 EXCHANGES: tuple[Callable[[Wire], None], ...] = (
     pipelines, breaks_off, uploads_and_breaks_off, sends_trailers, fields_of_odd_types,
     bodies_that_cost, prompts_that_cost, patterns_that_cost, headers_that_cost, noise,
-    reads_nothing, classifies, manages,
+    reads_nothing, classifies, manages, sends_tiny_chunks, never_sends_the_rest,
+    uploads_after_a_refusal, names_what_is_not,
 )  # fmt: skip
 
 

@@ -2,13 +2,17 @@
 
 from typing import Any
 
+from lmi_backend.engine_config import Identity
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import Frame
 
 
 class IdleWorkers:
     """See `Workers`."""
 
     name = "model/0"
+
+    identity = Identity()
 
     def start(self, listener: Any) -> Any:
         return None
@@ -25,7 +29,7 @@ class IdleWorkers:
     def claim(self, width: int, only: int | None = None) -> tuple[int, Any]:
         return 0, self
 
-    def send_frame(self, frame: bytes) -> None:
+    def send_frame(self, frame: Frame) -> None:
         pass
 
     def abort(self, index: int, numbers: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""Manifests as Kustomize builds them, and what the projects say of their kinds."""
+"""Manifests as Kustomize and Helm build them, and what the projects say of their kinds."""
 
 import json
 import subprocess
@@ -17,6 +17,7 @@ from tests.support.places import ROOT, TESTS
 KUBERNETES = "1.37"
 """Whose schemas are taken; the newest that kubernetes-validate has."""
 KUBECTL = Path(sys.executable).with_name("kubectl")
+HELM = Path(sys.executable).with_name("helm")
 OVERLAYS = ROOT / "deploy" / "kubernetes" / "overlays"
 
 
@@ -24,6 +25,18 @@ def built(folder: Path) -> list[dict[str, Any]]:
     """Return the objects of a folder; nothing is asked of a cluster."""
     words = [str(KUBECTL), "kustomize", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [each for each in yaml.safe_load_all(done.stdout) if each]
+
+
+def helm(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Helm; nothing is asked of a cluster."""
+    return subprocess.run([HELM, *words], capture_output=True, text=True, check=False)
+
+
+def rendered(chart: Path, release: str, *words: str) -> list[dict[str, Any]]:
+    """Return the objects that a release of a chart makes."""
+    done = helm("template", release, chart, *words)
     assert (done.returncode, done.stderr) == (0, "")
     return [each for each in yaml.safe_load_all(done.stdout) if each]
 

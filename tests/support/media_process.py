@@ -11,10 +11,10 @@ import sys
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import media_compat
-from lmi_backend.engines.vllm.arguments import engine_args
+from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside.arguments import engine_args
 
-CONNECTOR = media_compat.MediaConnector
+CONNECTOR = names.MediaConnector
 PATCHED = ("__init__", "load_from_url", "load_from_url_async")
 ORIGINALS = {name: getattr(CONNECTOR, name) for name in PATCHED}
 RESOLVE = socket.getaddrinfo

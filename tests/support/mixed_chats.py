@@ -137,6 +137,6 @@ def note_chats(
     mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
     report.note_front(
         f"{fault}, under chats of vLLM: {mix}",
-        f"all end whole, after a pause of {chats.pause:.1f} s; those that are not sampled say what "
-        "they say undisturbed, byte for byte",
+        f"all finish, after a pause of {chats.pause:.1f} s; those that are not sampled have the "
+        "same bytes as without the fault",
     )

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 _BLOCK = re.compile(
-    r"^```(?P<language>sh|python)\n(?P<text>.*?)^```\n(?:```json\n(?P<answer>.*?)^```\n)?",
+    r"^```(?P<language>sh|python|js)\n(?P<text>.*?)^```\n(?:```json\n(?P<answer>.*?)^```\n)?",
     re.MULTILINE | re.DOTALL,
 )
 

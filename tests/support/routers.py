@@ -16,7 +16,7 @@ import pytest
 from debian_package import PackageError, unpacked
 
 from tests.support.places import CLIENTS_PYTHON, ROOT
-from tests.support.serving import free_ports
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_for
 
 SESSION = "x-session-id"
@@ -85,7 +85,7 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
     return False
 
 
-def _said(words: list[str], pattern: str, environment: dict[str, str] | None = None) -> str:
+def said(words: list[str], pattern: str, environment: dict[str, str] | None = None) -> str:
     said = subprocess.run(
         words, capture_output=True, text=True, check=False, env=os.environ | (environment or {})
     )
@@ -229,7 +229,7 @@ backend servers
 _HAPROXY_PACKAGES = ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1")
 
 
-def _haproxy_environment() -> dict[str, str]:
+def haproxy_environment() -> dict[str, str]:
     try:
         found = [unpacked(name, DEBIAN) for name in _HAPROXY_PACKAGES]
     except PackageError as error:
@@ -239,6 +239,14 @@ def _haproxy_environment() -> dict[str, str]:
 
 
 HAPROXY_BINARY = DEBIAN / "haproxy" / "usr" / "sbin" / "haproxy"
+
+
+def haproxy_version() -> str:
+    return said([str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", haproxy_environment())
+
+
+def envoy_version() -> str:
+    return said([str(ENVOY_BINARY), "--version"], r"/(\d+\.\d+\.\d+)")
 
 
 def _haproxy(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -> list[str]:
@@ -307,19 +315,12 @@ def _vllm_router(folder: Path, port: int, servers: Sequence[int], is_sticky: boo
 
 def _package(name: str) -> Callable[[], str]:
     code = f"import importlib.metadata as m; print(m.version({name!r}))"
-    return lambda: _said([str(CLIENTS_PYTHON), "-c", code], r"(\S+)")
+    return lambda: said([str(CLIENTS_PYTHON), "-c", code], r"(\S+)")
 
 
 ROUTERS = (
-    Router("Envoy", lambda: _said([str(ENVOY_BINARY), "--version"], r"/(\d+\.\d+\.\d+)"), _envoy),
-    Router(
-        "HAProxy",
-        lambda: _said(
-            [str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", _haproxy_environment()
-        ),
-        _haproxy,
-        _haproxy_environment,
-    ),
+    Router("Envoy", envoy_version, _envoy),
+    Router("HAProxy", haproxy_version, _haproxy, haproxy_environment),
     Router(
         "LiteLLM proxy",
         _package("litellm"),

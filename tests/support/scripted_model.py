@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import uvicorn
 
 from lmi_backend.endpoint.address import endpoint_folder
-from lmi_backend.engine_config import ClientSettings, ModelInfo
-from lmi_backend.frontend.app import FrontEnd, Settings
-from lmi_backend.frontend.protocol import bounded_protocol
+from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.front_end_settings import Settings
+from lmi_backend.frontend.app import FrontEnd
+from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
 from lmi_backend.private_folders import private_folder
@@ -51,13 +52,8 @@ class ScriptedModel:
         self.script: Script = nothing
         self.num_greeted = self.num_deaths = 0
         self.welcome = msg.Welcome(
-            ClientSettings(),
-            is_custom=name == OWN,
-            adapters=[],
-            model=ModelInfo(
-                name=name, engine="vllm", version="1", max_model_len=100, triton_version="1"
-            ),
-            has_lora=True,
+            Context(is_custom=name == OWN, has_lora=True),
+            ModelInfo(name=name, engine="vllm", version="1", max_model_len=100, triton_version="1"),
         )
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -116,7 +112,8 @@ class Scripted:
 
     def wait(self) -> None:
         """Wait until the front end sees both models, as they are after one has died."""
-        connected = sum(model.num_deaths + 1 for model in self.models.values())
+        # Over two connections to each.
+        connected = 2 * sum(model.num_deaths + 1 for model in self.models.values())
         wait_for(lambda: sum(model.num_greeted for model in self.models.values()) == connected)
         wait_for(lambda: len(self.front_end.models.all()) == len(self.models))
 
@@ -144,11 +141,22 @@ class Scripted:
         finally:
             connection.close()
 
-    def ask_as_of_old(self, path: str, body: bytes, **headers: str) -> Answered:
-        """Return what a client of HTTP/1.0 gets, who knows no chunks."""
+    def ask_of_old(self, path: str, body: bytes, **headers: str) -> socket.socket:
+        """Send a request as a client of HTTP/1.0, who knows no chunks; return its connection."""
         lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
         lines += [f"host: localhost\r\ncontent-length: {len(body)}\r\n\r\n"]
-        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as connection:
-            connection.sendall(f"POST {path} HTTP/1.0\r\n{''.join(lines)}".encode() + body)
-            head, _, answer = connection.makefile("rb").read().partition(b"\r\n\r\n")
-        return Answered(int(head.split()[1]), {}, answer, has_end=True)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=20)
+        connection.sendall(f"POST {path} HTTP/1.0\r\n{''.join(lines)}".encode() + body)
+        return connection
+
+    def ask_as_of_old(self, path: str, body: bytes, **headers: str) -> Answered:
+        """Return what a client of HTTP/1.0 gets; a connection that is reset has no end."""
+        said, has_end = bytearray(), True
+        with self.ask_of_old(path, body, **headers) as connection:
+            try:
+                while part := connection.recv(1 << 16):
+                    said += part
+            except ConnectionResetError:
+                has_end = False
+        head, _, answer = bytes(said).partition(b"\r\n\r\n")
+        return Answered(int(head.split()[1]), {}, answer, has_end)

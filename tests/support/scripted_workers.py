@@ -2,11 +2,12 @@
 
 from typing import Any
 
+from lmi_backend.engine_config import Identity
 from lmi_backend.errors import EngineDeadError, NotSentError, UnavailableError
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.ipc.frames import FrameDecoder
+from lmi_backend.ipc.frames import Frame, FrameDecoder
 from lmi_backend.pool.rank_group import WorkerStats
 
 
@@ -23,6 +24,8 @@ class ScriptedWorkers:
         """Each message, by its request's id."""
         self.order: list[int] = []
         """All requests workers were sent, as they came."""
+        self.identities = [Identity()] * count
+        """What the answers of each worker depend on."""
         self.listener: Any = None
         self.num_unwanted = 0
         """How many of those that are not alive are not to run."""
@@ -96,12 +99,13 @@ class _Worker:
 
     def __init__(self, workers: ScriptedWorkers, index: int) -> None:
         self._workers, self._index = workers, index
+        self.identity = workers.identities[index]
 
-    def send_frame(self, frame: bytes) -> None:
+    def send_frame(self, frame: Frame) -> None:
         if not self._workers.is_alive[self._index]:
             raise NotSentError("it is dead")
         decoder: FrameDecoder[Any] = FrameDecoder(msg.ToWorker, limit=1 << 24)
-        for message in decoder.feed(frame):
+        for message in decoder.feed(b"".join(frame)):
             work = message.requests if isinstance(message, msg.Submit) else ()
             width = len(work) * work[0].n if work else 1
             self._workers.requests[self._index][message.id] = width

@@ -1,12 +1,13 @@
 """A service whose threads a test stands in for."""
 
-import math
 from typing import Any
 
+from lmi_backend.engine_config import RequestLimits
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
-from lmi_backend.serving.limits import Limits
+from lmi_backend.serving.limits import OPEN_BYTES, Limits
 from lmi_backend.serving.service import Service
+from lmi_backend.structures import DEFAULT_BOUNDS, StructureBounds
 from tests.support.scripted_workers import ScriptedWorkers
 
 CAPACITY = 2
@@ -37,6 +38,19 @@ class Sink:
         return self.has_gone
 
 
+def limits_of(
+    running: int,
+    waiting: int,
+    structures: StructureBounds = DEFAULT_BOUNDS,
+    open_bytes: int = OPEN_BYTES,
+    migration_timeout: float | None = 0,
+    **requests: Any,
+) -> Limits:
+    """Limits of a model that waits for no worker, unless it is said how long."""
+    of_requests = RequestLimits(queue_size=waiting, migration_timeout=migration_timeout, **requests)
+    return Limits(running, of_requests, structures, open_bytes)
+
+
 class Bench:
     """A service whose threads do not run: the test does their work, in the order it likes."""
 
@@ -44,7 +58,7 @@ class Bench:
         self, count: int = 1, waiting: int = 100, capacity: int = CAPACITY, **limits: Any
     ) -> None:
         self.workers = ScriptedWorkers(capacity, count)
-        bounds = Limits(running=capacity * count, waiting=waiting, seconds=math.inf, **limits)
+        bounds = limits_of(capacity * count, waiting, **limits)
         self.service = Service(self.workers, bounds)  # type: ignore[arg-type]
         self.workers.start(self.service)
         self.sinks: list[Sink] = []
@@ -56,17 +70,14 @@ class Bench:
         return sink
 
     def send_released(self) -> None:
-        self.service._dispatch.released.stop()
-        self.service._dispatch.released.run()
+        self.service._dispatch.released.step()
 
     def send_answers(self) -> None:
-        self.service._senders.ready._items.put(None)
-        self.service._senders.ready.run()
+        self.service._senders.ready.step()
 
     def settle(self) -> None:
         for _ in range(2):
-            self.send_answers()
-            self.send_released()
+            self.service.step()
 
     def answer(self, *numbers: int) -> None:
         for number in numbers:

@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -20,13 +19,13 @@ from typing import Any
 import psutil
 
 from lmi_backend.repository.restricted_apis import HEADER
+from lmi_backend.supervisor.front_end import PROGRAM as FRONT_END
 from lmi_backend.supervisor.guard import NAME as GUARD
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.processes import lives
+from lmi_backend.supervisor.triton_release import release_name
+from tests.support.ports import free_ports
 from tests.support.waiting import wait_for
-
-PORTS = range(12_000, 20_000)
-"""Below those that the system gives to connections."""
 
 
 def write_properties(folder: Path, properties: dict[str, Any]) -> Path:
@@ -64,7 +63,9 @@ class Served:
             return "no log of Triton"
         lines = self.log_file.read_text("utf-8", "replace").splitlines(keepends=True)
         kept = (
-            line for line in lines if " INFO POST " not in line and "request model=" not in line
+            line
+            for line in lines
+            if " frontend: POST " not in line and "request model=" not in line
         )
         return "".join(kept)[-4000:]
 
@@ -120,6 +121,14 @@ class Served:
 
     def generate(self, model: str, body: Any) -> tuple[int, Any]:
         return self.post(f"/v2/models/{model}/generate", body)
+
+    @property
+    def release(self) -> str:
+        """The server's release, such as 24.10."""
+        connection = http.client.HTTPConnection(self.http, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", "/v2")
+            return release_name(json.load(connection.getresponse())["version"])
 
     def is_ready(self, model: str) -> bool:
         connection = http.client.HTTPConnection(self.http, timeout=10)
@@ -203,17 +212,26 @@ class Served:
 
 @contextlib.contextmanager
 def serve(
-    folders: list[Path], tmp_path: Path, *options: str, ports: Sequence[int] = ()
+    folders: list[Path],
+    tmp_path: Path,
+    *options: str,
+    ports: Sequence[int] = (),
+    has_log_file: bool = True,
 ) -> Iterator[Served]:
-    """Serve LMI folders until the block ends; Triton's three ports come first, ours last."""
+    """Serve LMI folders until the block ends; Triton's three ports come first, ours last.
+
+    Without a log file the log comes with what `serve` itself says, and is read until it is ready.
+    """
     ports = ports or free_ports(4)
     log_file = tmp_path / "triton.log"
     command = [sys.executable, "-m", "lmi_backend.cli.main", "serve", *map(str, folders)]
     names = ("--http-port", "--grpc-port", "--metrics-port", "--port")
     for name, port in zip(names, ports, strict=True):
         command += [name, str(port)]
+    if has_log_file:
+        command += ["--log-file", str(log_file)]
     process = subprocess.Popen(
-        [*command, "--log-file", str(log_file), *options],
+        [*command, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -241,7 +259,7 @@ def _wait_until_ready(served: Served) -> None:
 
 def _is_front_end(process: psutil.Process) -> bool:
     try:
-        return "frontend" in process.cmdline()
+        return FRONT_END in process.cmdline()
     except psutil.NoSuchProcess:
         return False
 
@@ -260,24 +278,9 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has, of those that no connection gets by itself.
-
-    A server may load for a minute before it listens; other tests connect by the thousand meanwhile.
-    """
-    found: list[int] = []
-    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            break
-    return found
-
-
 @contextlib.contextmanager
 def tritonserver(
-    repository: Path, tmp_path: Path, python: str = sys.executable
+    repository: Path, tmp_path: Path, *arguments: str, python: str = sys.executable
 ) -> Iterator[Served]:
     """Run a server that keeps going when a model cannot be loaded; stubs run with `python`."""
     server = find_server(tmp_path)
@@ -297,6 +300,7 @@ def tritonserver(
                 f"--sagemaker-port={ports[3]}",
                 "--exit-on-error=false",
                 "--exit-timeout-secs=5",
+                *arguments,
             ],
             env=environment
             | {

@@ -13,11 +13,11 @@ import msgspec
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.vllm import arguments, compat
+from lmi_backend.engines.vllm.inside import arguments, names
 
 # Each plan would patch vLLM's fetching of media once more.
 arguments.guard_media = lambda _: None
-TYPES = {field.name: field.type for field in dataclasses.fields(compat.AsyncEngineArgs)}
+TYPES = {field.name: field.type for field in dataclasses.fields(names.AsyncEngineArgs)}
 
 
 def outcome(config: EngineConfig) -> str | None:

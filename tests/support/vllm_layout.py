@@ -42,6 +42,7 @@ def layers(case: dict[str, int]) -> dict[str, Any]:
         dtypes=(torch.float32,),
         page_size_padded=full.page_size_bytes,
         mamba_cache_mode="align" if case["caches"] else "none",
+        num_speculative_blocks=case.get("drafted", 0),
     )
     # A draft model's heads differ from the model's.
     draft = FullAttentionSpec(block_size=BLOCK, num_kv_heads=HEADS // 4, **cached)

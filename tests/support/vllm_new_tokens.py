@@ -18,9 +18,9 @@ from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
 
-from lmi_backend.engines.vllm import output_hook
-from lmi_backend.engines.vllm.new_tokens import NewTokens
-from lmi_backend.engines.vllm.outputs import OutputReader
+from lmi_backend.engines.vllm.inside import output_hook
+from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
+from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.generation import GenerateRequest
 
 REQUESTS, TOKENS, VERSIONS = 300, 60, ("default", "next")

@@ -8,42 +8,46 @@ import asyncio
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from lmi_backend.clients.form import Form
+from lmi_backend.clients.lmi.handler_form import form_of
+from lmi_backend.clients.lmi.reading import read_lmi
+from lmi_backend.clients.openai.errors import openai_failure
+from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.clients.triton.form import TritonForm
+from lmi_backend.clients.vllm.reading import VllmReply
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
-from lmi_backend.engine_config import ClientSettings, ModelInfo
-from lmi_backend.frontend.client import CLIENT, Client
+from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.frontend.connection import ModelConnection
-from lmi_backend.frontend.exchange import Exchange
-from lmi_backend.frontend.failures import openai_failure
-from lmi_backend.frontend.http_form import HttpForm
-from lmi_backend.frontend.relay import Form, send_answer
-from lmi_backend.frontend.triton_form import TritonForm
-from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.frontend.http.client import CLIENT, Client
+from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.relay import send_answer
+from lmi_backend.generation import Chunk, Delta, GenerateRequest, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, is_event
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.repository.variants import MAIN
-from lmi_backend.schema.vllm import VllmReply
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.token_ids import pack
 from lmi_backend.worker.coalescer import Coalescer
 from lmi_backend.worker.outgoing import Outgoing
 from tests.support.idle_workers import IdleWorkers
+from tests.support.service_bench import limits_of
 
 STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT = 13.5, 13.3, 28.2
+PROMPT = (GenerateRequest("x"),)
+EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 13.5, 13.3, 28.2, 74.3
 """Calls of functions that an event of a chat costs."""
-
-EVENTS = {"content-type": "text/event-stream"}
 
 
 class Calls:
@@ -65,16 +69,14 @@ class Calls:
 
 
 def _delta(step: int) -> Delta:
-    is_last = step == STEPS - 1
-    return Delta("word ", 1, "length" if is_last else None, num_prompt_tokens=5)
+    return Delta("word ", 1, "length" if step == STEPS - 1 else None, num_prompt_tokens=5)
 
 
 def _chunk(step: int) -> HttpChunk:
     """Return an event of a chat, as a worker sends it."""
     data = b'data: {"choices": [{"delta": {"content": "word "}}]}\n\n'
-    is_last = step == STEPS - 1
-    headers = {} if step else EVENTS
-    return HttpChunk(data, is_last, 200, headers, 1, 5, pack([7 + step]))
+    headers = {} if step else {"content-type": "text/event-stream"}
+    return HttpChunk(data, step == STEPS - 1, 200, headers, 1, 5, pack([7 + step]))
 
 
 @pytest.mark.parametrize(
@@ -143,19 +145,17 @@ def make_sink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
 
 
 def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
-    service = Service(IdleWorkers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), limits_of(STREAMS, 0))  # type: ignore[arg-type]
     for _ in range(STREAMS):
-        service.submit((GenerateRequest("x"),), make_sink())
+        service.submit(PROMPT, make_sink())
     decoder: FrameDecoder[Any] = FrameDecoder(msg.FromWorker, limit=1 << 24)
     calls = Calls()
     for step in range(STEPS):
         frame = encode([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
         with calls.counted():
             service.on_messages(decoder.feed(frame))
-        # The sender's work, on this thread: its loop ends at None.
-        service._senders.ready._items.put(None)
         with calls.counted():
-            service._senders.ready.run()
+            service.step()
     assert Sender.responses == STREAMS * STEPS
     # No response without text, none with an output nobody asked for.
     assert Sender.tensors == Sender.responses
@@ -163,13 +163,12 @@ def test_what_a_response_costs_the_stub(make_sink: Callable[[], Any]) -> None:
 
 
 def test_tokens_that_came_meanwhile_share_a_response(make_sink: Callable[[], Any]) -> None:
-    service = Service(IdleWorkers(), Limits(running=STREAMS, waiting=0, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), limits_of(STREAMS, 0))  # type: ignore[arg-type]
     for _ in range(STREAMS):
-        service.submit((GenerateRequest("x"),), make_sink())
+        service.submit(PROMPT, make_sink())
     for step in range(STEPS):
         service.on_messages([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
-    service._senders.ready._items.put(None)
-    service._senders.ready.run()
+    service.step()
     assert Sender.responses == STREAMS
 
 
@@ -199,14 +198,14 @@ def _frame(step: int) -> bytes:
     for number in range(STREAMS):
         chunk = _chunk(step)
         if is_event(chunk):
-            append_event(messages, number + 1, chunk.data, chunk.ids)
+            append_event(messages, number + 1, chunk)
         else:
             messages.append(msg.HttpOutput(number + 1, chunk))
     return encode(messages)
 
 
 def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:
-    limits = Limits(running=STREAMS, waiting=0, seconds=60, migration_timeout=None)
+    limits = limits_of(STREAMS, 0, migration_timeout=None)
     service = Service(IdleWorkers(), limits)  # type: ignore[arg-type]
     socket = Transport()
     client = ClientConnection(socket, None, None)  # type: ignore[arg-type]
@@ -224,8 +223,13 @@ def test_what_an_event_costs_the_stub_on_its_way_to_the_front_end() -> None:
     assert calls.count / (STREAMS * STEPS) <= EVENT_IN_STUB * MARGIN
 
 
-def _deltas(step: int) -> bytes:
-    return encode([msg.Output(number + 1, _delta(step)) for number in range(STREAMS)])
+def _deltas(step: int, tokens: tuple[Token, ...] = ()) -> bytes:
+    delta = replace(_delta(step), tokens=tokens)
+    return encode([msg.Output(number + 1, delta) for number in range(STREAMS)])
+
+
+def _lmi_form() -> Form:
+    return form_of(PROMPT, read_lmi("x", {"stream": True}, Context(), is_body=True).reply)
 
 
 def _triton_form() -> TritonForm:
@@ -236,6 +240,7 @@ def _triton_form() -> TritonForm:
 def _exchange(transport: Transport) -> Exchange:
     cycle = SimpleNamespace(
         chunked_encoding=True,
+        response_started=True,
         response_complete=False,
         disconnected=False,
         flow=SimpleNamespace(write_paused=False),
@@ -253,13 +258,15 @@ def _exchange(transport: Transport) -> Exchange:
     return Exchange(scope, receive, send)
 
 
+TOKENS = partial(_deltas, tokens=(Token(7, "word ", -0.5),))
+
+
 @pytest.mark.parametrize(
     ("work", "frame", "make", "most"),
     [
         pytest.param(BODY, _frame, HttpForm, EVENT_IN_FRONT_END, id="a chat"),
-        pytest.param(
-            (GenerateRequest("x"),), _deltas, _triton_form, TRITON_EVENT, id="Triton's form"
-        ),
+        pytest.param(PROMPT, _deltas, _triton_form, TRITON_EVENT, id="Triton's form"),
+        pytest.param(PROMPT, TOKENS, _lmi_form, LMI_EVENT, id="LMI's lines"),
     ],
 )
 async def test_what_an_event_costs_the_front_end(
@@ -268,8 +275,7 @@ async def test_what_an_event_costs_the_front_end(
     connection = ModelConnection(lambda _: None, lambda _: None)
     connection.connection_made(Transport())  # type: ignore[arg-type]
     model = ModelInfo(name="m", return_seconds=60.0, migration_limit=3)
-    welcome = msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model)
-    connection.data_received(encode([welcome]))
+    connection.data_received(encode([msg.Welcome(Context(), model)]))
     clients = [Transport() for _ in range(STREAMS)]
     tasks = [
         asyncio.create_task(

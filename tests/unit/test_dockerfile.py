@@ -38,13 +38,13 @@ def test_it_runs_as_nobody_special_drains_and_is_watched(stage: str) -> None:
     text = STAGES[stage]
     assert re.findall(r"^USER (\w+)$", text, re.MULTILINE)[-1] == "1001"
     assert "STOPSIGNAL SIGTERM" in text
-    # Asks the models: Triton's own /v2/health/ready goes on to be 200 without any.
+    # Asks the models: Triton's own /v2/health/ready continues to be 200 without any.
     (words,) = re.findall(r"^HEALTHCHECK .+ CMD (\[.+\])$", text, re.MULTILINE)
     assert json.loads(words) == ["lmi-backend", "health"]
 
 
 @pytest.mark.parametrize("stage", ["vllm", "trtllm"])
-def test_nvidias_image_is_of_a_release_without_known_holes(stage: str) -> None:
+def test_nvidias_image_is_of_a_release_without_known_vulnerabilities(stage: str) -> None:
     argument = f"{stage.upper()}_TRITON"
     image = f"FROM nvcr.io/nvidia/tritonserver:${{{argument}}}-{stage}-python-py3 AS {stage}"
     assert image in TEXT.splitlines()
@@ -53,12 +53,19 @@ def test_nvidias_image_is_of_a_release_without_known_holes(stage: str) -> None:
     assert order.index(release) >= order.index(OLDEST_FOR_FLEETS)
 
 
+@pytest.mark.parametrize("stage", ["vllm", "trtllm"])
+def test_the_image_has_the_front_end_whose_port_it_publishes(stage: str) -> None:
+    (extras,) = re.findall(r'pip install .*"/opt/lmi-backend\[(.+)\]"', STAGES[stage])
+    assert "frontend" in extras.split(",")
+    assert "EXPOSE 8080 " in STAGES[stage]
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_it_is_shown_how_to_run_it_with_enough_shared_memory(stage: str) -> None:
     shown = re.findall(r"^docker run .+$", HEAD.replace("\\\n", ""), re.MULTILINE)
     (example,) = (line for line in shown if line.endswith(f" lmi-backend:{stage}"))
     assert "--shm-size=2g " in example
-    assert "-p 127.0.0.1:" in example
+    assert "-p 127.0.0.1:8080:8080 " in example
     assert ":/opt/ml/model:ro " in example
 
 

@@ -18,6 +18,7 @@ def test_an_expression_is_linear(use: Use) -> None:
 def test_those_made_as_they_run_are_known() -> None:
     """Their texts are our own words, or are escaped; they are not given to a client's text."""
     assert [place.partition(": re.")[0] for place in MADE] == [
+        "lmi_backend.engines.vllm.inside.source",
         "lmi_backend.extras",
         "lmi_backend.plan.hardware",
         "lmi_backend.pool.diagnosis",
@@ -44,7 +45,7 @@ def test_one_that_is_not_linear_is_found(expression: str) -> None:
 def test_patterns_of_clients_texts_are_among_them() -> None:
     places = {use.place.partition(" ")[0] for use in FOUND}
     modules = (
-        "frontend.hosts._HOST",
+        "frontend.http.hosts._HOST",
         "names._CONTROLS",
         "repeats._REPETITION",
         "redaction._KEYS",

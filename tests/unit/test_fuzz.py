@@ -2,12 +2,12 @@
 
 import random
 
+from lmi_backend.clients.reply import AdapterChange, ParsedRequest
+from lmi_backend.clients.request import read_request
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, HttpChunk, HttpRequest, Token
 from lmi_backend.ipc.frames import encode
 from lmi_backend.ipc.messages import Manage, Submit, SubmitHttp
-from lmi_backend.schema.reply import AdapterChange, ParsedRequest
-from lmi_backend.schema.request import read_request
 from tests.support.hostile import CONTEXTS, hostile
 
 COUNT = 100_000

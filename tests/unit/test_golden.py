@@ -3,7 +3,9 @@
 A case is a folder: what the user has (serving.properties, env.json, hardware.json, and config.json
 of the model where it is known), and what comes of it: plan.json and command.txt, how the first
 worker is started; or error.txt.
-UPDATE_GOLDEN=1 makes the expected files anew.
+plan.json has the values that differ from plan_defaults.json: whatever else a plan decides is what
+stands there. UPDATE_GOLDEN=1 makes the expected files anew, but for plan_defaults.json; give a new
+field its usual value there.
 """
 
 import json
@@ -27,6 +29,7 @@ from lmi_backend.sizing.model_facts import read_model_facts
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
 MADE = ("plan.json", "command.txt", "error.txt")
+DEFAULTS = json.loads((GOLDEN.parent / "data" / "plan_defaults.json").read_text(encoding="utf-8"))
 MPIRUN = shutil.which("mpirun", path=str(Path(sys.executable).parent))
 RUN = Path("/run/lmi")
 
@@ -64,7 +67,7 @@ def make(case: str, folder: Path) -> dict[str, str]:
     except ConfigurationError as error:
         return {"error.txt": f"{error}\n"}
     return {
-        "plan.json": json.dumps(plan.as_dict(), indent=2) + "\n",
+        "plan.json": json.dumps(different(plan.as_dict()), indent=2) + "\n",
         "command.txt": first_command(plan),
     }
 
@@ -99,6 +102,19 @@ def test_a_folder_is_planned_and_written_as_reviewed(case: str, folder: Path) ->
             (GOLDEN / case / name).write_text(text, encoding="utf-8")
     expected = {name: GOLDEN / case / name for name in MADE if (GOLDEN / case / name).is_file()}
     assert made == {name: path.read_text(encoding="utf-8") for name, path in expected.items()}
+
+
+def different(plan: dict[str, object]) -> dict[str, object]:
+    """Return the values that a plan has not from the defaults; every default has to be there."""
+    assert DEFAULTS.keys() <= plan.keys(), "plan_defaults.json has a field that is gone"
+    # As text: True is not 1, and 1.0 is not 1.
+    same = {name for name, value in DEFAULTS.items() if json.dumps(value) == json.dumps(plan[name])}
+    return {name: value for name, value in plan.items() if name not in same}
+
+
+def test_a_value_that_differs_in_its_kind_only_is_written() -> None:
+    plan = DEFAULTS | {"stop_by_id": 1, "new": None}
+    assert different(plan) == {"stop_by_id": 1, "new": None}
 
 
 def test_there_are_enough_cases_and_each_starts_from_properties() -> None:

@@ -153,7 +153,7 @@ def test_a_remark_behind_a_value_is_named(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     said = run(line)[1]
-    assert ("ends in a remark, which is a part of the value here" in said) == is_remark
+    assert ("has a remark at its end, which is a part of the value here" in said) == is_remark
 
 
 @pytest.mark.parametrize(

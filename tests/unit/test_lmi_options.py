@@ -19,6 +19,7 @@ from lmi_backend.options.sources import prefixed
 from lmi_backend.options.table import ENGINES, KEYS, OPTIONS, VARIABLES, find_option
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
+from tests.support.neuron import interpreter_with_plugin
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "lmi_options.csv"
 with FILE.open(encoding="utf-8", newline="") as lines:
@@ -39,13 +40,13 @@ ENGINES_OF = {
     "neuronx": ("neuronx",),
 }
 # What to set so that rolling_batch chooses an engine, and the dialect is still open.
-WORDS = {"vllm": "auto", "transformers": "disable", "neuronx": "tnx"}
+WORDS = {"vllm": "auto", "transformers": "disable", "neuronx": "tnx", "vllm-neuron": "tnx"}
 MACHINES = (
     Hardware(devices=("0", "1", "2", "3"), device_memory=80 << 30, host_memory=1 << 30),
     Hardware(host_memory=1 << 30),
 )
 # What makes an option count that does nothing alone.
-LORA = (*VLLM, "trtllm", "transformers")
+LORA = (*VLLM, "trtllm", "transformers", "vllm-neuron")
 CONTEXTS = (
     {},
     {"option.tensor_parallel_degree": "1"},
@@ -79,7 +80,7 @@ def test_every_option_has_one_fate(engine: str) -> None:
         assert status.word in ("mapped", "passed", "ignored", "refused")
         assert status.detail, key
         assert "is neither an option" not in status.detail, f"{key} under {engine} is unknown"
-        assert "itself has to accept" not in status.detail or engine == "echo", key
+        assert "has to accept" not in status.detail or engine == "echo", key
 
 
 @pytest.mark.parametrize("scope", ["vllm", "speculative", "trtllm"])
@@ -143,6 +144,8 @@ def outcome(engine: str, settings: dict[str, str], machine: Hardware, folder: Pa
     given = {"option.rolling_batch": WORDS.get(engine, engine), "option.model_id": "org/m"}
     given |= {"option.enable_lora": "true"} if engine in LORA else {}
     given |= {"option.backend": "tensorrt"} if engine == "trtllm" else {}
+    if engine == "vllm-neuron":
+        given["option.pythonExecutable"] = interpreter_with_plugin(folder)
     lines = [Property(key, value, 1) for key, value in {**given, **settings}.items()]
     try:
         options = resolve_options(lines, {}, folder=folder)

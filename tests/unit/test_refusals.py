@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.frontend.exchange import Exchange
-from lmi_backend.frontend.openai import TARGET
+from lmi_backend.clients.spec import TARGET
+from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.generation import openai_error
 from lmi_backend.ipc import messages as msg
 from tests.support.failing_streams import (
@@ -135,3 +135,13 @@ def test_an_engines_own_error_has_anthropics_format_for_anthropics_clients(
         404,
         {"type": "error", "error": {"type": "not_found_error", "message": "served by vLLM only"}},
     )
+
+
+def test_a_path_of_two_clients_refuses_in_the_form_of_the_one_whose_body_it_is(
+    scripted: Scripted,
+) -> None:
+    scripted.wait()
+    status, _, data, _ = scripted.ask("POST", "/tokenize", b'{"inputs": 1}', **{TARGET: NAME})
+    assert (status, "inputs" in error_in("tgi", data)) == (422, True)
+    status, _, data, _ = scripted.ask("POST", "/tokenize", b"{", **{TARGET: NAME})
+    assert (status, "JSON" in error_in("openai", data)) == (400, True)

@@ -6,7 +6,7 @@ from lmi_backend.supervisor.triton_release import (
     IN_WHEELS,
     KNOWN_UNTIL,
     OLDEST_FOR_FLEETS,
-    known_holes,
+    known_vulnerabilities,
     release_name,
 )
 
@@ -18,12 +18,12 @@ def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
     locked = (ROOT / "requirements" / "server.txt").read_text("utf-8").split()
     (wheel,) = (pin for pin in locked if pin in IN_WHEELS)
     version = IN_WHEELS[wheel]
-    holes = known_holes(version)
+    found = known_vulnerabilities(version)
     assert "is for trying and for tests on a trusted network: nvidia-pytriton" in SAID
     assert f"{wheel.replace('==', ' ')}, the newest, holds Triton {release_name(version)} " in SAID
     assert (
-        f"({version}), which is open to {len(holes)} published vulnerabilities, fixed in "
-        f"{holes[0].fixed} to {holes[-1].fixed}."
+        f"({version}), which is open to {len(found)} published vulnerabilities, fixed in "
+        f"{found[0].fixed} to {found[-1].fixed}."
     ) in SAID
 
 

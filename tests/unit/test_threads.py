@@ -16,8 +16,9 @@ OTHERS = {
     "cli/greeting.py": "says once what is served, which nothing waits for",
     "engines/trtllm/engine.py": "the engine library's own loop: a rank that it leaves is dead",
     "engines/vllm/follower.py": "a rank whose core ends says so, and is started again",
-    "engines/vllm/lockstep.py": "an engine core that ends says so in the same way",
-    "frontend/log.py": "guards each write; there is nowhere to say more",
+    "engines/vllm/inside/lockstep.py": "an engine core that ends says so in the same way",
+    "frontend/http/log.py": "guards each write; there is nowhere to say more",
+    "record/files.py": "counts and reports each record that it cannot write",
     "supervisor/health.py": "guards each look at the server",
     "threads.py": "makes the guarded ones",
 }

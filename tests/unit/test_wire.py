@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from lmi_backend.engine_config import ClientSettings
+from lmi_backend.clients.reply import ParsedRequest
+from lmi_backend.clients.request import read_request
+from lmi_backend.engine_config import ClientSettings, Context
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import (
     Chunk,
@@ -23,9 +25,6 @@ from lmi_backend.generation import (
     Sampling,
     Token,
 )
-from lmi_backend.schema.context import Context
-from lmi_backend.schema.reply import ParsedRequest
-from lmi_backend.schema.request import read_request
 
 FOLDER = Path(__file__).resolve().parents[1] / "wire"
 FILES = sorted(FOLDER.glob("*.json"))

@@ -50,6 +50,8 @@ TARGETS: dict[str, Target] = {
     },
     "vLLM's server": targets.vllm_server(),
     "vLLM's server, 8 tokens": targets.vllm_server("--stream-interval", "8"),
+    "vLLM's Rust front end": targets.vllm_rust_server(),
+    "vLLM's Rust front end, 8 tokens": targets.vllm_rust_server("--stream-interval", "8"),
     **{
         f"vLLM's server, chat with {name}": targets.vllm_server(*_TOOL_WORDS, asked=asked)
         for name, asked in _ASKED.items()
@@ -70,4 +72,6 @@ QUICK = (
     "lmi-backend, chat, 8 tokens",
     "vLLM's server",
     "vLLM's server, 8 tokens",
+    "vLLM's Rust front end",
+    "vLLM's Rust front end, 8 tokens",
 )

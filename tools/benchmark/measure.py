@@ -19,6 +19,8 @@ from benchmark.targets import Target
 
 _MICROSECONDS = 1e6
 _FEWEST = 2
+_FEWEST_TOKENS = 256
+"""Of a stream, in one measurement."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,9 @@ def _sample(name: str, running: Running, concurrency: int, settings: Settings) -
     # A short run warms the server, and says how many requests one of the wanted length has.
     probe = running.asks.run(settings.tokens, concurrency, max(_FEWEST, concurrency))
     rate = probe.requests / probe.seconds
-    requests = max(concurrency * 4, round(rate * settings.seconds))
+    # Of long answers one for each stream has as many events.
+    answers = concurrency * max(1, _FEWEST_TOKENS // settings.tokens)
+    requests = max(answers, round(rate * settings.seconds))
     before, _ = _processes(running)
     client = _own_seconds()
     measured = running.asks.run(settings.tokens, concurrency, requests)

@@ -77,6 +77,7 @@ def machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory, 1),
         "system": platform.platform(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
     }
 
 

@@ -31,6 +31,10 @@ PORTS: Final = range(20_000, 30_000)
 PACE: Final = Path(__file__).resolve().parent / "pace"
 
 
+class UnavailableError(Exception):
+    """A target cannot be had on this machine; the text says why."""
+
+
 @dataclass(frozen=True)
 class Running:
     """A target that can be asked."""

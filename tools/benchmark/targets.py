@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from benchmark import plain_triton, triton_vllm
+from benchmark import plain_triton, rust_front_end, triton_vllm
 from benchmark.http_client import (
     EMBEDDING,
     SENT,
@@ -40,7 +40,7 @@ _LMI_KINDS = {
     "tritonserver": "tritonserver",
     "triton_python_backend_stub": "stub",
     "lmi_backend.worker.main": "worker front end",
-    "lmi_backend.cli.main frontend": "front end",
+    "lmi_backend.frontend.main": "front end",
 }
 _VLLM = {
     "option.rolling_batch": "vllm",
@@ -187,20 +187,38 @@ def vllm_embeddings() -> Target:
     )
 
 
+def vllm_rust_server(*more: str) -> Target:
+    """Return the same server with its Rust front end, asked for chats."""
+
+    @contextmanager
+    def running(_: Analyzer) -> Iterator[Running]:
+        words = rust_front_end.words(ROOT / ".cache")
+        with _served(words, *more) as (pid, address):
+            yield Running(chat_asks(address, "bench"), pid, rust_front_end.KINDS)
+
+    return running
+
+
 def _vllm_server(asks: Callable[[str], Asks], *more: str) -> Target:
 
     @contextmanager
     def running(_: Analyzer) -> Iterator[Running]:
-        port = free_port()
-        server = [str(_ENGINE_PYTHON), "-m", "vllm.entrypoints.openai.api_server"]
-        model = ["--model", str(_MODEL), "--served-model-name", "bench", "--enforce-eager"]
-        sizes = ["--max-model-len", "1024", "--max-num-seqs", "256", "--dtype", "float32"]
-        words = [*server, *model, *sizes, "--host", "127.0.0.1", "--port", str(port), *more]
-        with process(lambda _: words, f"http://127.0.0.1:{port}/health") as started:
-            kinds = {"api_server": "server front end"}
-            yield Running(asks(f"127.0.0.1:{port}"), started.pid, kinds)
+        words = [str(_ENGINE_PYTHON), "-m", "vllm.entrypoints.openai.api_server"]
+        with _served(words, *more) as (pid, address):
+            yield Running(asks(address), pid, {"api_server": "server front end"})
 
     return running
+
+
+@contextmanager
+def _served(server: list[str], *more: str) -> Iterator[tuple[int, str]]:
+    """Start one of vLLM's servers; give its process id and address."""
+    port = free_port()
+    model = ["--model", str(_MODEL), "--served-model-name", "bench", "--enforce-eager"]
+    sizes = ["--max-model-len", "1024", "--max-num-seqs", "256", "--dtype", "float32"]
+    words = [*server, *model, *sizes, "--host", "127.0.0.1", "--port", str(port), *more]
+    with process(lambda _: words, f"http://127.0.0.1:{port}/health") as started:
+        yield started.pid, f"127.0.0.1:{port}"
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The training loop of all three models: go on until the least certain token is certain enough."""
+"""The training loop of all three models: until the least certain token is certain enough."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class ContinuousBatch:
         return pause
 
     def check_health(self) -> None:
-        """Raise EngineDeadError if the thread has ended."""
+        """Raise EngineDeadError if the thread has stopped."""
         if not self._manager.is_running():
             raise self._death()
 

@@ -36,7 +36,7 @@ class TransformersEngine(GenerateEngine):
         # Ranks agree through the batch only.
         if ranks() == 1:
             return
-        problem = "ask for what Transformers' continuous batch cannot do, and nothing else can"
+        problem = "need what Transformers' continuous batch cannot do, and nothing else can"
         accepted = (
             "temperature, top_k, top_p, max_new_tokens and stops where "
             "option.tensor_parallel_degree is more than 1"

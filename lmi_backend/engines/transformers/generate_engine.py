@@ -17,6 +17,7 @@ from lmi_backend.engines.steps import Answer, Step, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
+    SEEDS,
     Defaults,
     batch_arguments,
     can_be_batched,
@@ -24,6 +25,7 @@ from lmi_backend.engines.transformers.sampling import (
     is_sampled,
 )
 from lmi_backend.engines.transformers.solo import Solo
+from lmi_backend.errors import RequestError
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 
@@ -56,7 +58,8 @@ class GenerateEngine(TemplateEngine):
 
     async def start(self) -> Capabilities:
         await asyncio.to_thread(self._start)
-        return Capabilities(self.NAME, self.VERSION, self._loaded.max_model_len)
+        longest = self._loaded.max_model_len
+        return Capabilities(self.NAME, self.VERSION, longest, self.longest_token)
 
     def _start(self) -> None:
         loaded = self._loaded = self.load()
@@ -159,7 +162,9 @@ class GenerateEngine(TemplateEngine):
             is_streamed = request.stream or bool(sampling.stop)
             return self._batch.submit(ids, arguments, put, is_streamed=is_streamed)
         self.refuse_solo(request)
-        config = generation_config(request, self._base, ends, is_drawn=is_drawn)
+        config = generation_config(
+            request, self._base, ends, is_drawn=is_drawn, vocabulary=self._defaults.vocabulary
+        )
         if sampling.bad_words:
             encode = self._loaded.tokenizer.encode
             config.bad_words_ids = [encode(w, add_special_tokens=False) for w in sampling.bad_words]
@@ -168,17 +173,21 @@ class GenerateEngine(TemplateEngine):
         else:
             config.max_new_tokens = max_new_tokens
         self.fit_config(config)
-        return self._solo.submit(ids, request, config, put, asyncio.get_running_loop())
+        return self._solo.submit(
+            ids, _of_answer(request, index), config, put, asyncio.get_running_loop()
+        )
 
     def fit_config(self, config: Any) -> None:
         """Change a GenerationConfig where the library wants it written differently."""
 
     def can_go_on(self, request: GenerateRequest) -> bool:
-        """Tell whether a stream could go on from its tokens."""
+        """Tell whether a stream could resume from its tokens."""
         return request.n == 1
 
     def refuse_solo(self, request: GenerateRequest) -> None:
         """Raise RequestError for a request that `generate` cannot serve."""
+        if request.prompt_logprobs is not None and self._loaded.is_seq2seq:
+            raise RequestError("are not served of an encoder's prompt", field="prompt_logprobs")
 
     async def chat_prompt(
         self, messages: list[dict[str, Any]], options: dict[str, Any]
@@ -198,6 +207,7 @@ class GenerateEngine(TemplateEngine):
             self._loaded.tokenizer,
             max_model_len=self._loaded.max_model_len,
             longest=self.longest_token,
+            chat_ids=tokens.by_template(self.chat_prompt),
         )
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
@@ -221,6 +231,15 @@ class GenerateEngine(TemplateEngine):
         self._solo.close()
         if self._batch is not None:
             await asyncio.to_thread(self._batch.close)
+
+
+def _of_answer(request: GenerateRequest, index: int) -> GenerateRequest:
+    """Return what one of several answers is generated of: a seed makes each another."""
+    seed = request.sampling.seed
+    if not index or seed is None:
+        return request
+    sampling = msgspec.structs.replace(request.sampling, seed=(seed + index) % SEEDS)
+    return msgspec.structs.replace(request, sampling=sampling)
 
 
 def _nothing() -> None:

@@ -42,7 +42,7 @@ class Batch(Protocol):
         ...
 
     def check_health(self) -> None:
-        """Raise EngineDeadError if it has ended."""
+        """Raise EngineDeadError if it has stopped."""
         ...
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The engine implementation of NeuronX: optimum-neuron's model, one request at a time.
 
-Source: optimum-neuron 0.4.5, models/inference/modeling_utils.py. One process drives all cores.
-Its continuous batch is vLLM's, of which Neuron has a build of its own.
+Source: optimum-neuron 0.4.5, models/inference/modeling_utils.py. One process drives all cores. Its
+continuous batch is vLLM's, and Neuron has a vLLM build of its own.
 """
 
 from __future__ import annotations

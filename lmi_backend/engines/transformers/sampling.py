@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 
+SEEDS: Final = 1 << 63
+"""Seeds that each random generator takes, and their negatives."""
 _ONE_BY_ONE: Final = {
     "repetition_penalty": 1.0,
     "presence_penalty": 0.0,
@@ -66,17 +69,21 @@ def batch_arguments(sampling: Sampling, defaults: Defaults, *, is_drawn: bool) -
 
 
 def generation_config(
-    request: GenerateRequest, base: Any, ends: list[int], *, is_drawn: bool
+    request: GenerateRequest, base: Any, ends: list[int], *, is_drawn: bool, vocabulary: int
 ) -> Any:
     """Return the GenerationConfig of a request that is generated alone.
 
     Raises:
-        RequestError: it asks for something the library does not know.
+        RequestError: it has a parameter that the library does not know.
     """
     sampling = request.sampling
+    if (seed := sampling.seed) is not None and not -SEEDS <= seed < SEEDS:
+        accepted = f"{-SEEDS} to {SEEDS - 1}"
+        raise RequestError("is too large", field="seed", value=seed, accepted=accepted)
     made = copy.deepcopy(base)
     extra = dict(sampling.extra)
     if bias := extra.pop("logit_bias", None):
+        check_token_ids("logit_bias", map(int, bias), vocabulary)
         extra["sequence_bias"] = [
             [[int(token_id)], float(value)] for token_id, value in bias.items()
         ]
@@ -104,6 +111,13 @@ def generation_config(
     for name, value in values.items():
         setattr(made, name, value)
     return made
+
+
+def check_token_ids(field: str, ids: Iterable[int], vocabulary: int) -> None:
+    """Raise RequestError for an id that no token has: the library fails on it, as of a fault."""
+    if (unknown := next((each for each in ids if not 0 <= each < vocabulary), None)) is not None:
+        accepted = f"token ids from 0 to {vocabulary - 1}"
+        raise RequestError("has an unknown token id", field=field, value=unknown, accepted=accepted)
 
 
 def _first(*values: Any) -> Any:

@@ -1,6 +1,6 @@
 """Requests that the continuous batch cannot take: one after the other, through `generate`.
 
-While a batch runs beside it, both take turns: one token here, one step there.
+While a batch runs too, both take turns: one token here, one step there.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _Turns:
         self._adapters.use("")
         self._pause.__exit__(*error)
 
-    def lend(self) -> None:
+    def yield_turn(self) -> None:
         """Let the batch make a step; the random numbers it draws do not change this request's."""
         if self._batch is None:
             return
@@ -171,7 +171,7 @@ class _Tokens(LogitsProcessor):  # type: ignore[misc, unused-ignore]
     def _token(self, token_id: int, logprobs: Any, alternatives: int) -> Token:
         """Return a token, from the log probabilities at its position: [vocabulary]."""
         own = logprobs[token_id]
-        best = torch.topk(logprobs, alternatives) if alternatives else None
+        best = torch.topk(logprobs, min(alternatives, len(logprobs))) if alternatives else None
         top = zip(best.indices.tolist(), best.values.tolist(), strict=True) if best else ()
         return Token(
             token_id,
@@ -208,9 +208,9 @@ class _Penalties(LogitsProcessor):  # type: ignore[misc, unused-ignore]
 
 
 class _Known(LogitsProcessor):  # type: ignore[misc, unused-ignore]
-    """Has a request that goes on choose the tokens again that its client has.
+    """Has a request that resumes choose the tokens again that its client has.
 
-    So its generator, and whatever counts its tokens, come to where they were.
+    So its generator, and all that counts its tokens, come to where they were.
     """
 
     def __init__(self, request: GenerateRequest, prefix: int) -> None:
@@ -248,5 +248,5 @@ class _OnToken(StoppingCriteria):  # type: ignore[misc, unused-ignore]
             tokens = (self._tokens.of_answer(token_id),) if self._tokens.is_wanted else ()
             self._report(Step((token_id,), tokens))
             self.count += 1
-        self._turns.lend()
+        self._turns.yield_turn()
         return torch.full((input_ids.shape[0],), self._cancelled.is_set(), device=input_ids.device)

@@ -1,1 +1,1 @@
-"""TensorRT-LLM through its LLM API. Built to the written contract of 1.2.1; never run here."""
+"""TensorRT-LLM through its LLM API, as 1.0 to 1.3.0rc29 document it; never run here."""

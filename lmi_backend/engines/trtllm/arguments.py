@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.trtllm import compat
+from lmi_backend.options.table.trtllm import STEP_COUNTS
+from lmi_backend.options.tensorrt_engines import engine_file, is_tensorrt
 
 
-def llm_arguments(config: EngineConfig, adapters: Iterable[str] = ()) -> tuple[str, dict[str, Any]]:
-    """Return the backend, and the arguments of its LLM.
+def llm_arguments(
+    config: EngineConfig, adapters: Iterable[str] = ()
+) -> tuple[bool, dict[str, Any]]:
+    """Return whether the TensorRT backend is meant, and the arguments of its LLM.
 
     Args:
         adapters: folders of LoRA adapters, from which the library learns what they change.
     """
     given = {name: _read(text) for name, text in config.passthrough.items()} | config.arguments
-    backend = given.pop("backend", None) or _backend_of(config.model)
+    asked = str(given.pop("backend", None) or "")
+    builds_engines = is_tensorrt(asked) if asked else bool(engine_file(config.model))
+    if builds_engines:
+        # It counts its steps without being asked, and has no such argument.
+        given.pop(STEP_COUNTS, None)
+    elif asked:
+        given["backend"] = asked
     if given.get("enable_lora"):
         lora = given.setdefault("lora_config", {})
         lora.setdefault("lora_dir", list(adapters))
     flat = {name: value for name, value in given.items() if not isinstance(value, dict)}
     nested = {name: value for name, value in given.items() if isinstance(value, dict)}
     arguments = {"model": config.model} | flat
-    return backend, compat.update_llm_args_with_extra_dict(arguments, nested)
+    return builds_engines, compat.update_llm_args_with_extra_dict(arguments, nested)
 
 
 def _read(text: str) -> Any:
@@ -34,8 +43,3 @@ def _read(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return {"true": True, "false": False, "none": None}.get(text.lower(), text)
-
-
-def _backend_of(model: str) -> str:
-    """Return the backend of a folder: one with built engines needs TensorRT's."""
-    return "tensorrt" if any(Path(model).glob("rank*.engine")) else "pytorch"

@@ -1,7 +1,8 @@
 """Every TensorRT-LLM name this project uses, in one place.
 
-Source: the module pages of TensorRT-LLM 1.0.0, 1.1.0 and 1.2.1; tests/data/signatures/trtllm.json
-records them.
+Source: the module pages of TensorRT-LLM 1.0.0, 1.1.0 and 1.2.1, and the API reference of 1.3.0rc29;
+tests/data/signatures/trtllm.json records them. What `tensorrt_llm.llmapi` has is imported from it:
+the modules behind it move (`sampling_params` to `executor/params`, NVIDIA's pull request 17536).
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Any
 
 from tensorrt_llm import LLM, SamplingParams
 from tensorrt_llm import __version__ as trtllm_version
-from tensorrt_llm.executor.request import LoRARequest
-from tensorrt_llm.executor.utils import RequestError as TrtllmRequestError
+from tensorrt_llm.llmapi import GuidedDecodingParams, LoRARequest
+from tensorrt_llm.llmapi import RequestError as TrtllmRequestError
 from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
-from tensorrt_llm.sampling_params import GuidedDecodingParams
+
+from lmi_backend.errors import ConfigurationError
 
 __all__ = [
     "GuidedDecodingParams",
@@ -30,12 +32,23 @@ __all__ = [
 ]
 
 
-def llm_class(backend: str) -> Any:
-    """Return the LLM class of a backend; TensorRT engines have their own since 1.0."""
-    if backend != "tensorrt":
-        return LLM
-    from tensorrt_llm._tensorrt_engine import LLM as EngineLLM  # noqa: PLC0415
+def llm_class(*, builds_engines: bool) -> Any:
+    """Return the LLM class; that of the TensorRT backend is another one, until 1.3.0rc20.
 
+    Raises:
+        ConfigurationError: this release has no such backend.
+    """
+    if not builds_engines:
+        return LLM
+    try:
+        from tensorrt_llm._tensorrt_engine import LLM as EngineLLM  # noqa: PLC0415
+    except ImportError as error:
+        problem = (
+            f"TensorRT-LLM {trtllm_version} has no TensorRT backend any more, which the model's "
+            "built engines (rank*.engine) or option.backend=tensorrt need; serve the checkpoint "
+            "that they were built from"
+        )
+        raise ConfigurationError(problem) from error
     return EngineLLM
 
 

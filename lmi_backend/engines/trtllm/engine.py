@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from lmi_backend.engines.trtllm import compat
 from lmi_backend.engines.trtllm.arguments import llm_arguments
 from lmi_backend.engines.trtllm.outputs import OutputReader
 from lmi_backend.engines.trtllm.sampling import can_go_on, sampling_params
+from lmi_backend.engines.trtllm.stats import StepCounts
 from lmi_backend.errors import (
     ConfigurationError,
     EngineDeadError,
@@ -29,7 +31,10 @@ from lmi_backend.errors import (
 )
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc.engine import Capabilities, EngineStats
+from lmi_backend.options.table.trtllm import STEP_COUNTS
 from lmi_backend.structures import check_structures
+
+_log = logging.getLogger(__name__)
 
 # A killed rank leaves the library waiting for ever, and it has no health check of its own.
 _STALL_SECONDS: Final = 300.0
@@ -52,26 +57,39 @@ class TrtllmEngine(TemplateEngine):
         self._has_answered = False
         self._lora_ids = itertools.count(1)
         self._adapters: dict[str, Any] = {}
+        self._counting: asyncio.Task[None] | None = None
 
     async def start(self) -> Capabilities:
         for name, folder in self._config.adapters.items():
             self._know(name, folder)
-        backend, arguments = llm_arguments(self._config, self._config.adapters.values())
+        builds_engines, arguments = llm_arguments(self._config, self._config.adapters.values())
+        cls = compat.llm_class(builds_engines=builds_engines)
         try:
-            self._llm = await asyncio.to_thread(self._create, backend, arguments)
+            self._llm = await asyncio.to_thread(self._create, cls, arguments)
         except (ValueError, TypeError) as error:
             raise ConfigurationError(f"TensorRT-LLM refuses to start: {error}") from error
         self._max_model_len = getattr(self._llm.args, "max_seq_len", None) or 0
         # The library wraps Hugging Face's tokenizer.
         self._tokenizer = getattr(self._llm.tokenizer, "tokenizer", self._llm.tokenizer)
         self.longest_token = longest_token(self._tokenizer)
+        self._counts = StepCounts(self._llm)
+        self._is_counted = arguments.get(STEP_COUNTS, builds_engines) is True
         self._takes_trace_headers = compat.takes_trace_headers(self._llm)
-        return Capabilities("trtllm", compat.trtllm_version, self._max_model_len)
+        version, longest = compat.trtllm_version, self.longest_token
+        return Capabilities("trtllm", version, self._max_model_len, longest)
 
-    def _create(self, backend: str, arguments: dict[str, Any]) -> Any:
+    def _create(self, cls: Any, arguments: dict[str, Any]) -> Any:
         if "RANK" in os.environ:
             arguments["_mpi_session"] = compat.mpi_session(int(os.environ["WORLD_SIZE"]))
-        return compat.llm_class(backend)(**arguments)
+        try:
+            return cls(**arguments)
+        except (ValueError, TypeError) as error:
+            # Ours, for metrics; a release may have none. The names are checked before all else.
+            if STEP_COUNTS not in self._config.arguments or STEP_COUNTS not in str(error):
+                raise
+            _log.warning("no metrics of the KV cache: TensorRT-LLM refuses %s", error)
+            del arguments[STEP_COUNTS]
+            return cls(**arguments)
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
         await self.check_health()
@@ -110,6 +128,9 @@ class TrtllmEngine(TemplateEngine):
         if not self._open:
             self._last_output = time.monotonic()
         self._open += 1
+        if self._is_counted and (self._counting is None or self._counting.done()):
+            following = self._counts.follow(lambda: self._open > 0)
+            self._counting = asyncio.create_task(following)
 
     def _submit(self, ids: list[int], known: list[int], request: GenerateRequest) -> Any:
         """Start a request, of whose answer its client has some tokens."""
@@ -146,6 +167,7 @@ class TrtllmEngine(TemplateEngine):
             self._tokenizer,
             max_model_len=self._max_model_len,
             longest=self.longest_token,
+            chat_ids=tokens.by_template(self.chat_prompt),
         )
 
     def _trace(self, headers: dict[str, str]) -> dict[str, Any]:
@@ -184,7 +206,8 @@ class TrtllmEngine(TemplateEngine):
 
     def stats(self) -> EngineStats:
         running = min(self._open, self._config.arguments.get("max_batch_size", self._open))
-        return EngineStats(running=running, waiting=self._open - running)
+        counts = self._counts.fields(is_busy=self._open > 0)
+        return EngineStats(running=running, waiting=self._open - running, **counts)
 
     async def check_health(self) -> None:
         if self._death is not None:
@@ -194,6 +217,8 @@ class TrtllmEngine(TemplateEngine):
             raise EngineDeadError(f"TensorRT-LLM answered nothing for {limit:.0f} s")
 
     async def close(self) -> None:
+        if self._counting is not None:
+            self._counting.cancel()
         llm, self._llm = self._llm, None
         if llm is not None and self._death is None:
             closing = asyncio.ensure_future(asyncio.to_thread(llm.shutdown))

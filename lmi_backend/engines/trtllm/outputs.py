@@ -18,7 +18,7 @@ _REASONS: Final[dict[str, FinishReason]] = {
 
 
 class OutputReader:
-    """Reads the outputs of one request, of which each holds everything so far.
+    """Reads the outputs of one request; each output holds everything so far.
 
     What an output calls its difference speaks of one answer only; lengths speak of all.
 
@@ -38,13 +38,13 @@ class OutputReader:
         self._tokenizer, self._request = tokenizer, request
         self._num_prompt_tokens, self._sends_ids = num_prompt_tokens, sends_ids
         self._words: Detokenizer | None = None
-        """Of an answer that goes on: the library takes its tokens so far for the prompt's."""
+        """Of an answer that resumes: the library takes its tokens so far for the prompt's."""
         self._seen = [(0, 0)] * request.n
         self._ended = [False] * request.n
         self._has_prompt = request.prompt_logprobs is None
 
     def known(self, groups: Sequence[Sequence[int]]) -> Iterator[Delta]:
-        """Yield deltas of what the client has, as they came; the answer goes on after them."""
+        """Yield deltas of what the client has, as they came; the answer resumes after them."""
         sampling = self._request.sampling
         words = self._words = Detokenizer(
             self._tokenizer,

@@ -31,7 +31,7 @@ _ONCE: Final = (
 
 
 def can_go_on(request: GenerateRequest) -> bool:
-    """Tell whether a stream could go on with its tokens as a part of the prompt."""
+    """Tell whether a stream could resume with its tokens as a part of the prompt."""
     is_plain = request.n == 1 and request.logprobs is None and request.prompt_logprobs is None
     return is_plain and not any(getattr(request.sampling, name) for name in _ONCE)
 

@@ -28,11 +28,11 @@ async def respond(
 ) -> None:
     """Hand over the answer as it comes; each chunk has status and headers.
 
-    Cancelling tells the application that its client has gone, and waits for its end.
+    Cancelling tells the application that its client has gone, and waits until it returns.
 
     Raises:
-        EngineError: the application ended without the end of an answer.
-        Exception: what the application raised before that end.
+        EngineError: the application returned without a complete answer.
+        Exception: what the application raised before that.
     """
     answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     has_gone = asyncio.Event()
@@ -88,9 +88,9 @@ async def _run(
 
 
 def _why(task: asyncio.Task[None]) -> BaseException:
-    """Return why an application ended before its answer did."""
+    """Return why an application returned before its answer was complete."""
     error = None if task.cancelled() else task.exception()
-    return error or EngineError("the engine's server ended without an answer")
+    return error or EngineError("the engine's server finished without an answer")
 
 
 async def _end(task: asyncio.Task[None]) -> None:

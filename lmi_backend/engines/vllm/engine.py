@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import AsyncExitStack
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-import msgspec
 import psutil
 
 from lmi_backend.engine_config import EngineConfig
@@ -16,19 +16,32 @@ from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
 from lmi_backend.engines.prompts import longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
-from lmi_backend.engines.vllm import compat, images, output_hook, server_compat
-from lmi_backend.engines.vllm.arguments import engine_args, is_rank
-from lmi_backend.engines.vllm.continuation import Continuations, Continued, current, way_of
-from lmi_backend.engines.vllm.http_app import HttpApp
+from lmi_backend.engines.vllm.chat_ids import chat_ids
+from lmi_backend.engines.vllm.inside import (
+    compat,
+    gate,
+    holds,
+    images,
+    names,
+    needs,
+    output_hook,
+    server_compat,
+    token_texts,
+    trial,
+)
+from lmi_backend.engines.vllm.inside.arguments import engine_args, is_rank
+from lmi_backend.engines.vllm.inside.continuation import Continued, current, way_of
+from lmi_backend.engines.vllm.inside.failures import translated
+from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
+from lmi_backend.engines.vllm.inside.http_app import HttpApp
+from lmi_backend.engines.vllm.inside.outputs import OutputReader
+from lmi_backend.engines.vllm.inside.starting import attach, before_loading, lets_go_of_core
+from lmi_backend.engines.vllm.inside.stats import LastStats, capacity, read_stats
 from lmi_backend.engines.vllm.lora import LoraAdapters
-from lmi_backend.engines.vllm.new_tokens import NewTokens
-from lmi_backend.engines.vllm.outputs import OutputReader
+from lmi_backend.engines.vllm.newness import say_if_newer
 from lmi_backend.engines.vllm.sampling import sampling_params
-from lmi_backend.engines.vllm.stats import LastStats, adapters_in_use, capacity
 from lmi_backend.errors import (
     ConfigurationError,
-    EngineDeadError,
-    EngineError,
     LmiError,
     RequestError,
 )
@@ -46,8 +59,13 @@ class VllmEngine(Engine):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._engine: Any = None
+        self._gate: gate.Gate | None = None
+        self._starting: asyncio.Task[Capabilities] | None = None
+        """The start of a spare, which waits at its gate."""
         self._tokenizer: Any = None
         self._http: HttpApp
+        self._grammars: GrammarTrials
+        self._num_requests = self._num_answered = 0
         self._max_model_len = self._vocabulary = self._longest_token = 0
         self._model_defaults: dict[str, Any] = {}
         self._last_stats = LastStats()
@@ -56,7 +74,36 @@ class VllmEngine(Engine):
         self._image_turns = asyncio.Semaphore(images.AT_ONCE)
         self._adapters = LoraAdapters(config.adapters)
 
+    async def prepare(self) -> None:
+        if is_rank():
+            # Its core computes in this process.
+            before_loading(self._config, "engine", "server", "ranks")
+            await asyncio.to_thread(server_compat.http_server)
+            return
+        self._gate = gate.Gate()
+        self._starting = asyncio.create_task(self._start_named())
+        while not self._gate.is_reached:
+            ended, _ = await asyncio.wait({self._starting}, timeout=_POLL_SECONDS)
+            if ended:
+                await self._starting
+                raise ConfigurationError("this vLLM loads its model before it loads plugins")
+
+    def set_adapters(self, adapters: dict[str, str]) -> None:
+        super().set_adapters(adapters)
+        self._adapters = LoraAdapters(adapters)
+
     async def start(self) -> Capabilities:
+        if self._gate is None or self._starting is None:
+            return await self._start_named()
+        self._gate.open()
+        return await self._starting
+
+    async def _start_named(self) -> Capabilities:
+        with needs.naming():
+            return await self._start()
+
+    async def _start(self) -> Capabilities:
+        before_loading(self._config, "engine", "server", *(["ranks"] if is_rank() else []))
         arguments = engine_args(self._config)
         # The thread blocks until the engine core has loaded the model.
         loading = asyncio.create_task(asyncio.to_thread(self._create, arguments))
@@ -66,38 +113,66 @@ class VllmEngine(Engine):
         except ValueError as error:
             raise ConfigurationError(f"vLLM refuses to start: {error}") from error
         compat.take_outputs(self._engine)
-        self._tokenizer = self._engine.get_tokenizer()
-        if asyncio.iscoroutine(self._tokenizer):
-            self._tokenizer = await self._tokenizer
+        self._tokenizer = needs.checked(
+            await needs.answer(self._engine, "get_tokenizer"), "AsyncLLM.get_tokenizer", "encode"
+        )
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
-        self._capacity = capacity(self._engine.vllm_config)
+        holds.probe("load", "a config that tells the engine's capacity", self._read_capacity)
+        self._vocabulary = self._engine.model_config.get_vocab_size()
+        holds.probe(
+            "token_texts",
+            "a function that tells the text of each token by itself",
+            lambda: token_texts.attach(self._tokenizer, self._vocabulary),
+        )
+        self._grammars = GrammarTrials.of(self._engine, self._tokenizer, self._vocabulary)
         self._http = await HttpApp.create(
             self._engine,
             arguments,
             self._adapters,
             self._config,
             longest_token=self._longest_token,
+            grammars=self._grammars,
         )
-        self._vocabulary = self._engine.model_config.get_vocab_size()
+        if "generate" in await needs.supported_tasks(self._engine):
+            await trial.Trial(
+                self._engine,
+                self._tokenizer,
+                self._http.play,
+                self._http.plain_paths,
+                self._config.front_end,
+            ).run()
         self._model_defaults = compat.default_sampling(self._engine)
-        return Capabilities("vllm", compat.vllm_version, self._max_model_len)
+        say_if_newer(names.vllm_version, holds.states())
+        version, longest = names.vllm_version, self._longest_token
+        return Capabilities("vllm", version, self._max_model_len, longest)
 
     def _create(self, arguments: Any) -> Any:
-        create = partial(compat.create_engine, arguments, self._last_stats.logger)
+        try:
+            engine = self._create_once(arguments)
+        except (ValueError, LmiError):
+            raise
+        except Exception as error:
+            if not lets_go_of_core(error):
+                raise
+            engine = self._create_once(arguments)
+        attach(engine)
+        return engine
+
+    def _create_once(self, arguments: Any) -> Any:
+        create = partial(compat.create_engine, arguments, self._last_stats.loggers())
+        if self._gate is not None:
+            create = partial(create, on_config=self._gate.expect)
         if is_rank():
             # Only under MPI, and it imports torch's collectives.
-            from lmi_backend.engines.vllm.lockstep import LockstepClient  # noqa: PLC0415
+            from lmi_backend.engines.vllm.inside.lockstep import LockstepClient  # noqa: PLC0415
 
             with compat.core_client(LockstepClient):
-                engine = create()
-        else:
-            engine = create()
-        compat.count_less(engine)
-        NewTokens(engine, compat.EngineCoreOutput(request_id="", new_token_ids=[])).attach()
-        # What repeats tokens sees them first.
-        Continuations(engine).attach()
-        return engine
+                return create()
+        return create()
+
+    def _read_capacity(self) -> None:
+        self._capacity = capacity(self._engine.vllm_config)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         if request.path in TOKEN_PATHS:
@@ -107,19 +182,36 @@ class VllmEngine(Engine):
                     self._tokenizer,
                     max_model_len=self._max_model_len,
                     longest=self._longest_token,
+                    chat_ids=partial(chat_ids, self._http),
                 )
             )
             return
-        await self._http.respond(request, sink)
+        with self._counted():
+            await self._http.respond(request, sink)
 
     async def generate(self, request: GenerateRequest, sink: Sink) -> None:
+        with self._counted():
+            await self._generate(request, sink)
+        self._num_answered += 1
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Count a request while it is here."""
+        self._num_requests += 1
+        try:
+            yield
+        finally:
+            self._num_requests -= 1
+
+    async def _generate(self, request: GenerateRequest, sink: Sink) -> None:
         reader = OutputReader(self._tokenizer, request)
         if request.continuation is not None:
-            current.set(Continued(request.continuation))
+            current.set(Continued.of(request.continuation))
         try:
             # Until vLLM has processed its images, which take much memory decoded.
             async with AsyncExitStack() as turn:
                 if request.images:
+                    turn.enter_context(images.charged())
                     await turn.enter_async_context(self._image_turns)
                 arguments = await self._request_arguments(request)
                 reader.sends_ids = self._config.sends_ids and bool(
@@ -129,15 +221,17 @@ class VllmEngine(Engine):
                     self._engine, arguments, reader, sink, on_added=turn.aclose
                 )
         except Exception as error:
-            raise _translate(error) from error
+            raise translated(error) from error
 
     async def _request_arguments(self, request: GenerateRequest) -> dict[str, Any]:
         """Return the arguments of `AsyncLLM.add_request`."""
         bounds = self._config.structure_bounds
         check_sampling(request.sampling, bounds)
         check_structures(request.sampling.extra.get("structured_outputs") or {}, bounds)
+        params = sampling_params(request, self._model_defaults, self._vocabulary)
+        await self._grammars.check(params)
         return {
-            "params": sampling_params(request, self._model_defaults, self._vocabulary),
+            "params": params,
             "prompt": await self._prompt(request),
             "request_id": str(next(self._ids)),
             "lora_request": self._adapters.find(request.adapter),
@@ -159,7 +253,7 @@ class VllmEngine(Engine):
             min_tokens=0,
             longest=self._longest_token,
         )
-        return compat.tokens_input(ids)
+        return compat.prompt_of(ids)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:
         await self._adapters.load(self._engine, name, folder, preload=preload, pin=pin)
@@ -168,36 +262,21 @@ class VllmEngine(Engine):
         await self._adapters.unload(self._engine, name)
 
     def stats(self) -> EngineStats:
-        # vLLM reports with each step; an idle engine makes none, so its last report is stale.
-        processor = self._engine.output_processor
-        unfinished = processor.get_num_unfinished_requests()
-        last = self._last_stats.value
-        waiting = min(last.waiting, unfinished)
-        adapters: dict[str, tuple[str, ...]] = {}
-        if unfinished and self._capacity["max_adapters"]:
-            states = processor.request_states.values()
-            adapters = adapters_in_use(states, holds_back=waiting > 0)
-        return msgspec.structs.replace(
-            last,
-            # With those that its core has not got yet; if it never does, it hangs.
-            running=unfinished - waiting,
-            waiting=waiting,
-            kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
-            copies=self._last_stats.copies(compat.requests_of_copies(self._engine)),
-            **self._capacity,
-            **adapters,
+        num_answered = self._num_answered + self._http.num_answered
+        return read_stats(
+            self._engine, self._last_stats, self._capacity, self._num_requests, num_answered
         )
 
     async def check_health(self) -> None:
         try:
-            await self._engine.check_health()
-        except compat.VllmEngineDeadError as error:
-            raise _translate(error) from error
+            await needs.settled(self._engine.check_health())
+        except names.EngineDeadError as error:
+            raise translated(error) from error
 
     async def close(self) -> None:
         engine, self._engine = self._engine, None
         if engine is not None:
-            await asyncio.to_thread(engine.shutdown)
+            await needs.settled(await asyncio.to_thread(engine.shutdown))
 
 
 async def _import_while(loading: asyncio.Task[Any]) -> None:
@@ -211,19 +290,3 @@ async def _import_while(loading: asyncio.Task[Any]) -> None:
             await asyncio.to_thread(server_compat.http_server)
             return
         await asyncio.sleep(_POLL_SECONDS)
-
-
-def _translate(error: Exception) -> LmiError:
-    """Return our error for vLLM's, most specific first."""
-    if isinstance(error, LmiError):
-        return error
-    if isinstance(error, compat.VllmEngineDeadError):
-        return EngineDeadError(f"vLLM's engine core died: {error}")
-    if isinstance(error, compat.EngineGenerateError):
-        cause = error.__cause__
-        if isinstance(cause, compat.VLLMClientError | ValueError):
-            return RequestError(f"is refused by vLLM: {cause}", field="request")
-        return EngineError(f"vLLM failed on this request: {cause or error}")
-    if isinstance(error, compat.VLLMClientError | ValueError):
-        return RequestError(f"is refused by vLLM: {error}", field="request")
-    return EngineError(f"vLLM failed on this request: {type(error).__name__}: {error}")

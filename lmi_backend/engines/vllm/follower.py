@@ -10,9 +10,10 @@ from typing import Any
 
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines.protocol import Rank
-from lmi_backend.engines.vllm import compat
-from lmi_backend.engines.vllm.arguments import engine_args
-from lmi_backend.engines.vllm.lockstep import follow
+from lmi_backend.engines.vllm.inside import compat, names
+from lmi_backend.engines.vllm.inside.arguments import engine_args
+from lmi_backend.engines.vllm.inside.lockstep import follow
+from lmi_backend.engines.vllm.inside.starting import before_loading
 from lmi_backend.errors import ConfigurationError, EngineDeadError
 from lmi_backend.ipc.engine import Capabilities
 
@@ -27,6 +28,7 @@ class VllmFollower(Rank):
         self._is_dead = False
 
     async def start(self) -> Capabilities:
+        before_loading(self._config, "engine", "ranks")
         arguments = engine_args(self._config)
         ready: Future[None] = Future()
         thread = threading.Thread(
@@ -37,7 +39,7 @@ class VllmFollower(Rank):
             await asyncio.wrap_future(ready)
         except ValueError as error:
             raise ConfigurationError(f"vLLM refuses to start: {error}") from error
-        return Capabilities("vllm", compat.vllm_version, 0)
+        return Capabilities("vllm", names.vllm_version, 0)
 
     def _follow(self, arguments: Any, ready: Future[None]) -> None:
         try:

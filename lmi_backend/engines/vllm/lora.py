@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.inside import names
 from lmi_backend.errors import RequestError
 
 
@@ -14,9 +14,10 @@ class LoraAdapters:
     """Makes vLLM's LoRARequests, which it tells apart by a whole number from 1."""
 
     def __init__(self, folders: Mapping[str, str]) -> None:
-        self._ids = itertools.count(1)
+        # Above those that vLLM's server may give by itself.
+        self._ids = itertools.count(1 << 20)
         self.known: dict[str, Any] = {
-            name: compat.LoRARequest(name, next(self._ids), folder)
+            name: names.LoRARequest(name, next(self._ids), folder)
             for name, folder in folders.items()
         }
         """Name to vLLM's LoRARequest."""
@@ -44,7 +45,7 @@ class LoraAdapters:
         before = self.known.get(name)
         # A number of its own, also for a name used before: the weights and the prefix cache of
         # the old adapter must not answer for the new one.
-        request = compat.LoRARequest(name, next(self._ids), folder)
+        request = names.LoRARequest(name, next(self._ids), folder)
         if before is not None and before.lora_path == folder:
             request = before
         try:

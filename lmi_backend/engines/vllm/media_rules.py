@@ -18,7 +18,7 @@ class MediaRules:
 
     Args:
         entries: names of hosts, `*`, addresses and networks; with none nothing is fetched.
-        own: addresses of this machine, which are not public whatever they look like.
+        own: addresses of this machine, which are never public.
     """
 
     def __init__(self, entries: Collection[str], own: Collection[str] = ()) -> None:
@@ -28,16 +28,16 @@ class MediaRules:
         self._own = frozenset(ip_address(text) for text in own)
 
     def refusal(self, host: str) -> str:
-        """Return why a host, as it stands in a URL, may not be asked; empty if it may."""
+        """Return why no request may go to a host, as it stands in a URL; empty if one may."""
         if not self._names and not self._networks:
-            return f"only data: URLs are taken; {OPTION} lists the hosts media are fetched from"
+            return f"only data: URLs are accepted; {OPTION} lists the hosts media are fetched from"
         name = host.lower().removesuffix(".")
         if (address := _read(name)) is not None:
             if self._is_listed(address) or (ANY_HOST in self._names and self._is_public(address)):
                 return ""
             return f"{OPTION} does not list this address"
         if not HOST_NAME.fullmatch(name):
-            return "its host is neither a name nor an address in its usual form"
+            return "its host is neither a name nor an address in its usual notation"
         if name in self._names or ANY_HOST in self._names:
             return ""
         return f"{OPTION} does not list its host"

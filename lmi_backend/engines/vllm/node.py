@@ -1,7 +1,7 @@
 """vLLM on the machines after the first, where it spans several without Ray and MPI.
 
 vLLM's own headless mode runs in a process of its own, as it wants a main thread. It does not notice
-when the first machine is gone, so this does, and ends.
+when the first machine is gone. This module does, and exits.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class VllmNode(Rank):
 
     async def check_health(self) -> None:
         if self._process is not None and not self._process.is_alive():
-            raise EngineDeadError(f"vLLM on this machine ended with {self._process.exitcode}")
+            raise EngineDeadError(f"vLLM on this machine exited with {self._process.exitcode}")
         if self._watch is not None and self._watch.done():
             raise EngineDeadError("the model's first machine is gone; it is joined again")
 
@@ -90,8 +90,10 @@ async def _outlive(host: str, port: int) -> None:
 
 
 def _run(config: EngineConfig) -> None:
-    from lmi_backend.engines.vllm import compat  # noqa: PLC0415  only in this process
-    from lmi_backend.engines.vllm.arguments import engine_args  # noqa: PLC0415
+    from lmi_backend.engines.vllm.inside import compat  # noqa: PLC0415  only in this process
+    from lmi_backend.engines.vllm.inside.arguments import engine_args  # noqa: PLC0415
+    from lmi_backend.engines.vllm.inside.starting import before_loading  # noqa: PLC0415
 
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    before_loading(config, "engine", "nodes")
     compat.run_headless(engine_args(config))

@@ -1,4 +1,4 @@
-"""What vLLM's processes load of this package, by the entry points in the folder plugin/."""
+"""What vLLM's processes load of this package, by the entry points in the folders of plugin/."""
 
 from __future__ import annotations
 
@@ -9,13 +9,28 @@ from typing import Final
 
 _FOLDER: Final = Path(__file__).parent / "plugin"
 _NAME: Final = "lmi-backend"
-"""Of its entry points."""
+"""Of each entry point but those of `_OWN`."""
+_OWN: Final = {"gate": "lmi-backend-gate", "lora_rows": "lmi-backend-lora-rows"}
+"""Names of plugins whose group has one already: vLLM loads one of each name."""
 
 
-def install() -> None:
-    """Let this process and those it starts find our plugins, beside those that a user lists."""
-    if str(_FOLDER) not in sys.path:
-        sys.path.append(str(_FOLDER))
-    listed = os.environ.get("VLLM_PLUGINS")
-    if listed is not None and _NAME not in listed.split(","):
-        os.environ["VLLM_PLUGINS"] = f"{listed},{_NAME}"
+def install(name: str) -> None:
+    """Let this process and those it starts find a plugin, also if a user lists others.
+
+    Args:
+        name: of its folder.
+    """
+    folder = str(_FOLDER / name)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    listed, entry = os.environ.get("VLLM_PLUGINS"), _OWN.get(name, _NAME)
+    if listed is not None and entry not in listed.split(","):
+        os.environ["VLLM_PLUGINS"] = f"{listed},{entry}"
+
+
+def remove() -> None:
+    """Let processes that this one starts find none of these plugins any more."""
+    sys.path[:] = [each for each in sys.path if Path(each).parent != _FOLDER]
+    if listed := os.environ.get("VLLM_PLUGINS"):
+        others = [each for each in listed.split(",") if each not in (_NAME, *_OWN.values())]
+        os.environ["VLLM_PLUGINS"] = ",".join(others)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lmi_backend.engines.vllm import compat
+from lmi_backend.engines.vllm.inside import names
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest
 
@@ -37,9 +37,9 @@ def sampling_params(
     sampling = request.sampling
     given = {name: value for name in _OPTIONAL if (value := getattr(sampling, name)) is not None}
     defaults = {name: model_defaults[name] for name in _OPTIONAL if name in model_defaults}
-    kind = compat.RequestOutputKind
+    kind = names.RequestOutputKind
     try:
-        return compat.SamplingParams(
+        return names.SamplingParams(
             **defaults
             | given
             | {
@@ -61,7 +61,7 @@ def sampling_params(
             }
             | _extra(sampling.extra)
         )
-    except (TypeError, ValueError, compat.VLLMClientError) as error:
+    except (TypeError, ValueError, names.VLLMClientError) as error:
         raise RequestError(f"are refused by vLLM: {error}", field="sampling parameters") from error
 
 
@@ -70,4 +70,4 @@ def _extra(extra: dict[str, Any]) -> dict[str, Any]:
     structure = extra.get("structured_outputs")
     if structure is None:
         return extra
-    return extra | {"structured_outputs": compat.StructuredOutputsParams(**structure)}
+    return extra | {"structured_outputs": names.StructuredOutputsParams(**structure)}

@@ -37,6 +37,7 @@ CHOICE = frozenset(
         common.ASYNC_MODE,
         common.ROLLING_BATCH,
         common.ENTRY_POINT,
+        common.PYTHON_EXECUTABLE,
     )
 )
 """Keys that choose the engine, and so the meaning of all others."""

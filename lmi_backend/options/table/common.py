@@ -1,4 +1,4 @@
-"""Options that mean the same for every engine: model, mode, sizes, the form of answers."""
+"""Options that mean the same for every engine: model, mode, sizes, the format of answers."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from lmi_backend.options.kinds import (
     PAIRS,
     TEXT,
     Kind,
-    auto_or_number,
+    auto_or,
     choice,
     degree,
     float_type,
+    number,
     one_of,
     whole,
 )
@@ -25,7 +26,11 @@ from lmi_backend.structures import DEFAULT_BOUNDS
 
 
 def _rolling_batches() -> tuple[str, ...]:
-    return ("auto", "disable", *(spec.rolling_batch for spec in SPECS.values()))
+    return (
+        "auto",
+        "disable",
+        *(each.rolling_batch for each in SPECS.values() if each.rolling_batch),
+    )
 
 
 _BACKENDS: Final = {
@@ -34,6 +39,19 @@ _BACKENDS: Final = {
     "tensorflow": "Triton's own tensorflow backend ran its models",
     "tensorrt": "Triton's own tensorrt backend runs TensorRT's plans",
     "xgboost": "Triton's own fil backend runs XGBoost's models",
+    "rust": "it ran embedding models: use engine=Python and option.task=text-embedding, with the "
+    "model's hub id as option.model_id; a reranker is option.task=classify",
+    "llama": "it ran GGUF files of llama.cpp, which are not served; use the model's own repository",
+    "mxnet": "DJL has retired it, and nothing here runs its models",
+    "paddlepaddle": "nothing here runs its models",
+    "lightgbm": "Triton's own fil backend runs LightGBM's models",
+    "fasttext": "nothing here runs its models",
+    "sentencepiece": "nothing here runs its models",
+    **dict.fromkeys(
+        ("vllm", "lmi-dist", "trtllm", "tensorrt-llm", "transformersneuronx"),
+        "engine names a process model: use engine=Python, and option.rolling_batch names the "
+        "library",
+    ),
     "fastertransformer": "LMI has retired it; leave engine out, and vLLM runs the model",
 }
 
@@ -73,7 +91,7 @@ MPI_OPTIONS: Final = Option(
     kind=FREE_TEXT,
     default="",
     plan_field="mpi_options",
-    help="Further words for mpirun, as in a shell.",
+    help="Further arguments of mpirun, as in a shell.",
 )
 ASYNC_MODE: Final = Option(
     name="option.async_mode",
@@ -96,8 +114,8 @@ ENTRY_POINT: Final = Option(
     default="",
     env=("DJL_ENTRY_POINT",),
     plan_field="engine",
-    help="LMI's handler: a djl_python.* name chooses the engine, a .py file is a handler of your "
-    "own, as is a model.py beside the properties.",
+    help="LMI's handler: a djl_python.* name chooses the engine. A .py file is a handler of your "
+    "own, as is a model.py next to the properties.",
 )
 HANDLER: Final = Option(
     name="option.handler",
@@ -164,7 +182,7 @@ TASK: Final = Option(
     plan_field="is_embedding",
     convert=lambda task: NOTHING if task in ("auto", "generate", "text-generation") else "pooling",
     help="What the model is used for: text-embedding, feature-extraction, embed and embedding make "
-    "vectors, classify classes. Any other word is auto.",
+    "vectors, classify classes. Any other value is auto.",
 )
 TENSOR_PARALLEL_DEGREE: Final = Option(
     name="option.tensor_parallel_degree",
@@ -222,15 +240,15 @@ LMI_DIALECT: Final = Option(
     kind=choice("auto", "legacy", "async"),
     default="auto",
     plan_field="dialect",
-    help="Whose defaults an LMI body gets: legacy is greedy unless asked, async samples.",
+    help="Whose defaults an LMI body gets. legacy: greedy unless the body samples; async: samples.",
 )
 PARALLEL_LOADING: Final = Option(
     name="option.parallel_loading",
     kind=BOOL,
     default=False,
     plan_field="parallel_loading",
-    help="Load several workers at the same time instead of one after another. Where nothing is "
-    "said: on devices, if the host's memory holds the weights of all of them.",
+    help="Load several workers at the same time instead of one after another. Default: "
+    "on devices, if the host's memory holds the weights of all of them.",
 )
 MODEL_LOADING_TIMEOUT: Final = Option(
     name="option.model_loading_timeout",
@@ -260,18 +278,44 @@ HANG_TIMEOUT: Final = Option(
 )
 MIGRATION_TIMEOUT: Final = Option(
     name="option.migration_timeout",
-    kind=auto_or_number(0),
+    kind=auto_or(number(0)),
     default="auto",
     plan_field="migration_timeout",
-    help="Seconds that a request waits for a worker while none is ready, before it begins or to go "
-    "on when its own died; auto: three times a start and 15; 0: it ends with an error at once.",
+    help="Seconds that a request waits for a worker while none is ready, to begin or to resume. "
+    "auto: three times a start and 15. 0: it fails at once.",
 )
 MIGRATION_LIMIT: Final = Option(
     name="option.migration_limit",
     kind=whole(0),
     default=3,
     plan_field="migration_limit",
-    help="Times a request goes on elsewhere when its worker dies.",
+    help="Times a request resumes elsewhere when its worker dies.",
+)
+RESUMABLE: Final = Option(
+    name="option.resumable",
+    kind=BOOL,
+    default=False,
+    plan_field="resumable",
+    help="Give each event of a stream an id. A client whose connection breaks can then reconnect "
+    "with Last-Event-ID, and receives the rest. false: only for requests with the header "
+    "X-LMI-Resumable: 1.",
+)
+RESUME_WINDOW: Final = Option(
+    name="option.resume_window",
+    kind=whole(0, LONGEST_WAIT),
+    default=60,
+    plan_field="resume_window",
+    help="Seconds that such an answer is kept, and generated, while its client is disconnected. 0: "
+    "none is kept.",
+)
+SPARE_WORKERS: Final = Option(
+    name="option.spare_workers",
+    kind=auto_or(whole(0)),
+    default="auto",
+    plan_field="spare_workers",
+    help="Workers that have a spare: a second process that has imported the engine, and loads the "
+    "model when the worker dies or is restarted. vLLM's takes about 1 GiB of memory, and none of a "
+    "GPU; less than 4 GiB available: none is made. auto: 1 for one worker of vLLM, else 0.",
 )
 LOG_REQUESTS: Final = Option(
     name="option.log_requests",
@@ -285,8 +329,8 @@ STOP_BY_ID: Final = Option(
     kind=BOOL,
     default=True,
     plan_field="stop_by_id",
-    help="Let clients of TensorRT-LLM's form end a running request by its id (`stop`). Any client "
-    "can name any id; false refuses it.",
+    help="Let clients in the format of TensorRT-LLM stop a running request by its id (`stop`). Any "
+    "client can name any id; false refuses it.",
 )
 MAX_OUTPUT_SIZE: Final = Option(
     name="option.max_output_size",
@@ -294,8 +338,8 @@ MAX_OUTPUT_SIZE: Final = Option(
     default=67_108_864,
     env=("MAX_NETTY_BUFFER_SIZE",),
     plan_field="max_message_size",
-    help="Largest message between stub and worker, in bytes; a longer request is refused, and "
-    "an answer that is longer, or one response of a stream, ends with an error.",
+    help="Largest message between stub and worker, in bytes. A longer request is refused. A longer "
+    "answer, or a longer response of a stream, fails.",
 )
 MAX_STRUCTURE_SIZE: Final = Option(
     name="option.max_structure_size",
@@ -310,9 +354,8 @@ MAX_STRUCTURE_CHOICES: Final = Option(
     kind=whole(1),
     default=DEFAULT_BOUNDS.choices,
     plan_field="structure_bounds",
-    help="Members of the longest list in a structured output: of choices, of an enum, or the rules "
-    "or lines of a grammar; and of a "
-    "request's lists of tokens or words: stop, bad_words, logit_bias, allowed_token_ids.",
+    help="Members of the longest list in a structured output: choices, an enum, the rules or lines "
+    "of a grammar. It also limits the lists stop, bad_words, logit_bias and allowed_token_ids.",
 )
 MAX_STRUCTURE_DEPTH: Final = Option(
     name="option.max_structure_depth",
@@ -340,7 +383,7 @@ STREAM_INTERVAL: Final = Option(
 )
 STREAM_FLUSH: Final = Option(
     name="option.stream_flush_ms",
-    kind=auto_or_number(0),
+    kind=auto_or(number(0)),
     default="auto",
     plan_field="stream_flush",
     help="Milliseconds in which the tokens of a stream share a response; auto: by the load, to 50.",

@@ -9,7 +9,7 @@ from lmi_backend.options.engine_spec import EngineSpec, Implementation, Sizes
 SPEC: Final = EngineSpec(
     name="echo",
     title="Echo",
-    order=6,
+    order=7,
     implementation=Implementation(
         name="echo",
         title="Echo",

@@ -1,6 +1,6 @@
 """Options that do nothing here: each is ignored, with the reason, or refused, with the way out.
 
-Ignored: leaving it out changes no answer. Refused: the user would get something else than asked.
+Ignored: it changes no answer. Refused: the user would get something else than the option says.
 """
 
 from __future__ import annotations
@@ -38,7 +38,17 @@ _IGNORED: dict[str, dict[str, str]] = {
         "waiting_steps": "no engine reads it any more",
         "input_formatter": "LMI sets it itself, from a model.py",
         "max_new_tokens": "LMI never read it; set max_new_tokens in the request",
-        "enable_streaming": "the request says whether to stream",
+        "enable_streaming stream streaming": "the request says whether to stream",
+        "temperature top_p top_k do_sample repetition_penalty": "LMI never read it; each request "
+        "says it, or the model's generation_config.json",
+        "enable_thinking": "LMI never read it; the request's chat_template_kwargs says it, or "
+        'option.default_chat_template_kwargs={"enable_thinking": true}',
+        "loadformat": "LMI never read it; it has option.load_format",
+        "speculative_decoding": "LMI never read it; vLLM has option.speculative_config",
+        "lora_extra_vocad_size": "LMI never read it, and vLLM no longer has it",
+        "max_rolling_batch": "LMI never read it; it has option.max_rolling_batch_size",
+        "use_flash_attn use_flash_attention flash_attention": "LMI never read it; vLLM chooses, "
+        "and option.attention_backend overrides",
         "enable_venv": "name the worker's interpreter with option.pythonExecutable",
     },
     "server": {
@@ -58,13 +68,16 @@ _IGNORED: dict[str, dict[str, str]] = {
         " cors_allowed_headers": "serve --allowed-origins says it, for the front end",
         "allow_multi_status": _STATUS,
         "error_rate_wlm error_rate_server error_rate_model"
-        " error_rate_any": "a server is ready while its models are, whatever requests fail",
+        " error_rate_any": "a server is ready while its models are, even if requests fail",
         "bad_request_http_code wlm_error_http_code throttle_error_http_code timeout_http_code"
         " server_error_http_code": _STATUS,
         "request_id_header_key": "the front end's header is x-request-id; in a body it is id",
         "keystore keystore_pass keystore_type certificate_file private_key_file": "serve "
         "--tls-certificate and --tls-key say it, for the front end",
         "plugin_folder": _NO_JVM,
+        "normalize": "it is of LMI's Java engines, which are not here; vLLM's embeddings have "
+        "option.normalize",
+        "fail_fast": "Triton's --exit-on-error decides",
         "model_store load_models": _TRITON_LOADS,
         "wait_model_loading": "Triton's --exit-on-error and --strict-readiness say it",
     },
@@ -141,7 +154,7 @@ _REFUSED: dict[str, dict[str, str]] = {
     "common": {"bedrock_compat": "Bedrock's bodies are not served yet"},
     "server": {
         "translatorFactory translator": _NO_JAVA,
-        "model_url_pattern": "no request can load a model from a url, whatever the pattern",
+        "model_url_pattern": "no request can load a model from a url, with any pattern",
     },
     "vllm": {
         "enable_prompt_adapter": "vLLM has no prompt adapters any more",
@@ -171,7 +184,6 @@ _REFUSED: dict[str, dict[str, str]] = {
         " option.ortDevice": _ONNX,
         "option.mapLocation option.extraFiles": _TORCH,
         "pooling": f"{_JAVA_EMBEDDING} option.pooler_config",
-        "normalize": f"{_JAVA_EMBEDDING} option.normalize",
         "reranking": "it is of LMI's Java engines, which are not here; vLLM's rerankers answer at "
         "/rerank and /score with option.task=classify",
     },
@@ -185,14 +197,13 @@ _SWITCHES = {
     "enable_stateful_sessions": False,
     "multi_node": False,
     "use_stable_diffusion": False,
-    "normalize": True,
     "reranking": False,
 }
-"""Refused options that are truth values, and which of the two asks for nothing."""
+"""Refused options that are truth values, and which of the two has no effect."""
 
 
 def rows() -> tuple[AnyOption, ...]:
-    """Return a row for each ended option."""
+    """Return a row for each option that does nothing."""
     return (*_rows("ignored", _IGNORED), *_rows("refused", _REFUSED))
 
 

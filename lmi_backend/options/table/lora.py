@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from lmi_backend.options.kinds import ADAPTERS as ADAPTER_LIST
 from lmi_backend.options.kinds import BOOL, TEXT, float_type, whole
 from lmi_backend.options.option import ArgumentRows, Option
 
@@ -55,8 +56,8 @@ ADAPTER_ROOTS: Final = Option(
     default="",
     scope="adapters",
     plan_field="adapter_roots",
-    help="Folders, separated by commas, from which adapters may be loaded while serving, beside "
-    "the model's own.",
+    help="Folders, separated by commas, from which adapters may be loaded while serving, in "
+    "addition to the folder of the model.",
 )
 ADAPTERS: Final = Option(
     name="option.adapters",
@@ -65,4 +66,13 @@ ADAPTERS: Final = Option(
     scope="adapters",
     plan_field="adapters",
     help="Folder, relative to the model, whose sub-folders are adapters.",
+)
+LORA_MODULES: Final = Option(
+    name="option.lora_modules",
+    kind=ADAPTER_LIST,
+    default={},
+    scope="adapters",
+    plan_field="adapters",
+    help="Further adapters by name: a folder, relative to the model, or where vLLM runs a hub id. "
+    "Needs option.enable_lora.",
 )

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from lmi_backend.options.engine_spec import Cache, EngineSpec, Implementation, Sizes
+from lmi_backend.options.engine_spec import (
+    Cache,
+    EngineSpec,
+    Implementation,
+    OnPlugin,
+    Sizes,
+)
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, float_type, whole
 from lmi_backend.options.option import PREFIX, AnyOption, ArgumentRows, Option, T
 
@@ -24,9 +30,9 @@ def _visible_cores(index: int, degree: int) -> dict[str, str]:
     }
 
 
-_ONE_PROCESS: Final = "one process drives all Neuron cores"
-_ONE_REQUEST: Final = "optimum-neuron's generate has no continuous batch"
-_OTHER_DEVICES: Final = "it runs on Neuron cores; use the nc. form"
+ONE_PROCESS: Final = "one process drives all Neuron cores"
+ONE_REQUEST: Final = "optimum-neuron's generate has no continuous batch"
+_OTHER_DEVICES: Final = "it runs on Neuron cores; use the nc. names"
 
 SPEC: Final = EngineSpec(
     name="neuronx",
@@ -43,8 +49,8 @@ SPEC: Final = EngineSpec(
             "option.dtype": "dtype",
         },
         device="nc",
-        one_process=_ONE_PROCESS,
-        one_request=_ONE_REQUEST,
+        one_process=ONE_PROCESS,
+        one_request=ONE_REQUEST,
         pipeline_modes=frozenset(),
         cache=Cache(
             "Neuron's compiler",
@@ -53,12 +59,23 @@ SPEC: Final = EngineSpec(
         ),
         core_variables=_visible_cores,
     ),
+    on_plugin=OnPlugin(
+        engine="vllm-neuron",
+        group="vllm.platform_plugins",
+        name="neuron",
+        why="AWS's way to serve on Trn2 and Trn3; for Inf2 and Trn1 name an interpreter without it",
+        why_not=(
+            "the workers' interpreter has no plugin of vLLM for Neuron: optimum-neuron runs it, as "
+            "on Inf2 and Trn1; for Trn2 and Trn3 install AWS's vllm-neuron there"
+        ),
+        list_variable="VLLM_PLUGINS",
+    ),
     rolling_batch="tnx",
     entry_points=("djl_python.transformers_neuronx",),
     unused={
-        **dict.fromkeys(("option.max_rolling_batch_size", "batch_size"), _ONE_REQUEST),
+        **dict.fromkeys(("option.max_rolling_batch_size", "batch_size"), ONE_REQUEST),
         **dict.fromkeys(
-            ("engine", "option.mpi_mode", "option.mpi_hostfile", "option.mpi_options"), _ONE_PROCESS
+            ("engine", "option.mpi_mode", "option.mpi_hostfile", "option.mpi_options"), ONE_PROCESS
         ),
         **{
             f"{device}.{bound}": _OTHER_DEVICES

@@ -14,8 +14,8 @@ JOB_QUEUE_SIZE: Final = Option(
     scope="server",
     env=("MAX_CONCURRENT_REQUESTS",),
     plan_field="queue_size",
-    help="Requests that may wait per model; one more is refused as UNAVAILABLE, or takes the place "
-    "of the latest one of the tenant that has the most waiting.",
+    help="Requests that may wait per model. One more is refused as UNAVAILABLE, or replaces the "
+    "latest one of the tenant that has the most waiting.",
 )
 TENANT_WEIGHTS: Final = Option(
     name="option.tenant_weights",
@@ -44,7 +44,7 @@ MAX_IDLE_TIME: Final = Option(
     # As LMI's guide of 0.26 had it.
     aliases=("option.max_idle_time",),
     plan_field="max_idle_time",
-    help="Seconds without a request after which a worker above minWorkers is ended.",
+    help="Seconds without a request after which a worker above minWorkers is stopped.",
 )
 LOAD_ON_DEVICES: Final = Option(
     name="load_on_devices",
@@ -61,7 +61,7 @@ RETRY_THRESHOLD: Final = Option(
     default=10,
     scope="server",
     plan_field="restart_limit",
-    help="Restarts of a dead worker before it is given up.",
+    help="Restarts of a crashed worker before it is abandoned.",
 )
 
 
@@ -86,8 +86,8 @@ _LEAST = (
     "the devices allow, 1 on CPU; so many run also where maxWorkers is not set, and in MPI mode."
 )
 _MOST = (
-    "Upper bound of the number of workers. Above minWorkers they are started and ended by load, "
-    "those of Python mode: one more when more than 2 x batch_size requests wait."
+    "Upper bound of the number of workers. Above minWorkers they are started and stopped by load "
+    "in Python mode: one more when more than 2 x batch_size requests wait."
 )
 
 MIN_WORKERS: Final = _workers("minWorkers", _LEAST)

@@ -22,14 +22,14 @@ DRAFT_MODEL: Final = _key(
     to="model",
     aliases=("option.speculative_model", "option.draft_model_id"),
 )
+LENGTH: Final = _key(
+    "speculative_length",
+    whole(1),
+    "Tokens the draft model proposes in a step.",
+    to="num_speculative_tokens",
+    aliases=("option.num_speculative_tokens", "option.spec_length"),
+)
 ROWS: Final[tuple[AnyOption, ...]] = (
-    _key(
-        "speculative_length",
-        whole(1),
-        "Tokens the draft model proposes in a step.",
-        to="num_speculative_tokens",
-        aliases=("option.num_speculative_tokens", "option.spec_length"),
-    ),
     _key(
         "draft_model_tp_size",
         whole(1),

@@ -79,7 +79,7 @@ LOW_CPU_MEM: Final = _argument(
 FLASH_ATTENTION: Final = _argument(
     "disable_flash_attn",
     BOOL,
-    "false asks for FlashAttention 2.",
+    "false means FlashAttention 2.",
     default=True,
     to="attn_implementation",
     convert=lambda is_off: NOTHING if is_off else "flash_attention_2",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import not_
 from typing import TYPE_CHECKING, Any, Final
 
-from lmi_backend.errors import OptionError
+from lmi_backend.options import tensorrt_engines
 from lmi_backend.options.engine_spec import ArgumentSource, EngineSpec, Implementation, Sizes
 from lmi_backend.options.kinds import BOOL, ITEMS, JSON, TEXT, choice, number, whole
 from lmi_backend.options.option import AnyOption, ArgumentRows, Option
@@ -17,10 +17,11 @@ from lmi_backend.options.option import AnyOption, ArgumentRows, Option
 if TYPE_CHECKING:
     from lmi_backend.options.engine_spec import Ignore
     from lmi_backend.options.resolve import LmiOptions
+    from lmi_backend.options.versions import Planned
 
 
 def _finish(
-    options: LmiOptions, arguments: dict[str, Any], _reasons: list[str], ignore: Ignore
+    options: LmiOptions, arguments: dict[str, Any], reasons: list[str], ignore: Ignore
 ) -> None:
     per_channel, per_token = options[PER_CHANNEL], options[PER_TOKEN]
     if options.values.get(QUANTIZE.name) != "smoothquant":
@@ -30,24 +31,27 @@ def _finish(
         word = f"PER_{'CHANNEL' if per_channel else 'TENSOR'}"
         word += f"_PER_{'TOKEN' if per_token else 'TENSOR'}"
         arguments["quant_config"]["quant_algo"] = f"W8A8_SQ_{word}_PLUGIN"
-    backend = options.passthrough.get("backend")
-    if backend is None or backend.value != "tensorrt":
-        _refuse_building(options)
+    _count_steps(options, arguments, reasons)
 
 
-def _refuse_building(options: LmiOptions) -> None:
-    """Refuse what is only read while an engine is built: PyTorch's LLM takes no such argument."""
-    names = {row.name for row in (QUANTIZE, QUANT_FORMAT, PER_TOKEN, PER_CHANNEL, *BUILD_ROWS)}
-    for name, setting in options.settings.items():
-        if name in names:
-            problem = (
-                "is read only while a TensorRT engine is built; set option.backend=tensorrt, or "
-                "leave it out and use a checkpoint that is quantised already"
-            )
-            raise OptionError(
-                problem, option=setting.name, value=setting.shown, origin=setting.origin
-            )
+def _count_steps(options: LmiOptions, arguments: dict[str, Any], reasons: list[str]) -> None:
+    """Let the library count its steps, without which it says nothing of its KV cache."""
+    asked = options.passthrough.get("backend")
+    is_torch = asked is None or asked.value == "pytorch"
+    if is_torch and STEP_COUNTS not in options.passthrough:
+        arguments[STEP_COUNTS] = True
+        reasons.append(
+            f"{STEP_COUNTS} true: the metrics of the KV cache need it; NVIDIA says that it may "
+            f"cost a little (option.{STEP_COUNTS}=false)"
+        )
 
+
+def _judge(options: LmiOptions, model: str, release: Planned) -> list[str]:
+    rows = (QUANTIZE, QUANT_FORMAT, PER_TOKEN, PER_CHANNEL, *BUILD_ROWS)
+    return tensorrt_engines.judge(options, model, release, frozenset(row.name for row in rows))
+
+
+STEP_COUNTS: Final = "enable_iter_perf_stats"
 
 SPEC: Final = EngineSpec(
     name="trtllm",
@@ -75,6 +79,8 @@ SPEC: Final = EngineSpec(
         lone_rank="TensorRT-LLM starts one rank by itself",
         takes_encoder_decoders=False,
         oldest=("1.0", "its LLM takes other arguments"),
+        newest_read="1.3.0rc29",
+        judge=_judge,
     ),
     rolling_batch="trtllm",
     entry_points=("djl_python.lmi_trtllm.trtllm_async_service", "djl_python.tensorrt_llm"),
@@ -193,7 +199,7 @@ QUANTIZE: Final[AnyOption] = _quantisation(
 QUANT_FORMAT: Final[AnyOption] = _quantisation(
     "q_format",
     choice("int4_awq"),
-    "Form of AWQ weights.",
+    "Format of AWQ weights.",
     to="quant_algo",
     aliases=("option.awq_format",),
     convert={"int4_awq": "W4A16_AWQ"}.get,

@@ -1,4 +1,4 @@
-"""Environment variables of LMI and its images that are no form of an option."""
+"""Environment variables of LMI and its images that set no option."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ _VARIABLES: Final[dict[str, Status]] = {
     "DJL_LEADER_ADDR DJL_WORKER_ADDR_FORMAT LWS_LEADER_ADDR": _NODES,
     "NEURON_SHARD_OVER_SEQUENCE NEURON_COMPILATION_WORKER_COUNT NEURON_MULTI_NODE"
     " NEURON_CC_PIPELINE_FACTOR NEURON_QUANT": _NEURON,
-    "SERVING_FAIL_FAST": Status("ignored", "Triton's --exit-on-error decides"),
     "SERVING_HEALTH_CHECK_OVERRIDE SAGEMAKER_HEALTH_CHECK_OVERRIDE": Status(
         "ignored", "Triton answers health checks"
     ),
@@ -44,7 +43,7 @@ _VARIABLES: Final[dict[str, Status]] = {
     "ARGS_*": Status("ignored", "it is an argument of a Java translator"),
     "SAGEMAKER_MULTI_MODEL": Status("ignored", "Triton serves several models at once"),
     "SAGEMAKER_MAX_REQUEST_SIZE SAGEMAKER_MAX_PAYLOAD_IN_MB": _SIZE,
-    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "each request chooses its form"),
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": Status("ignored", "each request chooses its format"),
     "SAGEMAKER_SECURE_MODE": _SECURE,
     "SAGEMAKER_SECURITY_CONTROLS SAGEMAKER_UNTRUSTED_CHANNELS": Status(
         "ignored", "only secure mode reads it"
@@ -67,13 +66,17 @@ _VARIABLES: Final[dict[str, Status]] = {
         "host port grpc_port uds root_path uvicorn_log_level disable_uvicorn_access_log"
         " disable_access_log_for_endpoints disable_fastapi_docs enable_offline_docs"
         " h11_max_incomplete_event_size h11_max_header_count allow_credentials allowed_origins"
-        " allowed_methods allowed_headers enable_request_id_headers"
+        " allowed_methods allowed_headers enable_request_id_headers api_server_count"
+        " disable_frontend_multiprocessing"
     ): Status("ignored", "it is of vLLM's own server; the front end and Triton listen here"),
     _image("api_key"): Status("refused", "use --api-keys of serve and frontend"),
     _image(
         "ssl_keyfile ssl_certfile ssl_ca_certs ssl_cert_reqs ssl_ciphers enable_ssl_refresh"
     ): Status("refused", "use --tls-certificate and --tls-key of serve and frontend"),
     _image("middleware"): Status("refused", "code in vLLM's own server is not run"),
+    _image("config"): Status("refused", "write what that file has as option.… lines"),
+    _image("grpc headless"): Status("refused", "one front end and Triton serve HTTP and gRPC"),
+    _image("omni stage_init_timeout"): Status("refused", "vLLM-Omni is not served here"),
     "SM_SGLANG_*": Status("refused", "SGLang is not served here; vLLM takes most of its models"),
     "SM_TELEMETRY_LOG_REV_2022_12": Status("ignored", "nothing is reported to SageMaker"),
 }

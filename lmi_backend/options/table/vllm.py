@@ -28,7 +28,7 @@ from lmi_backend.options.kinds import (
 )
 from lmi_backend.options.media_hosts import MEDIA_HOSTS
 from lmi_backend.options.option import NOTHING, ArgumentRows, Option, rows_in
-from lmi_backend.options.table import chat, common, lora, speculative
+from lmi_backend.options.table import chat, common, fast_paths, lora, speculative
 
 if TYPE_CHECKING:
     from lmi_backend.options.engine_spec import Ignore
@@ -66,7 +66,7 @@ def _finish(
 def _choose_structure_backend(
     options: LmiOptions, arguments: dict[str, Any], reasons: list[str]
 ) -> None:
-    """Name a library that has what is asked: with the choice left open vLLM refuses both."""
+    """Name a library that has what is set: with the choice left open vLLM refuses both."""
     structures = arguments.get("structured_outputs_config", {})
     for option, library, others in (
         (GUIDED_PROPERTIES, "guidance", ()),
@@ -92,17 +92,27 @@ SPEC: Final = EngineSpec(
         engine="lmi_backend.engines.vllm.engine:VllmEngine",
         follower="lmi_backend.engines.vllm.follower:VllmFollower",
         node="lmi_backend.engines.vllm.node:VllmNode",
+        probes="lmi_backend.engines.vllm.inside.doctor",
         library="vllm",
         source=ArgumentSource(
             "vllm",
             "engine/arg_utils.py",
             ("AsyncEngineArgs",),
             "_version.py",
-            aliases="config/*.py",
             has_flags=True,
+            server=("FrontendArgs", "entrypoints/**/*.py"),
+            registered=("quantization", "kv_cache_dtype", "load_format"),
+            registries={
+                "tool_call_parser": "ToolParserManager",
+                "reasoning_parser": "ReasoningParserManager",
+            },
+            ended_models=("model_executor.models.registry", "_PREVIOUSLY_SUPPORTED_MODELS"),
+            other_models=("transformers", "models/*/modeling_*.py"),
         ),
         sizes=Sizes("max_num_seqs"),
         counts_memory_as_vllm=True,
+        prepares=True,
+        fetches_adapters=True,
         arguments={
             "option.revision": "revision",
             "option.trust_remote_code": "trust_remote_code",
@@ -196,7 +206,7 @@ BLOCK_SIZE: Final = _argument("block_size", whole(1), "Tokens of one KV-cache bl
 LOAD_FORMAT: Final = _argument(
     "load_format",
     text_but(sagemaker_fast_model_loader="it works on SageMaker only; leave it out"),
-    "Form of the weights.",
+    "Format of the weights.",
     default="auto",
 )
 DATA_PARALLEL_SIZE: Final = _argument(
@@ -208,7 +218,7 @@ DATA_PARALLEL_SIZE: Final = _argument(
 MAX_LOGPROBS: Final = _argument(
     "max_logprobs",
     whole(-1),
-    "Largest number of log probabilities a request may ask per token.",
+    "Largest number of log probabilities that a request may have per token.",
     default=20,
 )
 ENFORCE_EAGER: Final = _argument(
@@ -232,7 +242,7 @@ ALLOWED_MEDIA_DOMAINS: Final = _argument(
     "allowed_media_domains",
     MEDIA_HOSTS,
     "Hosts that images, videos and sounds in bodies may be fetched from, each by its exact"
-    " name, or * for any; without it only data: URLs are taken. Private addresses are never"
+    " name, or * for any; without it only data: URLs are accepted. Private addresses are never"
     " connected to, unless one, or its network, is listed too: images.intranet,10.2.0.0/16."
     " Redirects keep to the same list, and proxies are not used.",
     default=[],
@@ -270,7 +280,8 @@ POOLER_CONFIG: Final = _argument(
 GUIDED_BACKEND: Final = _argument(
     "guided_decoding_backend",
     choice("auto", "xgrammar", "guidance", "outlines", "lm-format-enforcer"),
-    "Library that enforces a structure of the answer.",
+    "Library that enforces structures of all answers; auto is xgrammar, or guidance with a Tekken "
+    "tokenizer of Mistral's. What the library lacks is refused.",
     default="",
     to="structured_outputs_config.backend",
 )
@@ -297,4 +308,9 @@ LMCACHE_FILE: Final = Option(
     help="LMCache's own configuration, relative to the model.",
 )
 
-FURTHER: Final = (*rows_in(lora), *rows_in(chat), *rows_in(speculative))
+FURTHER: Final = (
+    *rows_in(lora),
+    *rows_in(chat),
+    *rows_in(speculative),
+    *rows_in(fast_paths),
+)

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from lmi_backend.clients.lmi.reading import MAX_TOKENS
+from lmi_backend.clients.openai.paths import COMPLETIONS
 from lmi_backend.generation import HttpRequest
-from lmi_backend.schema.lmi import MAX_TOKENS
 
 _NAMES: Final = {
     "max_new_tokens": "max_tokens",
@@ -29,7 +30,7 @@ def completion_request(body: Mapping[str, Any]) -> HttpRequest:
         completion["stream"] = True
     if isinstance(body.get("adapters"), str) and body["adapters"]:
         completion["model"] = body["adapters"]
-    return HttpRequest("/v1/completions", json.dumps(completion).encode())
+    return HttpRequest(COMPLETIONS, json.dumps(completion).encode())
 
 
 class Response(dict[str, Any]):

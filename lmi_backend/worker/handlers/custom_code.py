@@ -54,7 +54,7 @@ def load_custom_code(file: Path, handler: str = "handle") -> CustomCode:
     if "is_init_handler" in marked:
         if "is_prediction_handler" in marked:
             return CustomCode(handler=_model_handler(_decorated(marked), file.parent))
-        message = f"{file}: has an init_handler, whose model only a predict_handler beside it gets"
+        message = f"{file}: has an init_handler, whose model only a predict_handler next to it gets"
         raise ConfigurationError(message)
     code = CustomCode(
         handler=marked.get("is_prediction_handler") or getattr(module, handler, None),

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from contextlib import aclosing
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from lmi_backend import __version__
-from lmi_backend.engine_config import EngineConfig
+from lmi_backend.clients.lmi.body import read_body
+from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.engine_config import Context, EngineConfig
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.streams import respond_stream, stream, take_all
 from lmi_backend.errors import EngineError, HttpError, RequestError
@@ -27,8 +30,6 @@ from lmi_backend.generation import (
 )
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.options.engine_spec import CUSTOM
-from lmi_backend.schema.body import read_body
-from lmi_backend.schema.context import Context
 from lmi_backend.worker.handlers import formatters
 from lmi_backend.worker.handlers.completion import Response, completion_request
 from lmi_backend.worker.handlers.custom_code import (
@@ -42,12 +43,9 @@ from lmi_backend.worker.handlers.runner import HandlerRunner, make_inputs
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from lmi_backend.schema.reply import ParsedRequest
+    from lmi_backend.clients.reply import ParsedRequest
 
 _log = logging.getLogger(__name__)
-
-_INVOCATIONS: Final = "/invocations"
-_NO_CONTENT: Final = 204
 
 
 class CustomEngine(Engine):
@@ -77,7 +75,8 @@ class CustomEngine(Engine):
             self._adapter_code[name] = load_adapter_code(folder)
         capabilities = Capabilities(CUSTOM, __version__, 0)
         if self._inner is not None:
-            capabilities = await self._inner.start()
+            # The user's code may shorten a prompt.
+            capabilities = msgspec.structs.replace(await self._inner.start(), longest_token=0)
         if self._code.handler is not None:
             self._runner = HandlerRunner(self._code.handler, self._config.properties)
             await self._runner.start()
@@ -87,7 +86,7 @@ class CustomEngine(Engine):
         await self._generator().generate(request, sink)
 
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
-        if request.path != _INVOCATIONS:
+        if request.path != INVOCATIONS:
             await self._generator().respond(request, sink)
         else:
             await take_all(self._invoke(request), sink)
@@ -102,7 +101,7 @@ class CustomEngine(Engine):
         if not is_left:
             return
         if self._inner is None:
-            yield HttpChunk(is_last=True, status=_NO_CONTENT)
+            yield HttpChunk(is_last=True, status=HTTPStatus.NO_CONTENT)
             return
         try:
             async with aclosing(self._built_in(request)) as answers:
@@ -148,7 +147,7 @@ class CustomEngine(Engine):
         return body, CustomCode(output_formatter=write)
 
     async def _answer(self, parsed: ParsedRequest) -> AsyncGenerator[HttpChunk, None]:
-        """Answer in LMI's own form."""
+        """Answer in LMI's own format."""
         if isinstance(parsed.work, HttpRequest):
             async with aclosing(respond_stream(self._generator(), parsed.work)) as chunks:
                 async for chunk in chunks:
@@ -164,7 +163,7 @@ class CustomEngine(Engine):
     async def _format_steps(
         self, parsed: ParsedRequest, body: Mapping[str, Any], write: Function
     ) -> AsyncGenerator[HttpChunk, None]:
-        """Let a formatter of the older form write each step."""
+        """Let a formatter of the older kind write each step."""
         older = formatters.OlderFormatter(write, str(body["inputs"]), body.get("parameters") or {})
         async for delta in self._deltas(parsed):
             text = older.write([delta])
@@ -185,8 +184,8 @@ class CustomEngine(Engine):
     async def _format(
         self, request: HttpRequest, write: Function
     ) -> AsyncGenerator[HttpChunk, None]:
-        """Let a formatter of the current form write a response, or each chunk of it."""
-        held: list[bytes] = []
+        """Let a formatter of the current kind write a response, or each chunk of it."""
+        parts: list[bytes] = []
         has_events = False
         async with aclosing(respond_stream(self._generator(), request)) as chunks:
             async for chunk in chunks:
@@ -198,12 +197,12 @@ class CustomEngine(Engine):
                     texts = [formatters.write_answer(write, event) for event in events if event]
                     yield HttpChunk("".join(texts).encode(), is_last=chunk.is_last)
                     continue
-                held.append(chunk.data)
+                parts.append(chunk.data)
                 if not chunk.is_last:
                     continue
-                if chunk.status != 200:
-                    raise HttpError(chunk.status, b"".join(held).decode())
-                response = Response(json.loads(b"".join(held)))
+                if chunk.status != HTTPStatus.OK:
+                    raise HttpError(chunk.status, b"".join(parts).decode())
+                response = Response(json.loads(b"".join(parts)))
                 yield HttpChunk(formatters.write_answer(write, response).encode(), is_last=True)
 
     def _generator(self) -> Engine:

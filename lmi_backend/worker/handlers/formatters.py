@@ -1,4 +1,4 @@
-"""HttpRequest users' formatters, of LMI's current and of its older form."""
+"""HttpRequest users' formatters, of LMI's current and of its older kind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import inspect
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from lmi_backend.clients.lmi.formats.answers import token_texts
 from lmi_backend.errors import LMI_ERROR, HttpError
-from lmi_backend.schema.formats.answers import token_texts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,12 +22,12 @@ _FINISH: Final = {"stop": "eos_token"}
 
 
 def unreadable(error: Exception) -> HttpError:
-    """Return LMI's answer to a body that cannot be read, in its words."""
+    """Return LMI's answer to a body that cannot be read, in its text."""
     return _error(f"Input parsing failed: {error}")
 
 
 def _failed(words: str, error: Exception) -> HttpError:
-    """Return LMI's answer to a formatter that raises: its words, and then what it only logs."""
+    """Return LMI's answer to a formatter that raises: its text, and then what it only logs."""
     return _error(f"{words}: {type(error).__name__}: {error}")
 
 
@@ -36,11 +36,11 @@ def _error(text: str) -> HttpError:
 
 
 def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[str, Any]:
-    """Let a formatter read a body, and return the body to go on with.
+    """Let a formatter read a body, and return the body to continue with.
 
     Args:
-        body: the decoded body, which the current form is given.
-        call: LMI's `Input`, which the older form is given.
+        body: the decoded body, which the current kind is given.
+        call: LMI's `Input`, which the older kind is given.
         known: further arguments, such as the tokenizer; those it does not name are left out.
 
     Raises:
@@ -61,12 +61,12 @@ def read_body(formatter: Function, body: Any, call: Any, **known: Any) -> dict[s
 
 
 def is_older(formatter: Function) -> bool:
-    """Tell whether an output formatter is of the form that is called with each token."""
+    """Tell whether an output formatter is of the kind that is called with each token."""
     return _annotation(formatter).endswith("TextGenerationOutput") or _takes_tokens(formatter)
 
 
 def write_answer(formatter: Function, response: Any) -> str:
-    """Let a formatter of the current form write a response, or a chunk of one.
+    """Let a formatter of the current kind write a response, or a chunk of one.
 
     Raises:
         HttpError: it raised.
@@ -84,7 +84,7 @@ def plain(value: Any) -> Any:
 
 
 class OlderFormatter:
-    """Calls a formatter of the older form with what one request has generated so far."""
+    """Calls a formatter of the older kind with what one request has generated so far."""
 
     def __init__(self, formatter: Function, text: str, parameters: Mapping[str, Any]) -> None:
         from djl_python.request_io import (  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
@@ -132,7 +132,7 @@ class OlderFormatter:
             self._sequence.cumulative_log_prob = delta.cumulative_logprob
 
     def _call_old(self, delta: Delta) -> list[str]:
-        """Call the oldest form, which gets one token at a time."""
+        """Call the oldest kind, which gets one token at a time."""
         written = []
         sequence = self._sequence
         while sequence.has_next_token():

@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 
@@ -24,21 +25,20 @@ _log = logging.getLogger(__name__)
 _FAILED: Final = 300
 _FIRST_STATUS: Final = 100
 _LAST_STATUS: Final = 599
-_NO_MEMORY: Final = 507
 _MEMORY_WORDS: Final = ("No available memory for the cache blocks", "CUDA error: out of memory")
 _FORM: Final = "application/x-www-form-urlencoded"
 _END: Final = object()
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]{1,200}")
 """Of an HTTP header."""
 _LINES: Final = re.compile(r"[\x00-\x1f\x7f]+")
-"""What ends a header's line, or would be no part of it."""
+"""Characters that break a header's line, or could be no part of it."""
 
 
 class HandlerRunner:
     """Calls a handler, as LMI does: first to load the model, then for each request.
 
-    A plain function runs in a thread, one call at a time; a coroutine function or an asynchronous
-    generator on the event loop, any number at once.
+    A plain function runs in a thread, one call at a time. A coroutine function or an asynchronous
+    generator runs on the event loop, any number at once.
     """
 
     def __init__(self, handler: Function, properties: Mapping[str, str]) -> None:
@@ -85,7 +85,7 @@ class HandlerRunner:
         if not has_answered and output is None and inspect.iscoroutinefunction(self._handler):
             yield None
         else:
-            yield HttpChunk(is_last=True, status=200 if has_answered else 204)
+            yield HttpChunk(is_last=True, status=HTTPStatus.OK if has_answered else 204)
 
     async def _outputs(self, inputs: Any) -> AsyncIterator[Any]:
         """Yield what the handler returns or yields."""
@@ -187,7 +187,7 @@ def _check_loaded(output: Any) -> None:
     if output is None or (code := _status(output.code)) < _FAILED:
         return
     reason = b"".join(_bytes(data) for _, data in output.content).decode("utf-8", "replace")
-    what = "out of memory" if code == _NO_MEMORY else f"code {code}"
+    what = "out of memory" if code == HTTPStatus.INSUFFICIENT_STORAGE else f"code {code}"
     message = f"the handler failed to load its model: {what}: {reason or output.message}"
     raise ConfigurationError(message)
 
@@ -197,13 +197,13 @@ def _is_async(handler: Function) -> bool:
 
 
 def _failure(error: Exception, *, is_async: bool) -> HttpChunk:
-    """Return LMI's words for a handler that raised; its two engines have one each."""
+    """Return LMI's text for a handler that raised; its two engines have one each."""
     is_memory = (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
         or any(words in str(error) for words in _MEMORY_WORDS)
     )
-    status = _NO_MEMORY if is_memory else 424
+    status = HTTPStatus.INSUFFICIENT_STORAGE if is_memory else 424
     what = "service.invoke_handler_async() failure" if is_async else "invoke handler failure"
     body = {"code": status, "message": what, "error": str(error)}
     headers = {"content-type": "application/json"}

@@ -110,5 +110,13 @@ def anthropic_full() -> Any:
     return None
 
 
+def anthropic_late() -> Any:
+    try:
+        with of_anthropic.messages.stream(**(ANTHROPIC | {"max_tokens": 8888})) as stream:
+            return stream.get_final_text()
+    except anthropic.APIStatusError as error:
+        return [type(error).__name__, error.body]
+
+
 if __name__ == "__main__":
     run(globals())

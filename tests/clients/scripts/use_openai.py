@@ -12,6 +12,8 @@ from results import KEY, MODEL, URL, run
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key=KEY)
 CHAT: Any = [{"role": "user", "content": "What is the capital of Italy?"}]
 PROMPT = "The capital of Italy is"
+IDS = {"X-LMI-Resumable": "1"}
+"""Its streams have ids of events, which must change nothing here."""
 LONG: Any = {"max_tokens": 900, "extra_body": {"ignore_eos": True}}
 TOOL: Any = {
     "type": "function",
@@ -242,7 +244,7 @@ def async_stream() -> Any:
     async def text() -> str:
         async with openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=KEY) as async_client:
             stream = await async_client.chat.completions.create(
-                model=MODEL, messages=CHAT, temperature=0, stream=True
+                model=MODEL, messages=CHAT, temperature=0, stream=True, extra_headers=IDS
             )
             return "".join([c.choices[0].delta.content or "" async for c in stream if c.choices])
 
@@ -264,6 +266,23 @@ def response() -> Any:
     return [answer.output_text, answer.status]
 
 
+def response_resumed() -> Any:
+    """Leave a stream in the middle; return its text, and whether what follows it is all of it."""
+    asked: Any = {"model": MODEL, "input": CHAT, "temperature": 0, "max_output_tokens": 50}
+    events = []
+    for event in client.responses.create(**asked, stream=True, extra_headers=IDS):
+        events.append(event)
+        if event.type == "response.output_text.delta":
+            break
+    name = events[0].response.id
+    asked = {"response_id": name, "stream": True, "starting_after": events[-1].sequence_number}
+    events += client.responses.retrieve(**asked)
+    numbers = [event.sequence_number for event in events]
+    text = "".join(each.delta for each in events if each.type == "response.output_text.delta")
+    state = client.responses.retrieve(name)
+    return [text, numbers == list(range(len(events))), events[-1].type, state.output_text]
+
+
 def response_streamed() -> Any:
     stream = client.responses.create(
         model=MODEL,
@@ -271,6 +290,7 @@ def response_streamed() -> Any:
         temperature=0,
         max_output_tokens=50,
         stream=True,
+        extra_headers=IDS,
     )
     text, kinds = "", []
     for event in stream:

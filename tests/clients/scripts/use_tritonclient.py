@@ -98,15 +98,18 @@ def _streamed(model: str, arrays: dict[str, Any], **options: Any) -> Any:
 
 
 def grpc_stream() -> Any:
-    """As clients of the vLLM backend stream, and those of TensorRT-LLM's."""
+    """As clients of the vLLM backend stream, and those of TensorRT-LLM's.
+
+    A busy stub sends a few tokens at once, but not as many as these.
+    """
     stream = {"stream": np.array([True])}
     ensemble = {
         "text_input": BATCH["text_input"][:1],
-        "max_tokens": np.array([[4]], dtype=np.int32),
+        "max_tokens": np.array([[64]], dtype=np.int32),
         "stream": np.array([[True]]),
     }
     return [
-        _streamed("echo", PROMPT | stream, parameters={"max_tokens": "4"}),
+        _streamed("echo", PROMPT | stream, parameters={"max_tokens": "64"}),
         _streamed("ensemble", ensemble),
     ]
 

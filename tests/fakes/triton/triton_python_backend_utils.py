@@ -64,8 +64,10 @@ class MetricFamily:
     def __init__(self, name: str, description: str, kind: int) -> None:
         del description, kind
         self.name = name
+        self.series: list[tuple[dict[str, str], Metric]] = []
 
     def Metric(self, labels: dict[str, str]) -> Metric:
-        """Return one series."""
-        del labels
-        return Metric()
+        """Return one series, which is there as long as its family."""
+        metric = Metric()
+        self.series.append((labels, metric))
+        return metric

@@ -1,13 +1,15 @@
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
+from planner_page import known_configs
 
 from lmi_backend.cli import main
 from lmi_backend.cli.deploy import _name
+from tests.support.places import ROOT
 
-TESTS = Path(__file__).resolve().parents[2]
-CONFIGS = json.loads((TESTS / "data" / "planner" / "configs.json").read_text("utf-8"))
+CONFIGS = known_configs()
 
 
 @pytest.fixture
@@ -54,6 +56,13 @@ def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
         (("--replicas", "0"), "--replicas 0; accepted: a whole number, 1 to 1000"),
         (("--image", "a b\nc: d"), "--image a b\\nc: d; accepted: an image's name"),
         (("--model-claim", "A"), "--model-claim A; accepted: the name of a claim"),
+        (("--with", "keda,x"), "--with x; accepted: monitor, keda, gateway, lora, cache"),
+        (("--with", "cache", "--cache-claim", "c"), "accepted: one of them"),
+        (("--cache-claim", "-"), "--cache-claim -; accepted: a name of Kubernetes"),
+        (("--node-selector", "a"), "--node-selector a; accepted: LABEL=VALUE"),
+        (("--toleration", "a:Never"), "--toleration a:Never; accepted: KEY[=VALUE][:EFFECT]"),
+        (("--to", "compose", "--topology", "zone"), "--topology: needs --to kubernetes or helm"),
+        (("--to", "helm", "--namespace", "n"), "helm install has its own"),
     ],
 )
 def test_what_makes_no_manifest_is_refused(
@@ -101,3 +110,43 @@ def test_a_model_of_several_machines_is_for_the_overlay(
     (folder / "serving.properties").write_text(f"{text}option.mpi_hostfile=hosts\n", "utf-8")
     assert _deploy(folder, tmp_path / "fleet") == 2
     assert "spans 2 nodes; deploy writes servers of one node" in capsys.readouterr().err
+    text = "option.rolling_batch=vllm\noption.tensor_parallel_degree=16\n"
+    (folder / "serving.properties").write_text(text, "utf-8")
+    assert _deploy(folder, tmp_path / "fleet", "--gpus", "8") == 2
+    said = capsys.readouterr().err
+    assert "2 nodes can run it, not one" in said
+    assert "8 usable); deploy writes servers of one node" in said
+
+
+@pytest.mark.parametrize("words", [(), ("--namespace", "n"), ("--to", "helm")])
+def test_keda_without_a_namespace_counts_pods_of_all(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    assert _deploy(folder, tmp_path / "fleet", "--with", "keda", *words) == 0
+    assert ("pods of this name in every namespace" in capsys.readouterr().err) is (not words)
+
+
+@pytest.mark.parametrize(("target", "is_named"), [("kubernetes", True), ("systemd", False)])
+def test_a_model_elsewhere_on_this_machine_is_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, is_named: bool
+) -> None:
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "config.json").write_text(json.dumps(CONFIGS["Qwen/Qwen3-8B"]), "utf-8")
+    text = f"option.rolling_batch=vllm\noption.model_id={weights}\n"
+    (folder / "serving.properties").write_text(text, "utf-8")
+    assert _deploy(folder, tmp_path / "fleet", to=target) == 0
+    assert (f"mount {weights} at the same path" in capsys.readouterr().err) is is_named
+
+
+def test_a_folder_that_a_unit_does_not_see_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    echo = ROOT / "model_repository" / "lmi_echo"
+    with tempfile.TemporaryDirectory(dir="/tmp") as temporary:
+        hidden = Path(temporary) / "model"
+        hidden.mkdir()
+        (hidden / "serving.properties").write_text("option.rolling_batch=echo\n", "utf-8")
+        for folder, is_hidden in ((hidden, True), (echo, str(echo).startswith("/tmp/"))):
+            assert _deploy(folder, tmp_path / folder.name, to="systemd") == 0
+            assert (f"move {folder}: the unit" in capsys.readouterr().err) is is_hidden

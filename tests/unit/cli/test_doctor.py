@@ -13,7 +13,9 @@ import pytest
 
 from lmi_backend.cli import doctor_machine
 from lmi_backend.cli.main import main
+from lmi_backend.options.releases import newest_run
 from lmi_backend.plan.ranks import find_mpirun
+from tests.support.installed_engine import interpreter
 
 
 def _ports(count: int = 3) -> list[int]:
@@ -161,6 +163,23 @@ def test_an_engine_that_is_too_old_is_said(
     assert "accepted: 0.11 or later" in found["engines"]["advice"]
 
 
+def test_an_engine_that_is_newer_than_any_that_was_run_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_EXECUTABLE", interpreter(tmp_path, tmp_path / "vllm", "9.1.0"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    newer = f"vLLM 9.1.0 is newer than {newest_run('vllm')}, the newest that was run"
+    _, found = _doctor(capsys)
+    assert found["engines"]["status"] == "warning"
+    assert found["engines"]["advice"].startswith(newer)
+    folder = _echo(tmp_path / "model")
+    lines = "option.rolling_batch=vllm\noption.model_id=org/m\n"
+    (folder / "serving.properties").write_text(lines, encoding="utf-8")
+    _, found = _doctor(capsys, str(folder))
+    assert found["model: engine"]["status"] == "warning"
+    assert found["model: engine"]["advice"].startswith(newer)
+
+
 def test_an_engine_is_imported_once_for_all_models_that_have_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,3 +198,21 @@ def test_an_engine_is_imported_once_for_all_models_that_have_it(
     _, found = _doctor(capsys, *map(str, folders))
     assert [found[f"{name}: engine"]["status"] for name in ("one", "two")] == ["ok", "ok"]
     assert imported.read_text(encoding="utf-8") == "vllm\n"
+
+
+def test_what_a_library_prints_when_it_is_imported_is_not_its_version(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorRT-LLM prints its version in words of its own; a line may have no end."""
+    package = tmp_path / "tensorrt_llm"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "__version__ = '1.4.0rc1'\n"
+        "print('[TensorRT-LLM] TensorRT LLM version: 9.9\\nversion 9.9\\nno end', end='')\n",
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("PYTHON_EXECUTABLE", sys.executable)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    _, found = _doctor(capsys)
+    assert "tensorrt_llm 1.4.0rc1" in found["engines"]["found"]
+    assert "TensorRT-LLM 1.4.0rc1 is newer than 1.3.0rc29" in found["engines"]["advice"]

@@ -1,8 +1,10 @@
 import argparse
+from pathlib import Path
 
 import pytest
 
-from lmi_backend.cli.frontend import add_front_end_arguments
+from lmi_backend.cli.frontend import add_front_end_arguments, settings_of
+from lmi_backend.front_end_settings import decode, encode, options
 
 
 def _parsed(*words: str) -> tuple[str, int]:
@@ -29,3 +31,27 @@ def test_a_port_that_is_none_is_refused(
     with pytest.raises(SystemExit):
         _parsed()
     assert "argument --port: invalid int value: 'many'" in capsys.readouterr().err
+
+
+def test_a_process_is_started_with_all_that_options_set(tmp_path: Path) -> None:
+    """What an option sets comes through the variable; a field without one is set by `serve`."""
+    values = {
+        "str": "x",
+        "int": "7",
+        "float": "9",
+        "Path | None": "a/file",
+        "tuple[str, ...]": "b,c",
+    }
+    words = []
+    for each in options():
+        words.append(each.option.flag)
+        words += [values[each.kind]] if each.kind != "bool" else []
+    parser = argparse.ArgumentParser()
+    add_front_end_arguments(parser, is_alone=True)
+    more = {"base": tmp_path, "control_headers": {"key": "k"}, "awaited": ("a model",)}
+    settings = settings_of(parser.parse_args(words), **more)
+    assert decode(encode(settings)) == settings
+    for each in options():
+        assert getattr(settings, each.name) != each.default, each.option.flag
+    assert settings.tls_key == Path("a/file").absolute(), "serve may run in another folder"
+    assert "control_headers" not in repr(settings), "a key is not to be logged"

@@ -6,11 +6,13 @@ import pytest
 
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
+from lmi_backend.cli.plan import UNREAD
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, option_changes
 from tests.unit.test_migration_guide import LLAMA_8B
 
 README = Path(__file__).resolve().parents[3] / "README.md"
+STATUS_WITHOUT_A_HUB = {"check": 0, "plan": UNREAD}
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def test_a_plan_shows_what_the_engine_is_given(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     lines = ("option.model_id=org/m", "option.tensor_parallel_degree=2", "option.seed=16")
     (tmp_path / "serving.properties").write_text("\n".join(lines))
-    assert main(["plan", str(tmp_path)]) == 0
+    assert main(["plan", str(tmp_path)]) == UNREAD
     said = capsys.readouterr().out
     assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in said
     assert "argument    tensor_parallel_size=2\n" in said
@@ -62,7 +64,7 @@ def test_a_plan_shows_no_secret(
 ) -> None:
     lines = ("option.model_id=org/m", "option.hf_token=hf_secret", "option.env=HF_TOKEN=hf_secret")
     (tmp_path / "serving.properties").write_text("\n".join(lines))
-    assert main(["plan", str(tmp_path), *form]) == 0
+    assert main(["plan", str(tmp_path), *form]) == UNREAD
     said = capsys.readouterr().out
     assert "***" in said
     assert "hf_secret" not in said
@@ -165,6 +167,30 @@ def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixtu
     assert main(["render", str(echo), "--name", "mine"]) == 0
     assert 'name: "mine"' in capsys.readouterr().out
     assert sorted(path.name for path in echo.iterdir()) == ["serving.properties"]
+
+
+def test_another_machine_and_release_are_supposed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    folder = tmp_path / "m"
+    folder.mkdir()
+    text = "option.rolling_batch=vllm\noption.model_id=org/m\nload_on_devices=0\n"
+    (folder / "serving.properties").write_text(text, encoding="utf-8")
+    into = ["--repository", str(tmp_path / "models")]
+    for command in (["render", str(folder)], ["convert", str(folder), *into]):
+        assert main(command) == 2
+        assert "load_on_devices=0 names a device" in capsys.readouterr().err
+        assert main([*command, "--gpus", "1", "--engine-version", "0.26.0"]) == 0
+        assert "planned for vLLM 0.26.0" in capsys.readouterr().err
+    for command in ("plan", "check"):
+        words = [command, str(folder), "--gpus", "1", "--engine-version", "v0.26.0"]
+        assert main(words) == STATUS_WITHOUT_A_HUB[command]
+        assert "planned for vLLM 0.26.0, as --engine-version says" in capsys.readouterr().out
+        for word in ("new", "26", "latest"):
+            assert main([command, str(folder), "--engine-version", word]) == 2
+            assert f"--engine-version {word}; accepted: a release" in capsys.readouterr().err
+    assert main(["options", "kda_decode_backend", "--engine-version", "0.26.0"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -328,7 +354,7 @@ def test_a_bad_option_is_one_line_with_its_place(
 
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
-    [([], 2, "COMMAND"), (["fly"], 2, "fly"), (["--version"], 0, __version__)],
+    [(["fly"], 2, "fly"), (["--version"], 0, __version__)],
 )
 def test_the_command_line_is_checked(
     arguments: list[str], status: int, words: str, capsys: pytest.CaptureFixture[str]
@@ -398,6 +424,13 @@ def test_a_folder_without_properties_is_refused(
         (["sagemaker_num"], "minWorkers"),
         (["lmi-dist"], "option.record_acceptance_rate"),
         (["TensorRT-LLM"], "option.tokens_per_block"),
+        (["kv", "cache"], "option.kv_cache_dtype"),
+        (["kv cache"], "option.kv_cache_dtype"),
+        (["SM_VLLM_TOOL_PARSER_PLUGIN"], "option.tool_parser_plugin"),
+        (["SM_VLLM_NO_ENABLE_PREFIX_CACHING"], "option.enable_prefix_caching"),
+        (["tp_size"], "option.tensor_parallel_degree"),
+        (["context", "length"], "option.max_model_len"),
+        (["kda_decode_backend"], "option.kda_decode_backend"),
         (["tnx"], "option.n_positions"),
     ],
 )
@@ -435,7 +468,7 @@ def test_without_a_folder_the_environment_is_looked_at(
     monkeypatch.setenv("HF_MODEL_ID", "org/m")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("OPTION_TENSOR_PARALLEL_DEGREE", "2")
-    assert main([command, "--gpus", "2"]) == 0
+    assert main([command, "--gpus", "2"]) == STATUS_WITHOUT_A_HUB[command]
     said = capsys.readouterr().out
     if command == "check":
         expected = "org_m: engine vllm, python mode, 1 worker(s), each tensor parallel 2, pipeline"
@@ -462,7 +495,7 @@ def test_a_plan_says_what_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFi
     for name, more in (("gpus", ["--gpus", "8"]), ("both", ["--gpus", "8", "--gpu-memory", "9G"])):
         assert main(["plan", str(tmp_path), *more]) == 0
         said[name] = capsys.readouterr().out
-    assert "note        the memory of a GPU is not known, so it is not said whether" in said["gpus"]
+    assert "note        the memory of a GPU is not known, so neither is whether" in said["gpus"]
     assert "the memory of a GPU is not known" not in said["both"]
 
 

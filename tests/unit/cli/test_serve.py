@@ -11,8 +11,8 @@ PORTS = [f"--{name}port=0" for name in ("", "http-", "grpc-", "metrics-")]
 @pytest.mark.parametrize(
     ("option", "value", "problem"),
     [
-        ("--model-repository", "my models", "has ' ', and Triton starts models through a shell"),
-        ("--model-repository", "$HOME", "has '$', and Triton starts models through a shell"),
+        ("--model-repository", "my models", "has ' ', and this Triton starts models"),
+        ("--model-repository", "$HOME", "has '$', and this Triton starts models"),
         ("--log-file", "nowhere/log", "No such file or directory"),
         ("--log-file", ".", "Is a directory"),
     ],

@@ -1,12 +1,23 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from lmi_backend.deploy.files import TARGETS, Served, base_files, repository_compose
+from lmi_backend.deploy.files import TARGETS, base_files, repository_compose
 from lmi_backend.deploy.needs import Needs
+from lmi_backend.deploy.served import Served
 
-SERVED = Served(name="m", image="i", needs=Needs(devices=2), texts={"serving.properties": "a=b"})
+SERVED = Served(
+    name="m",
+    title="M",
+    image="i",
+    needs=Needs(devices=2),
+    folder=Path("/m"),
+    place="/opt/ml/model/M",
+    words=("/opt/ml/model/M",),
+    texts={"serving.properties": "a=b"},
+)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -22,7 +33,7 @@ def test_a_model_is_a_config_map_or_a_claim() -> None:
     assert yaml.safe_load(written["kustomization.yaml"])["configMapGenerator"] == [
         {"name": "model", "files": ["model/serving.properties"]}
     ]
-    claimed = TARGETS["kubernetes"](Served(name="m", image="i", needs=Needs(), claim="c"))
+    claimed = TARGETS["kubernetes"](replace(SERVED, needs=Needs(), claim="c"))
     assert "configMapGenerator" not in yaml.safe_load(claimed["kustomization.yaml"])
     volumes = yaml.safe_load(claimed["needs.yaml"])["spec"]["template"]["spec"]["volumes"]
     assert volumes[1]["persistentVolumeClaim"] == {"claimName": "c"}
@@ -32,12 +43,12 @@ def test_a_model_is_a_config_map_or_a_claim() -> None:
 def test_a_folder_may_have_any_name() -> None:
     """A unit has specifiers, variables and quotes of its own, Compose variables."""
     folder = Path("/a b/100%/$x's/\"y")
-    served = Served(name="m", image="i", needs=Needs(), folder=folder)
+    served = replace(SERVED, folder=folder)
     (unit,) = TARGETS["systemd"](served).values()
     assert r"""lmi-backend" serve "/a b/100%%/$$x's/\"y" --port""" in unit
     (text,) = TARGETS["compose"](served).values()
     (service,) = yaml.safe_load(text)["services"].values()
-    assert service["volumes"][0]["source"] == "/a b/100%/$$x's/\"y"
+    assert service["volumes"][1]["source"] == "/a b/100%/$$x's/\"y"
 
 
 def test_the_repositorys_own_know_no_model() -> None:

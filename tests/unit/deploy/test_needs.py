@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from lmi_backend.deploy.needs import GIB, Needs
-from lmi_backend.engine_config import EngineConfig
-from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel, RequestLimits
+from lmi_backend.deploy.needs import Needs
+from lmi_backend.engine_config import EngineConfig, RequestLimits
+from lmi_backend.plan.engine_plan import EnginePlan, Launch, Parallel
+from lmi_backend.units import GIB
 
 PLAN = EnginePlan(engine="echo", config=EngineConfig(model="m"), launch=Launch(python="python"))
 
@@ -36,6 +37,13 @@ def test_workers_that_load_one_after_the_other_take_longer(is_parallel: bool, se
     launch = Launch(python="", load_timeout=60, parallel_loading=is_parallel)
     plan = replace(PLAN, launch=launch, parallel=Parallel(device_groups=(("0",), ("1",))))
     assert Needs.of(plan).load_seconds == seconds
+
+
+def test_a_download_counts_before_the_load() -> None:
+    downloaded = Needs.of(PLAN, is_downloaded=True)
+    # Kubelet would restart a server that downloads 140 GB at 70 MB/s.
+    assert downloaded.startup_failures * 10 >= 1800 + 140e9 / 70e6
+    assert downloaded.progress_seconds > downloaded.start_seconds > Needs.of(PLAN).start_seconds
 
 
 def test_the_grace_is_longer_than_a_request() -> None:

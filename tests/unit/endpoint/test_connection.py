@@ -87,7 +87,7 @@ def test_one_that_has_left_is_let_go(pair: Pair) -> None:
 
 
 def test_what_is_not_read_is_bounded(pair: Pair) -> None:
-    """An answer ends of which too much waits; another, however much of it comes, goes on."""
+    """An answer ends of which too much waits; another, however much of it comes, continues."""
     client, theirs = pair
     sinks = [ClientSink(client, number) for number in range(2)]
     for _ in range(300):

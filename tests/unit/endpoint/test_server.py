@@ -98,7 +98,7 @@ def test_what_cannot_be_handled_is_answered_and_the_next_is_read(
     assert isinstance(said, answer)
     if isinstance(said, msg.Failure):
         assert (said.id, said.kind) == (8, "engine")
-        assert "an unexpected error, of which the server's log has the trace" in said.message
+        assert "an unexpected error, its trace is in the server's log" in said.message
     assert "TypeError: a bug" in caplog.text
     assert client.goes_on()
 

@@ -83,5 +83,7 @@ def test_a_refusal_of_the_library_becomes_one_sentence(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_cannot_ask_is_said(tmp_path: Path) -> None:
     environment = {"HF_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    assert "has no huggingface_hub" in refusal(sys.executable, "org/m", "", environment)
+    command = f"`{sys.executable} -m pip install huggingface_hub`"
+    said = refusal(sys.executable, "org/m", "", environment)
+    assert said.endswith(f"{sys.executable} has no huggingface_hub; run {command}")
     assert "the Hub did not answer" in refusal(NO_PYTHON, "org/m", "", environment)

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engine_config import ClientSettings, ModelInfo
+from lmi_backend.engine_config import Context, ModelInfo
 from lmi_backend.errors import EngineError, HttpError, UnavailableError
 from lmi_backend.frontend.answer import Answer, Unread
-from lmi_backend.frontend.bodies import FREE_BYTES
 from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.http.bodies import FREE_BYTES
 from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event
@@ -35,7 +35,7 @@ class Model:
 
     def welcome(self, name: str) -> msg.Welcome:
         model = ModelInfo(name=name)
-        return msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=model)
+        return msg.Welcome(Context(), model)
 
     def write(self, data: bytes) -> None:
         self.sent += self._decoder.feed(data)
@@ -57,10 +57,7 @@ class Client:
         self._is_bad = is_bad
         self.taken: list[Any] = []
 
-    def chunk(self, chunk: Any) -> bool:
-        return self.event(chunk, 0)
-
-    def event(self, data: Any, _: int) -> bool:
+    def take(self, data: Any, *, is_event: bool) -> bool:
         if self._is_bad:
             raise RuntimeError("unable to perform operation on <TCPTransport closed=True>")
         self.taken.append(data)
@@ -89,7 +86,8 @@ async def test_a_client_that_cannot_be_written_to_fails_alone(
     for _ in range(2):
         for answer in answers:
             if kind == "events":
-                append_event(messages, answer.request_id, b"data: 1\n\n", pack([5]))
+                event = HttpChunk(b"data: 1\n\n", num_tokens=1, ids=pack([5]))
+                append_event(messages, answer.request_id, event)
             elif kind == "bodies":
                 messages.append(msg.HttpOutput(answer.request_id, HttpChunk(b"a")))
             else:
@@ -132,7 +130,7 @@ async def test_all_unread_answers_together_are_bounded() -> None:
     with pytest.raises(EngineError, match="does not read"):
         await answers[1].read()
     assert [len(await answers[number].read()) for number in (0, 2)] == [1, 3]
-    assert unread.held == 0
+    assert unread.size == 0
 
 
 async def test_what_a_client_leaves_behind_is_not_held() -> None:
@@ -140,9 +138,9 @@ async def test_what_a_client_leaves_behind_is_not_held() -> None:
     model = Model(unread)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.say(msg.Output(answer.request_id, Delta("x" * 100, 1)))
-    assert unread.held
+    assert unread.size
     answer.close()
-    assert unread.held == 0
+    assert unread.size == 0
 
 
 def test_a_model_that_reads_nothing_gets_no_more_large_requests() -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,29 +12,31 @@ from typing import Any
 import msgspec
 import pytest
 
+from lmi_backend.clients.triton.paths import read_path
 from lmi_backend.endpoint import server
 from lmi_backend.endpoint.address import endpoint_folder
-from lmi_backend.engine_config import ClientSettings, ModelInfo
-from lmi_backend.errors import RequestError, UnavailableError
-from lmi_backend.frontend.bodies import ClientGoneError
-from lmi_backend.frontend.client import CLIENT
-from lmi_backend.frontend.exchange import Exchange
-from lmi_backend.frontend.generate import Generate
-from lmi_backend.frontend.health import Health
-from lmi_backend.frontend.models import Models, UnknownModelError
+from lmi_backend.endpoint.loading import Loading
+from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.errors import LoadingError, RequestError, UnavailableError, UnknownModelError
+from lmi_backend.frontend.answering import Answering
+from lmi_backend.frontend.http.bodies import ClientGoneError
+from lmi_backend.frontend.http.client import CLIENT
+from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.frontend.keeping import Keeping
+from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.operators.health import Health
+from lmi_backend.frontend.operators.state import State
+from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.starting import Starting
-from lmi_backend.frontend.state import State
-from lmi_backend.frontend.triton_paths import read_path
 from lmi_backend.generation import GenerateRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.ipc.frames import encode
 from lmi_backend.private_folders import private_folder
-from lmi_backend.schema.context import Context
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
+from tests.support.service_bench import limits_of
 
 
 class Client:
@@ -71,7 +75,7 @@ class Endpoint:
 
     async def _greet(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.append(writer)
-        welcome = msg.Welcome(ClientSettings(), is_custom=False, adapters=[], model=self._info)
+        welcome = msg.Welcome(Context(), self._info)
         writer.write(encode([welcome]))
 
     def die(self) -> None:
@@ -154,7 +158,8 @@ async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
         path = read_path("/v2/models/m/generate_stream")
         assert path is not None
         asked = exchange(Client(), path.text)
-        task = asyncio.create_task(Generate(models).answer(asked, path, {"text_input": "a"}))
+        answering = Answering(Reading(models), Keeping(), 1, 1)
+        task = asyncio.create_task(answering.generate(asked, path, {"text_input": "a"}, 0))
         await asyncio.sleep(0.05)
         assert not task.done()
         await endpoint.open()
@@ -162,12 +167,12 @@ async def test_a_request_of_tritons_form_waits_too(folder: Path) -> None:
         assert await task is False
 
 
-@pytest.mark.parametrize(("end", "awaited"), [("hang_up", ["m"]), ("close", [])])
+@pytest.mark.parametrize(("end", "awaited"), [("abort", ["m"]), ("close", [])])
 async def test_a_stub_says_by_its_socket_whether_it_was_unloaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, end: str, awaited: list[str]
 ) -> None:
     monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
-    service = Service(IdleWorkers(), Limits(running=8, waiting=8, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), limits_of(8, 8))  # type: ignore[arg-type]
     model = ModelInfo(name="m", return_seconds=60.0, capacity=2)
     lora = LoraManager({}, (), is_enabled=False)
     stub = server.Endpoint(model, service, lora, Context(), None, None)  # type: ignore[arg-type]
@@ -233,7 +238,7 @@ async def test_one_that_is_back_is_not_another_that_is_awaited(folder: Path) -> 
         await a.open()
         await until(models.all)
         assert (await ask(models, "a")).name == "a"
-        with pytest.raises(UnknownModelError):
+        with pytest.raises(UnknownModelError, match=r"`c` does not exist\. Served: a\.$"):
             await ask(models, "c")
         # A body that names none is not for the one that happens to be back.
         with pytest.raises(RequestError):
@@ -272,7 +277,7 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
     late = await Endpoint(folder, "late").open()
     await until(lambda: models.find("late"))
     assert not models.loading
-    with pytest.raises(UnknownModelError):
+    with pytest.raises(UnknownModelError, match=r"Served: (late, m|m, late)\.$"):
         await ask(models, "none")
     await dead(models, late)
     assert models.loading == ["late"]
@@ -283,33 +288,49 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
     await asyncio.gather(looking, return_exceptions=True)
 
 
+async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -> None:
+    told = Loading("late", "downloading: 62 %", 62, 100, 0.2, 190.0)
+    endpoints = private_folder(endpoint_folder(folder))
+    text = json.dumps({**told._asdict(), "at": time.time()})
+    (endpoints / "1-late.loading").write_text(text, "utf-8")
+    models = Models(folder, Starting(["late"]))
+    assert await Health(models).troubles() == ["loading late: 62 %, about 3 min"]
+    with pytest.raises(LoadingError, match="late is loading: 62 %, about 3 min") as error:
+        await ask(models)
+    assert error.value.seconds == 190
+    exchange = Answered()
+    await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    (shown,) = exchange.said["models"]
+    assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
+
+
 async def test_what_waited_is_counted(folder: Path) -> None:
     endpoint = Endpoint(folder, "m", migration_limit=1)
     late = Endpoint(folder, "late", return_seconds=0.1)
     async with found(folder, endpoint, late) as models:
         none = {"waiting": 0, "moved": 0, "held": 0, "given_up": 0}
-        assert models.held_counts() == {"late": none, "m": none}
+        assert models.outage_counts() == {"late": none, "m": none}
         (model,) = (each for each in models.all() if each.name == "m")
         model.connection.submit((GenerateRequest("a"),), "")
         await dead(models, endpoint, late)
         waiting = ask(models), ask(models, "late")
-        await until(lambda: models.held_counts()["late"]["held"])
-        assert models.held_counts()["m"] == none | {"waiting": 2, "held": 1}
+        await until(lambda: models.outage_counts()["late"]["held"])
+        assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
         exchange = Answered()
-        await State(models).show(exchange)  # type: ignore[arg-type]
+        await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
         assert exchange.said["models"][-1] == {
             "model": "m",
             "error": "it has gone, and is expected back",
-            "front_end": none | {"waiting": 2, "held": 1},
+            "front_end": none | {"waiting": 2, "held": 1} | Keeping().counts("m"),
         }
         with pytest.raises(UnavailableError, match="not back"):
             await waiting[1]
         await endpoint.open()
         await waiting[0]
-        assert models.held_counts() == {"m": none | {"moved": 1, "held": 1}}
+        assert models.outage_counts() == {"m": none | {"moved": 1, "held": 1}}
         await late.open()
         await until(lambda: models.find("late"))
-        assert models.held_counts()["late"] == none | {"held": 1, "given_up": 1}
+        assert models.outage_counts()["late"] == none | {"held": 1, "given_up": 1}
 
 
 async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
@@ -318,7 +339,7 @@ async def test_a_server_that_stops_lets_none_wait(folder: Path) -> None:
         await dead(models, endpoint)
         waiting = ask(models)
         await asyncio.sleep(0.01)
-        models.give_up_held()
+        models.end_outages()
         with pytest.raises(UnavailableError, match="process died"):
             await waiting
         assert models.awaited == []

@@ -18,12 +18,13 @@ class Index:
         self.states: Mapping[str, str] = states
         self.error: LmiError | None = None
         self.num_asked = 0
+        self.reason = "it cannot be loaded"
 
     async def __call__(self) -> dict[str, RepositoryModel]:
         self.num_asked += 1
         if self.error is not None:
             raise self.error
-        return {name: RepositoryModel(state, "") for name, state in self.states.items()}
+        return {name: RepositoryModel(state, self.reason) for name, state in self.states.items()}
 
 
 async def awaited(index: Index, *then: Callable[[Starting], None]) -> list[str]:
@@ -46,6 +47,23 @@ async def test_a_model_is_awaited_until_it_is_there() -> None:
                                    Index(a="UNLOADING")])  # fmt: skip
 async def test_one_that_failed_or_was_unloaded_is_not(index: Index) -> None:
     assert await awaited(index) == ["a"]
+
+
+async def test_one_that_failed_is_told_with_its_reason_until_it_is_there() -> None:
+    index = Index(a="READY", b="UNAVAILABLE")
+    index.reason = "Internal: TritonModelException: no such folder\n\nAt:\n  a"
+    starting = Starting(NAMES, index)
+    starting.found("a")
+    await starting.look()
+    assert (starting.names, starting.failed) == ([], {"b": "no such folder"})
+    # It is tried again: meanwhile it is as it was.
+    for state in ("UNAVAILABLE", "LOADING"):
+        index.states = {"a": "READY", "b": state}
+        await starting.look()
+        assert (starting.names, starting.failed) == ([], {"b": "no such folder"})
+    index.states = {"a": "READY", "b": "READY"}
+    await starting.look()
+    assert (starting.names, starting.failed) == (["b"], {})
 
 
 async def test_nobody_is_asked_once_all_are_there() -> None:

@@ -10,8 +10,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from lmi_backend.errors import HttpError, UnavailableError
-from lmi_backend.frontend.client import CLIENT
-from lmi_backend.frontend.exchange import Exchange
+from lmi_backend.frontend.http.client import CLIENT
+from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.triton import TritonProxy
 from tests.support.triton_bodies import LENGTH, element, inference, plain, tensor
 
@@ -57,7 +57,7 @@ class Triton:
 class NoModels:
     """Answers nothing itself."""
 
-    async def answer(self, *_: object) -> bool:
+    async def generate(self, *_: object) -> bool:
         return False
 
 
@@ -121,8 +121,9 @@ async def test_nothing_of_a_client_reaches_it_but_what_is_read(
     headers = {
         "authorization": "Bearer a", "cookie": "a=b", "x-api-key": "a", "x-any": "b",
         "triton-control-key": "c", "content-type": "text/evil", "user-agent": "evil",
-        "expect": "100-continue", "transfer-encoding": "gzip", "endpoint-load-metrics-format": "x",
-        "traceparent": TRACE, "tracestate": "a=b", "accept-encoding": "br, gzip;q=1.0",
+        "expect": "100-continue", "transfer-encoding": "chunked",
+        "endpoint-load-metrics-format": "x", "accept-encoding": "br, gzip;q=1.0",
+        "traceparent": TRACE, "tracestate": "a=b",
     }  # fmt: skip
     await sent(proxy, INFER, BODY, **headers)
     (got,) = triton.got
@@ -258,7 +259,7 @@ async def test_a_stream_says_that_triton_has_ended(proxy: TritonProxy, triton: T
     triton.breaks = True
     written: list[bytes] = []
     exchange, _ = await sent(proxy, "/v2/models/m/generate_stream", b"{}", written=written)
-    event = b'data: {"error":"tritonserver ended before the answer did"}\n\n'
+    event = b'data: {"error":"tritonserver exited before the answer was complete"}\n\n'
     assert b"".join(written) == b'{"error": 1}' + event
     assert exchange.error
 

@@ -6,15 +6,21 @@ import pytest
 
 from lmi_backend.generation import Chunk, Delta, HttpChunk
 from lmi_backend.ipc import messages as msg
-from lmi_backend.ipc.events import append_event, chunk_of, is_event, outputs_of
+from lmi_backend.ipc.events import append_event, chunks_of, is_event, outputs_of
 from lmi_backend.token_ids import pack
 
 EVENT = HttpChunk(b"data: {}\n\n", num_tokens=2, ids=pack([5]) + pack([6]))
 
 
+def _event(data: bytes, token_id: int) -> HttpChunk:
+    return HttpChunk(data, num_tokens=1, ids=pack([token_id]))
+
+
 def test_an_event_is_the_same_chunk_at_the_other_end() -> None:
     assert is_event(EVENT)
-    assert chunk_of(EVENT.data, EVENT.ids) == EVENT
+    messages: list[Any] = []
+    append_event(messages, 1, EVENT)
+    assert chunks_of(messages[0]) == [(1, EVENT)]
 
 
 @pytest.mark.parametrize(
@@ -35,11 +41,11 @@ def test_what_says_more_is_none(chunk: Chunk) -> None:
 
 def test_nothing_passes_what_was_said_before_it() -> None:
     messages: list[Any] = []
-    append_event(messages, 1, b"a", pack([5]))
-    append_event(messages, 2, b"b", pack([6]))
+    append_event(messages, 1, _event(b"a", 5))
+    append_event(messages, 2, _event(b"b", 6))
     messages.append(msg.HttpOutput(3, HttpChunk(b"c", headers={"x": "y"})))
-    append_event(messages, 3, b"d", pack([7]))
-    append_event(messages, 3, b"e", pack([8]))
+    append_event(messages, 3, _event(b"d", 7))
+    append_event(messages, 3, _event(b"e", 8))
     said = [
         (each.id, each.chunk.data)
         for message in messages

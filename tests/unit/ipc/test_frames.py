@@ -1,3 +1,4 @@
+import itertools
 import socket
 import struct
 
@@ -6,12 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmi_backend.engine_config import ClientSettings, EngineConfig, ModelInfo
+from lmi_backend.engine_config import ClientSettings, Context, EngineConfig, ModelInfo
 from lmi_backend.errors import ConnectionLostError, WorkerError
 from lmi_backend.generation import Delta, GenerateRequest, HttpRequest, Sampling
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import Capabilities, EngineStats
-from lmi_backend.ipc.frames import FrameDecoder, encode, receive
+from lmi_backend.ipc.frames import (
+    CheckedEncoder,
+    FrameDecoder,
+    encode,
+    encode_request,
+    receive,
+)
 from lmi_backend.structures import StructureBounds
 
 CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)
@@ -36,7 +43,7 @@ FROM_WORKER: list[msg.FromWorker] = [
     msg.Heartbeat(EngineStats(1, 2, 0.5)),
 ]
 TO_CLIENT: list[msg.ToClient] = [
-    msg.Welcome(CLIENTS, True, ["a"], ModelInfo(name="m")),
+    msg.Welcome(Context(CLIENTS, ["a"], is_custom=True), ModelInfo(name="m")),
     msg.Health(is_ready=True),
 ]
 
@@ -121,7 +128,7 @@ def test_what_was_not_agreed_is_refused(body: bytes) -> None:
     ],
 )
 def test_events_that_are_none_are_refused_before_any_is_kept(columns: list[object]) -> None:
-    """Else a stream would go on, elsewhere, after tokens that its client never got."""
+    """Else a stream would resume, elsewhere, after tokens that its client never got."""
     body = msgspec.msgpack.encode([["Events", *columns]])
     with pytest.raises(WorkerError, match="cannot be read"):
         decoder().feed(struct.pack("<I", len(body)) + body)
@@ -150,3 +157,53 @@ def test_a_socket_is_read_until_its_end() -> None:
         with pytest.raises(ConnectionLostError, match="1 bytes"):
             receive(near, reader)
     assert received == FROM_WORKER
+
+
+BODY = bytes(range(256)) * 2048
+LARGE: list[msg.Submit | msg.SubmitHttp] = [
+    msg.SubmitHttp(1, HttpRequest("/v1/completions", BODY, {"a": "b"}), "tenant"),
+    msg.Submit(2, (GenerateRequest("a", images=(BODY, b"", b"small")), GenerateRequest("b"))),
+]
+
+
+@pytest.mark.parametrize("message", LARGE)
+@pytest.mark.parametrize("size", [1, 4096, 1 << 20])
+def test_large_bytes_travel_apart_and_come_whole(message: msg.ToWorker, size: int) -> None:
+    frame = encode_request(message)
+    assert any(piece is BODY for piece in frame), "they are not copied"
+    assert CheckedEncoder(msg.FromClient).encode_request(message) == frame
+    data = b"".join(frame) + encode([msg.Stop()]) + b"".join(encode_request(msg.Abort([1])))
+    reader, received = decoder(msg.ToWorker), list[object]()
+    # The beginning byte by byte: it has all kinds of borders.
+    cuts = [*range(min(size, 40)), *range(40, len(data), max(size, 512)), len(data)]
+    for start, end in itertools.pairwise(cuts):
+        received += reader.feed(data[start:end])
+    assert received == [message, msg.Stop(), msg.Abort([1])]
+    assert reader.rest == 0
+
+
+def test_what_is_small_is_one_piece() -> None:
+    for message in (*TO_WORKER, msg.Submit(1, (GenerateRequest("a" * 300_000),))):
+        assert encode_request(message) == (encode([message]),)
+
+
+@pytest.mark.parametrize("bare", [msg.Stop(), msg.Submit(1, (GenerateRequest("a"),))])
+def test_bytes_that_no_message_has_a_place_for_are_refused(bare: msg.ToWorker) -> None:
+    apart = b"".join(encode_request(LARGE[0])[:2])
+    with pytest.raises(WorkerError, match="1 frames of bytes before a"):
+        decoder(msg.ToWorker).feed(apart + encode([bare]))
+
+
+def test_large_bytes_have_the_limit_of_a_frame() -> None:
+    apart = b"".join(encode_request(LARGE[0])[:2])
+    assert decoder(limit=len(BODY) + 1).feed(apart) == []
+    with pytest.raises(WorkerError, match="accepted: at most"):
+        decoder(limit=len(BODY)).feed(apart)
+
+
+def test_a_body_that_is_cut_is_an_error() -> None:
+    reader = decoder(msg.ToWorker)
+    reader.feed(b"".join(encode_request(LARGE[0]))[:1000])
+    assert reader.rest > 900
+    with pytest.raises(ConnectionLostError, match="in the middle of a frame"):
+        reader.feed(b"")

@@ -18,7 +18,7 @@ from lmi_backend.errors import WorkerError
 from lmi_backend.ipc import handshake
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import FrameDecoder, encode
-from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, STRANGERS, Handshakes, join
+from lmi_backend.ipc.handshake import FIRST_FRAME_BYTES, MOST_PEERS, Handshakes, join
 
 TOKEN = "5f" * 16
 RANKS = 2
@@ -153,7 +153,7 @@ _BAD: dict[str, tuple[Callable[[Client], bytes], str]] = {
     "random bytes": (lambda client: os.urandom(64) + b"\xff" * 4, "no Hello"),
     "4 GiB announced": (lambda client: b"\xff\xff\xff\xff", "no Hello"),
     "a byte too long": (lambda client: struct.pack("<I", FIRST_FRAME_BYTES + 1), "no Hello"),
-    "an empty list": (lambda client: encode([]), "beside one Hello"),
+    "an empty list": (lambda client: encode([]), "other than one Hello"),
     "another message": (lambda client: encode([msg.StartFailed("x")]), "no Hello"),
     "what LMI's protocol 4 sent": (
         lambda client: encode([["Hello", 4, "token-é", 1, 0]]),
@@ -173,8 +173,8 @@ _BAD: dict[str, tuple[Callable[[Client], bytes], str]] = {
     ),
     "a rank below 0": (lambda client: encode([client.hello(-1)]), "rank -1 of 2"),
     "a rank too many": (lambda client: encode([client.hello(2)]), "rank 2 of 2"),
-    "a second Hello": (lambda client: 2 * encode([client.hello()]), "beside one Hello"),
-    "a byte after it": (lambda client: encode([client.hello()]) + b"\0", "beside one Hello"),
+    "a second Hello": (lambda client: 2 * encode([client.hello()]), "other than one Hello"),
+    "a byte after it": (lambda client: encode([client.hello()]) + b"\0", "other than one Hello"),
 }
 
 
@@ -212,10 +212,10 @@ def test_who_is_silent_has_a_second_and_so_has_who_dribbles(stub: Stub) -> None:
 def test_of_too_many_strangers_the_oldest_go(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "HANDSHAKE_SECONDS", 60.0)
     extra = 10
-    clients = [stub.connect() for _ in range(STRANGERS + RANKS + extra)]
+    clients = [stub.connect() for _ in range(MOST_PEERS + RANKS + extra)]
     clients[-1].challenge()
     assert [client.is_closed() for client in clients] == [True] * extra + [False] * (
-        STRANGERS + RANKS
+        MOST_PEERS + RANKS
     )
     assert "make room" in stub.handshakes.refusals
 

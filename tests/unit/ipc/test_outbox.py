@@ -103,7 +103,7 @@ def test_a_frame_that_was_sent_in_part_is_not_sent_again_after_a_fault(
     class Faulty:
         """A socket that fails in a way nobody expects, once something was sent."""
 
-        def send(self, data: bytes, flags: int) -> int:
+        def sendmsg(self, pieces: list[bytes], ancillary: list[object], flags: int) -> int:
             return 1
 
         def sendall(self, data: bytes) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import cast
 
 import msgspec
@@ -15,9 +15,9 @@ from lmi_backend.endpoint import client
 from lmi_backend.endpoint.client import AliasModel
 from lmi_backend.errors import UnavailableError
 from lmi_backend.frontend import connection
-from lmi_backend.frontend.exchange import Exchange
-from lmi_backend.frontend.health import Health
+from lmi_backend.frontend.http.exchange import Exchange
 from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.operators.health import Health
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import encode
 from tests.support.endpoints import open_endpoint, short_folder
@@ -35,6 +35,12 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from short_folder(monkeypatch)
 
 
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the errors of the package: not those of asyncio, for what another test left."""
+    ours = [each for each in caplog.records if each.name.startswith("lmi_backend")]
+    return [each.getMessage() for each in ours if each.levelno == logging.ERROR]
+
+
 def _newer(messages: Sequence[object]) -> bytes:
     """Say what the next release would."""
     changes = {"protocol": msg.PROTOCOL + 1, "release": "9.8.7"}
@@ -47,7 +53,10 @@ def _newer(messages: Sequence[object]) -> bytes:
 
 
 def _is_newer(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
-    monkeypatch.setattr(module, "encode", _newer)
+    if module is client:
+        monkeypatch.setattr(module, "encode", _newer)
+    else:
+        monkeypatch.setattr(module, "encode_request", lambda message: (_newer([message]),))
 
 
 async def test_a_front_end_of_another_release_is_told_and_tells(
@@ -61,7 +70,7 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
         while "understand" not in models.why_none():  # noqa: ASYNC110  nobody says when
             await asyncio.sleep(0.02)
         with pytest.raises(UnavailableError, match=BOTH):
-            await models.of_body(cast("Exchange", None), "m")
+            await models.of_body(cast("Exchange", SimpleNamespace(model="")), "m")
         (trouble,) = await Health(models).troubles()
         assert trouble == models.why_none()
         # It looks five times a second, and does not ask again and again.
@@ -71,7 +80,7 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         endpoint.close()
-    said = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    said = errors(caplog)
     stub, front_end = sorted(said)
     assert stub.startswith("a client of model m is refused: process ")
     assert front_end == f"a model refuses this front end: {trouble}"
@@ -91,7 +100,7 @@ def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
     wait_for(lambda: alias._workers.health().is_ready)
     alias.close()
     endpoint.close()
-    said = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    said = errors(caplog)
     assert len(said) == 2
     assert any(text.startswith("model m, whose workers this one shares: process") for text in said)
 

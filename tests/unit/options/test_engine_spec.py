@@ -12,13 +12,14 @@ from lmi_backend.options.table import ENGINES, KEYS, OPTIONS
 
 PACKAGE = Path(lmi_backend.__file__).parent
 # Where a client's body or model, not an engine, is called so.
-CLIENTS = ("schema", "repository")
+CLIENTS = ("clients", "repository")
 
 
 def test_the_default_is_the_first() -> None:
     assert tuple(SPECS) == ENGINES
     assert ENGINES[0] == "vllm"
-    assert list(implementations()) == ["vllm", "trtllm", "transformers", "neuronx", "echo"]
+    known = ["vllm", "trtllm", "transformers", "neuronx", "vllm-neuron", "echo"]
+    assert list(implementations()) == known
 
 
 def test_no_two_engines_share_a_word_or_a_place() -> None:

@@ -203,7 +203,8 @@ def test_vllms_name_for_the_model_is_the_models() -> None:
     ("word", "reason"),
     [
         ("PyTorch", "Triton's own pytorch backend"),
-        ("Rust", "LLMs run on engine=Python"),
+        ("Rust", "use engine=Python and option.task=text-embedding"),
+        ("vLLM", "option.rolling_batch names the library"),
         ("FasterTransformer", "LMI has retired it"),
     ],
 )
@@ -236,3 +237,17 @@ def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, sa
     options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
     expected = f"option.tensor_parallel_degree (serving.properties:1) {said}"
     assert options.classifications[-1].status.detail == expected
+
+
+def test_what_lmi_leaves_is_left_and_blanks_say_nothing(tmp_path: Path) -> None:
+    text = "fail_fast=true\noption.revision=\nmodel_loading_timeout=9\noption.seed=3 \n"
+    (tmp_path / "serving.properties").write_text(text + "option.enable_thinking=true\n", "utf-8")
+    options, errors = examine_options(tmp_path, {"HF_MODEL_ID": "org/m ", "OPTION_DTYPE": "fp16 "})
+    said = {found.setting.name: found.status for found in options.classifications}
+    assert not errors
+    assert {name for name, status in said.items() if status.word == "ignored"} == {
+        "fail_fast", "option.revision", "model_loading_timeout", "option.enable_thinking"
+    }  # fmt: skip
+    assert "LMI reads it as option.model_loading_timeout" in said["model_loading_timeout"].detail
+    assert options.passthrough["seed"].value == "3"
+    assert (options[common.MODEL_ID], options[common.DTYPE]) == ("org/m", "float16")

@@ -5,15 +5,17 @@ from typing import Literal
 
 import pytest
 
-from lmi_backend.options import signature as module
+from lmi_backend.options import installation
 from lmi_backend.options.signature import (
     NO_FLAG,
     REQUIRED,
     TEXT_LIMIT,
     Argument,
     installed_signature,
+    installed_version,
     read_package,
     recorded_signature,
+    shorten,
     signature,
 )
 
@@ -75,8 +77,8 @@ class TorchLlmArgs(BaseLlmArgs):
 def _fresh_cache():
     yield
     installed_signature.cache_clear()
-    module.installed_version.cache_clear()
-    module._locate.cache_clear()
+    installed_version.cache_clear()
+    installation.locate.cache_clear()
 
 
 @pytest.fixture
@@ -128,7 +130,7 @@ def test_recorded(engine, version, known):
     assert max(len(one.default) for one in found.arguments.values()) <= TEXT_LIMIT
     assert not [text for text in texts if "\n" in text or " at 0x" in text or not text]
     path = ROOT / "lmi_backend" / "options" / "signatures" / f"{engine}.json"
-    lines = 10 if found.ended_models else 6
+    lines = 13 if found.ended_models else 6
     assert len(path.read_text(encoding="utf-8").splitlines()) == len(found.arguments) + lines
 
 
@@ -235,7 +237,7 @@ def test_broken_interpreter(tmp_path, line):
 
 
 def test_silent_interpreter(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SECONDS", 0.2)
+    monkeypatch.setattr(installation, "_SECONDS", 0.2)
     assert installed_signature("vllm", _interpreter(tmp_path, "exec sleep 30")) is None
 
 
@@ -275,7 +277,7 @@ def test_stale_record_is_reported(tool, tmp_path, monkeypatch, capsys):
 def test_recorded_texts(tool):
     # The tool runs without our package and repeats these.
     assert (tool.TEXT_LIMIT, tool.REQUIRED, tool.NO_FLAG) == (TEXT_LIMIT, REQUIRED, NO_FLAG)
-    assert len(module.shorten("m" * 500)) == len(tool.value_text("m" * 500)) == TEXT_LIMIT
+    assert len(shorten("m" * 500)) == len(tool.value_text("m" * 500)) == TEXT_LIMIT
     assert tool.type_text(dict[str, Path] | None) == "dict[str, Path] | None"
     assert tool.type_text(Literal["a.b", "c"]) == "Literal['a.b', 'c']"
     assert tool.type_text(list[int]) == "list[int]"
@@ -286,25 +288,11 @@ def test_recorded_texts(tool):
     assert tool.value_text(str(Path.home() / "x")) == "'~/x'"
 
 
-def test_words_and_flags_are_read_beside_the_fields(tmp_path):
-    text = VLLM.replace("seed: int = 0", "policy: Policy | None = None\n    hidden: int = 0")
-    flags = '\ngroup.add_argument("--model")\ngroup.add_argument("--policy", "-p")\n'
-    vllm = _install(tmp_path, "vllm/engine/arg_utils.py", text + flags)
-    (vllm / "config").mkdir()
-    (vllm / "config" / "a.py").write_text(
-        'Policy = Literal[\n    "fcfs",  # [first]\n    Other,\n]\n'
-    )
-    (vllm / "config" / "b.py").write_text('Other: TypeAlias = Literal["priority", "Policy"]\n')
-    found = read_package("vllm", vllm).arguments
-    words = 'Literal[ "fcfs", Literal["priority", "Policy"], ] | None'
-    assert found["policy"] == Argument(words, "None")
-    assert found["hidden"].flag == NO_FLAG
-
-
-def test_of_the_recorded_version_the_record_counts(tmp_path, vllm):
+def test_of_the_recorded_version_the_installed_files_count(tmp_path, vllm):
     recorded = recorded_signature("vllm")
     _dist_info(tmp_path, f"vllm-{recorded.version}", "vllm/engine/arg_utils.py,sha256=x,1\n")
     python = _interpreter(tmp_path, f"echo '[\"{vllm}\"]'")
     found = signature("vllm", python)
-    assert found.arguments == recorded.arguments
+    assert found.version == recorded.version
+    assert "required" in found.arguments
     assert not found.is_recorded

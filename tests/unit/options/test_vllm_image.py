@@ -6,7 +6,7 @@ import pytest
 from lmi_backend.errors import OptionError
 from lmi_backend.options import LmiOptions, examine_options, resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.options.table import chat, common, vllm
+from lmi_backend.options.table import chat, common, lora, vllm
 from lmi_backend.options.vllm_image import flags
 
 
@@ -64,3 +64,58 @@ def test_where_vllms_server_would_listen_is_ignored(tmp_path: Path) -> None:
     options, errors = examine_options(tmp_path, {"SM_VLLM_PORT": "8080"})
     assert not errors
     assert [found.status.word for found in options.classifications] == ["ignored"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("", "true"),
+        ("True ", "true"),
+        (" 8 ", "8"),
+        ("[4096]", "4096"),
+        ('["a"]', "a"),
+        ('["a,b"]', '["a,b"]'),
+        ("[1, 2, 4]", "[1, 2, 4]"),
+        ('["a", true, {"b": 1}]', '["a", true, {"b": 1}]'),
+        ('[{"name": "a", "path": "/a"}]', '{"name": "a", "path": "/a"}'),
+        ('{"a":1} {"b":2}', '[{"a": 1}, {"b": 2}]'),
+        ('{"a":1}\n{"b":2}', '[{"a": 1}, {"b": 2}]'),
+        ('{"a": {"b": 1},\n "c": 2}', '{"a": {"b": 1},\n "c": 2}'),
+        ("{% for m in messages %}{{ m }} {% endfor %}",) * 2,
+        ('[{"name":"a","path":}]',) * 2,
+        ('{"a":1} b',) * 2,
+        ("[" * 100_000 + "]",) * 2,
+    ],
+)
+def test_a_value_is_the_words_that_the_image_makes_of_it(value: str, text: str) -> None:
+    ((key, setting),) = flags({"SM_VLLM_X": value})
+    assert (key, setting.value) == ("option.x", text)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("SM_VLLM_ENABLE_PREFIX_CACHING", "false", "SM_VLLM_NO_ENABLE_PREFIX_CACHING= turns off"),
+        ("SM_VLLM_NO_ENABLE_PREFIX_CACHING", "False ", "leave out a flag whose value is false"),
+        ("SM_VLLM_CUSTOM_OPS", "[]", "leave out the flag of an empty list"),
+    ],
+)
+def test_a_flag_that_the_image_leaves_out_is_ignored(
+    tmp_path: Path, variable: str, value: str, reason: str
+) -> None:
+    options, errors = examine_options(tmp_path, {variable: value})
+    (found,) = options.classifications
+    assert (errors, options.passthrough, options.values) == ([], {}, {})
+    assert found.status.word == "ignored"
+    assert reason in found.status.detail
+
+
+def test_adapters_are_named_as_vllms_server_takes_them() -> None:
+    for value in (
+        '[{"name":"a","path":"/l/a"},{"name":"b","path":"/l/b","base_model_name":"m"}]',
+        '{"name":"a","path":"/l/a"} {"name":"b","path":"/l/b"}',
+        '["a=/l/a", "b=/l/b"]',
+        "a=/l/a,b = /l/b",
+    ):
+        options = resolve({"SM_VLLM_LORA_MODULES": value, "SM_VLLM_ENABLE_LORA": "true"})
+        assert options[lora.LORA_MODULES] == {"a": "/l/a", "b": "/l/b"}

@@ -11,6 +11,7 @@ from lmi_backend.options import load_options, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.capacity import Capacity
+from lmi_backend.plan.fit_report import describe
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.kv_layers import LocalAttention
@@ -147,3 +148,151 @@ def test_every_layer_of_transformers_has_a_block_of_its_own() -> None:
     assert plain
     assert local
     assert plain.block_bytes == local.block_bytes
+
+
+@pytest.mark.parametrize(
+    ("properties", "gib"),
+    [
+        ("option.kv_cache_memory_bytes=4294967296\n", 4.0),
+        ("option.num_gpu_blocks_override=1024\n", 2.0),
+    ],
+)
+def test_a_cache_whose_size_is_given_has_it(properties: str, gib: float, tmp_path: Path) -> None:
+    found = capacity(tmp_path, properties).estimate(1, 1)
+    assert found.kv_cache / GIB == gib
+    assert found.token_range == (found.num_tokens, found.num_tokens)
+
+
+def test_no_more_is_kept_on_the_host_than_there_is(tmp_path: Path) -> None:
+    plain = capacity(tmp_path).estimate(1, 1)
+    found = capacity(tmp_path, "option.cpu_offload_gb=200\n").estimate(1, 1)
+    assert found.kv_cache == plain.kv_cache + plain.weights
+
+
+def test_an_engine_may_choose_the_longest_sequence(tmp_path: Path) -> None:
+    found = capacity(tmp_path, "option.max_model_len=auto\n", device_memory=20 * GIB)
+    estimate = found.estimate(1, 1)
+    assert found.fits(estimate)
+    assert 0 < estimate.length == min(found.longest, estimate.longest)
+
+
+@pytest.mark.parametrize(("word", "share"), [("nvfp4", 9 / 32), ("fp8_e4m3", 0.5)])
+def test_a_cache_of_fewer_bits_holds_more(word: str, share: float, tmp_path: Path) -> None:
+    plain = capacity(tmp_path).estimate(1, 1)
+    found = capacity(tmp_path, f"option.kv_cache_dtype={word}\n").estimate(1, 1)
+    assert found.block_bytes == pytest.approx(plain.block_bytes * share, rel=0.001)
+
+
+def test_sparse_attention_packs_its_cache_of_8_bits(tmp_path: Path) -> None:
+    asked = capacity(tmp_path, "option.kv_cache_dtype=fp8\n")
+    sparse = replace(LLAMA_3_8B, is_mla=True, kv_values_per_token_and_layer=576, index_bytes=132)
+    dense = replace(asked, facts=replace(sparse, index_bytes=0)).estimate(1, 1)
+    assert dense.block_bytes == 576 * 16 * 32
+    assert replace(asked, facts=sparse).estimate(1, 1).block_bytes == (656 + 132) * 16 * 32
+
+
+def test_copies_have_the_experts_together(tmp_path: Path) -> None:
+    (tmp_path / "serving.properties").write_text(
+        "option.model_id=org/model\noption.data_parallel_size=8\n"
+    )
+    mixture = replace(LLAMA_3_8B, expert_share=0.9)
+    machine = Hardware(devices=("0",), device_memory=80 * GIB)
+    found = Capacity(load_options(tmp_path, {}), machine, mixture, {}, 256).estimate(1, 1)
+    plain = capacity(tmp_path).estimate(1, 1)
+    assert found.weights == pytest.approx(plain.weights * (0.1 + 0.9 / 8), rel=0.02)
+
+
+def test_a_plan_names_what_it_does_not_count_and_a_range(tmp_path: Path) -> None:
+    found = capacity(tmp_path)
+    odd = replace(found, facts=replace(LLAMA_3_8B, unread=("memory_slots",)))
+    said = describe(odd, odd.estimate(1, 1))
+    assert any("not counted" in line and "memory_slots" in line for line in said)
+    assert any("between" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("properties", "tokens", "devices"),
+    [
+        ("option.decode_context_parallel_size=2\n", 2, 2),
+        ("option.prefill_context_parallel_size=2\n", 1, 4),
+        (
+            "option.prefill_context_parallel_size=2\noption.decode_context_parallel_size=4\n",
+            4,
+            4,
+        ),
+    ],
+)
+def test_ranks_share_the_context(
+    properties: str, tokens: int, devices: int, tmp_path: Path
+) -> None:
+    """For decoding they share a sequence's cache; for prefill they are further ranks."""
+    split = "option.tensor_parallel_degree=2\n"
+    plain = capacity(tmp_path, split).estimate(2, 1)
+    asked = capacity(tmp_path, split + properties)
+    found = asked.estimate(2, 1)
+    assert found.num_blocks == plain.num_blocks
+    assert found.num_tokens == pytest.approx(tokens * plain.num_tokens, rel=0.01)
+    assert found.longest == pytest.approx(tokens * plain.longest, rel=0.01)
+    machine = Hardware(devices=("0", "1", "2", "3"), device_memory=80 * GIB)
+    plan = make_plan(asked.options, {}, machine, LLAMA_3_8B)
+    assert len(plan.parallel.device_groups[0]) == devices
+
+
+@pytest.mark.parametrize(
+    ("properties", "has_encoder"),
+    [
+        ("", True),
+        ("option.language_model_only=false\n", True),
+        ("option.language_model_only=true\n", False),
+        ('option.limit_mm_per_prompt={"image": 0}\n', True),
+        ('option.limit_mm_per_prompt={"image": 0, "video": 0}\n', False),
+    ],
+)
+def test_encoders_that_are_left_out_take_nothing(
+    properties: str, has_encoder: bool, tmp_path: Path
+) -> None:
+    """As in three logs of a GB10, whose weights are smaller by those of the encoder."""
+    facts = replace(LLAMA_3_8B, vision_parameters=GIB // 2)
+    found = replace(capacity(tmp_path, properties), facts=facts).estimate(1, 1)
+    without = capacity(tmp_path, properties).estimate(1, 1)
+    assert found.weights - without.weights == pytest.approx(0 if has_encoder else -GIB, abs=1)
+    assert (found.less > without.less) == has_encoder
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        ('{"audio": 0}', 3),
+        ('{"image": 0, "video": 0}', 1),
+        ('{"image": 0, "video": 0, "audio": 0}', 0),
+    ],
+)
+def test_an_encoder_is_left_out_where_nothing_is_for_it(
+    limits: str, left: int, tmp_path: Path
+) -> None:
+    """Three parts of four are of images, and one is of sounds."""
+    facts = replace(LLAMA_3_8B, vision_parameters=4 * GIB, sound_parameters=GIB)
+    asked = replace(capacity(tmp_path, f"option.limit_mm_per_prompt={limits}\n"), facts=facts)
+    without = capacity(tmp_path).estimate(1, 1)
+    assert without.weights - asked.estimate(1, 1).weights == pytest.approx(
+        (4 - left) * 2 * GIB, abs=1
+    )
+
+
+def test_graphs_of_the_sizes_that_are_captured(tmp_path: Path) -> None:
+    every = capacity(tmp_path).estimate(1, 1).cuda_graphs
+    for text in ("option.cuda_graph_sizes=1,2,4\n", "option.cudagraph_capture_sizes=[1, 2, 4]\n"):
+        asked = capacity(tmp_path, text)
+        assert asked.step.captured == (1, 2, 4)
+        assert 0 < asked.estimate(1, 1).cuda_graphs < every / 2
+
+
+def test_stages_may_have_other_numbers_of_layers(tmp_path: Path) -> None:
+    asked = capacity(tmp_path)
+    even, uneven, other = (
+        replace(asked, environment={"VLLM_PP_LAYER_PARTITION": text}).estimate(1, 2)
+        for text in ("", "24,8", "3,4")
+    )
+    assert uneven.weights > 1.3 * even.weights
+    assert uneven.block_bytes == 1.5 * even.block_bytes
+    assert other == even

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def model(tmp_path: Path) -> Path:
         ("speculative_draft_model=SMALL", COUNTED),
         ('speculative_config={"model": "EAGLE"}', "draft model {}: counted: 832.0 MiB weights and"),
         ('speculative_config={"method": "mtp"}', "1 MTP layer(s) of the model: counted: 480.0 MiB"),
-        ('speculative_config={"method": "odd"}', "1 MTP layer(s) of the model: counted"),
+        ('speculative_config={"method": "deepseek_mtp"}', "1 MTP layer(s) of the model: counted"),
         (
             'speculative_config={"model": "org/none"}',
             "draft model org/none: not counted: its weights and cache: org/none: config.json",
@@ -61,8 +62,97 @@ def test_what_is_counted_of_a_draft_model_is_said(
     text = speculation.replace("SMALL", str(draft)).replace("EAGLE", str(draft))
     (model / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
     machine = ("--gpus", "1", "--gpu-memory", "80GiB")
-    for form, words in (((), "because     "), (("--explain-memory",), "beside the log: ")):
+    for form, words in (((), "because     "), (("--explain-memory",), "with the log: ")):
         assert main(["plan", str(model), *machine, *form]) == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if "not counted" in line]
         assert len(lines) == bool(said)
         assert "".join(lines).startswith(said and words + said.format(draft))
+
+
+def test_drafted_tokens_take_states_and_their_layer_blocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a model whose layers with a state are three in four."""
+    config = {"model_type": "qwen3_5_text", "mtp_num_hidden_layers": 1, "dtype": "bfloat16"}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    tokens = []
+    for speculation in ("", '{"method": "mtp"}', '{"method": "mtp", "num_speculative_tokens": 5}'):
+        text = f"option.speculative_config={speculation}\n" if speculation else ""
+        (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert not speculation or "and the cache of 1 layer(s)" in json.dumps(plan)
+        tokens.append(plan["memory"]["num_tokens"])
+    assert tokens == sorted(tokens, reverse=True)
+    assert len(set(tokens)) == 3
+
+
+def test_what_no_plan_counts_and_no_file_writes_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = "option.enable_dbo=true\n"
+    (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
+    assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not counted: what these options take or save: enable_dbo" in said
+    assert "config.json lacks hidden_size, intermediate_size, num_attention_heads" in said
+    assert "the defaults of its class apply" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("enable_dbo=true", "enable_dbo"),
+        ("enable_dbo=false", ""),
+        ("mamba_cache_mode=none", ""),
+        ('limit_mm_per_prompt={"image": 2}', "limit_mm_per_prompt"),
+        ("fully_sharded_loras=true", "fully_sharded_loras"),
+        ("max_num_queued_reqs=9", ""),
+        (
+            'speculative_config={"method": "ngram", "num_speculative_tokens": 2, '
+            '"prompt_lookup_max": 4, "parallel_drafting": true}',
+            "speculative_config.parallel_drafting",
+        ),
+    ],
+)
+def test_each_option_is_judged_for_memory(
+    text: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"model_type": "qwen3", "dtype": "bfloat16", "vocab_size": 151936}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
+    assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert ("take or save: " in said) == bool(named)
+    assert (f"take or save: {named} " in said) == bool(named)
+
+
+def test_overridden_fields_are_those_that_are_planned_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As vLLM does it: configs inside are changed, everything else is replaced."""
+    text = {"model_type": "qwen3_5_text", "num_hidden_layers": 32, "dtype": "bfloat16"}
+    config = {"model_type": "qwen3_5", "text_config": text, "vision_config": {"depth": 2}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+    def plan(overrides: str) -> dict[str, Any]:
+        line = f"option.hf_overrides={overrides}\n"
+        (tmp_path / "serving.properties").write_text(line, encoding="utf-8")
+        assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB", "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    whole, half = plan("{}"), plan('{"text_config": {"num_hidden_layers": 16}}')
+    assert half["memory"]["weights"] < 0.75 * whole["memory"]["weights"]
+    # A field of the outer config is none of the model's.
+    outside = plan('{"num_hidden_layers": 16, "rope_parameters": {"rope_type": "yarn"}}')
+    assert outside["memory"]["weights"] == whole["memory"]["weights"]
+    assert "hf_overrides" not in json.dumps(half["reasons"] + outside["reasons"])
+    assert "take or save: hf_overrides" in json.dumps(plan("a.function")["reasons"])
+    # Of weights on disk a part is left out, too.
+    index = json.dumps({"metadata": {"total_size": 40_000_000_000}, "weight_map": {}})
+    (tmp_path / "model.safetensors.index.json").write_text(index, encoding="utf-8")
+    sizes = [plan(f'{{"text_config": {{"num_hidden_layers": {n}}}}}') for n in (32, 16)]
+    assert sizes[1]["memory"]["weights"] < 0.75 * sizes[0]["memory"]["weights"]

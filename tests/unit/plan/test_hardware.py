@@ -66,9 +66,9 @@ def test_a_mask_that_names_no_gpu_is_said(nvidia_smi: Callable[..., None]) -> No
     nvidia_smi(rows)
     found = detect_hardware({"CUDA_VISIBLE_DEVICES": "4,5"})
     assert found.devices == ()
-    assert "CUDA_VISIBLE_DEVICES=4,5: 4 is none of the 2 GPUs" in found.doubt
-    assert detect_hardware({"CUDA_VISIBLE_DEVICES": "1"}).doubt == ""
-    assert detect_hardware({"CUDA_VISIBLE_DEVICES": "-1"}).doubt == ""
+    assert "CUDA_VISIBLE_DEVICES=4,5: 4 is none of the 2 GPUs" in found.mask_problem
+    assert detect_hardware({"CUDA_VISIBLE_DEVICES": "1"}).mask_problem == ""
+    assert detect_hardware({"CUDA_VISIBLE_DEVICES": "-1"}).mask_problem == ""
 
 
 def test_the_memory_is_that_of_the_smallest_visible_gpu(nvidia_smi: Callable[..., None]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from lmi_backend.errors import OptionError, PlanError
 from lmi_backend.options import LmiOptions, resolve_options
 from lmi_backend.options.properties import parse_properties
-from lmi_backend.plan.model_source import find_adapters, find_model
+from lmi_backend.plan.model_source import find_adapters, find_model, missing_adapters
 
 
 def options(folder: Path, text: str = "") -> LmiOptions:
@@ -15,8 +15,12 @@ def options(folder: Path, text: str = "") -> LmiOptions:
 @pytest.mark.parametrize(
     ("model_id", "problem"),
     [
-        ("djl://x", "cannot be fetched; accepted: a hub id, a local folder or an s3:// prefix"),
-        ("https://x/model.zip", "cannot be fetched"),
+        ("djl://x", "is of DJL's own model zoo, whose models are made for its Java engines"),
+        ("https://x/model.zip", "is a url that is not fetched; accepted: a hub id, a local folder"),
+        ("https://huggingface.co/org/m", "is a page of the Hub; write the id alone"),
+        ("org/m-GGUF:Q4_K_M", "names a GGUF file (Q4_K_M) as llama.cpp and Ollama do"),
+        ("org/m:model-q4.gguf", "names a GGUF file (model-q4.gguf)"),
+        ("qwen3:8b", "has a name after a colon, 8b, as Ollama's tags"),
         ("/no/such/folder", "is not a folder (looked at /no/such/folder)"),
         ("./none", "is not a folder (looked at /"),
         ("../none", "is not a folder (looked at /"),
@@ -80,3 +84,33 @@ def test_a_model_in_mistrals_own_form_is_vllms(text: str, tmp_path: Path) -> Non
         find_model(options(tmp_path, f"option.rolling_batch=disable\n{text}"))
     (model / "config.json").write_text("{}")
     assert find_model(options(tmp_path, f"option.rolling_batch=disable\n{text}")) == str(model)
+
+
+def test_adapters_that_are_named_are_added_to_those_of_the_folder(tmp_path: Path) -> None:
+    for folder in ("adapters/a", "more/b"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "adapter_config.json").write_text("{}", "utf-8")
+    lines = "option.enable_lora=true\noption.lora_modules=b=more/b,c=org/c,d=/none/d,a=adapters/a"
+    found = find_adapters(options(tmp_path, lines))
+    root = str(tmp_path.resolve())
+    assert found == {
+        "a": f"{root}/adapters/a", "b": f"{root}/more/b", "c": "org/c", "d": "/none/d"
+    }  # fmt: skip
+    (said,) = missing_adapters(found)
+    assert "names d, whose folder is not here (looked at /none/d)" in said
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ("option.lora_modules=a=/l/a", "needs option.enable_lora=true"),
+        ("option.enable_lora=true\noption.lora_modules=a=/l/a", "has another adapter of this name"),
+    ],
+)
+def test_adapters_that_cannot_be_served_are_refused(
+    tmp_path: Path, lines: str, problem: str
+) -> None:
+    (tmp_path / "adapters/a").mkdir(parents=True)
+    (tmp_path / "adapters/a/adapter_config.json").write_text("{}", "utf-8")
+    with pytest.raises(OptionError, match=problem):
+        find_adapters(options(tmp_path, lines))

@@ -86,6 +86,8 @@ def test_devices_can_be_chosen() -> None:
     text = "load_on_devices=1;3\noption.tensor_parallel_degree=1"
     assert plan(text, FOUR).parallel.device_groups == (("2",), ("7",))
     assert plan("load_on_devices=gpu2", FOUR).parallel.device_groups == (("5", "7"),)
+    with pytest.raises(OptionError, match=r"visible: none; plan, .* suppose some with --gpus"):
+        plan("load_on_devices=0", Hardware())
     assert plan("load_on_devices=-1", FOUR).parallel.device_groups == ((),)
 
 
@@ -118,7 +120,7 @@ def test_each_device_of_the_list_is_the_first_of_a_worker() -> None:
         ("option.pipeline_parallel_degree=8", "needs 8 devices; 4 usable"),
         ("option.rolling_batch=trtllm\noption.task=classify", "is served by vLLM only"),
         ("option.entryPoint=mine.py", "is not a file (looked at"),
-        ("option.entryPoint=mine", "a .py file beside the properties, djl_python.deepspeed"),
+        ("option.entryPoint=mine", "a .py file next to the properties, djl_python.deepspeed"),
         ("option.pythonExecutable=/no/such/python", "is not an executable file"),
     ],
 )
@@ -171,7 +173,7 @@ def test_every_choice_has_a_reason() -> None:
         "1 worker(s) of 4",
     ):
         assert words in reasons
-    assert "no device is visible, nothing was asked" in "\n".join(plan().reasons)
+    assert "no device is visible, nothing was set" in "\n".join(plan().reasons)
 
 
 def test_only_vllm_gets_vllms_arguments() -> None:
@@ -247,7 +249,7 @@ def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("word", "is_said"), [("auto", True), ("vllm", False)])
 def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool) -> None:
     made = plan(f"option.rolling_batch={word}")
-    said = [why for why in made.reasons if why.startswith("256 requests at once: nothing was")]
+    said = [why for why in made.reasons if why.startswith("256 requests at once: no number is")]
     assert (made.limits.max_running, bool(said)) == (256, is_said)
 
 
@@ -269,7 +271,7 @@ def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool)
             FOUR,
             4,
             4,
-            "not minWorkers=1: LMI adds and ends workers where maxWorkers",
+            "not minWorkers=1: LMI adds and stops workers where maxWorkers",
         ),
         (
             "engine=MPI\noption.rolling_batch=lmi-dist\nminWorkers=1\nmaxWorkers=2",

@@ -72,7 +72,7 @@ def test_a_hub_model_is_measured_from_the_local_cache(tmp_path: Path) -> None:
 def test_a_hub_model_that_is_not_here_can_be_planned_but_not_loaded(tmp_path: Path) -> None:
     offline = {"HF_HUB_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     made = plan("option.model_id=org/m", tmp_path, offline)
-    assert made.notes[-1].endswith("org/m is not in the local cache")
+    assert made.notes[-1].endswith("org/m is not downloaded yet")
     with pytest.raises(ConfigurationError, match="HF_HUB_OFFLINE is set"):
         plan("option.model_id=org/m", tmp_path, offline, "model")
     elsewhere = {**offline, "VLLM_USE_MODELSCOPE": "true"}

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from lmi_backend.plan.refusals import (
     refuse_unsupported,
 )
 from lmi_backend.sizing.model_facts import read_model_facts
+from tests.support.installed_engine import interpreter, with_version
 from tests.support.places import TESTS
 from tests.unit.plan.test_strategy import LLAMA_70B
 
@@ -54,27 +54,22 @@ def test_a_library_that_is_too_old_is_refused_by_its_version(
     tmp_path: Path, engine: str, package: str, version: str, problem: str
 ) -> None:
     """Whatever else of it can be read."""
-    folder = tmp_path / package
-    folder.mkdir()
-    for name in ("_version.py", "version.py"):
-        (folder / name).write_text(f'__version__ = version = "{version}"\n', encoding="utf-8")
-    python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\necho '{json.dumps([str(folder)])}'\n", encoding="utf-8")
-    python.chmod(0o755)
+    python = interpreter(tmp_path, with_version(tmp_path / package, version))
     lines = parse_properties(f"option.rolling_batch={engine}")
     options = resolve_options(lines, {}, folder=tmp_path)
     if not problem:
-        refuse_old_engine(options, str(python))
+        refuse_old_engine(options, python)
         return
     with pytest.raises(PlanError, match=problem):
-        refuse_old_engine(options, str(python))
+        refuse_old_engine(options, python)
 
 
 def doubts(properties: str, architecture: str, **changes: bool) -> list[str]:
     facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
     assert facts
     options = resolve_options(parse_properties(properties), {}, folder=TESTS)
-    changed = replace(facts, architecture=architecture, **changes)
+    names = (architecture,)
+    changed = replace(facts, architecture=architecture, served_architectures=names, **changes)
     return refuse_unsupported(options, changed, "/no/python")
 
 
@@ -130,3 +125,37 @@ def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
     refuse_dense_copies(options, {"nnodes": 2}, replace(LLAMA_70B, num_experts=8))
     with pytest.raises(OptionError, match=r"data_parallel_size=2 over several machines is for"):
         refuse_dense_copies(options, {"nnodes": 2}, LLAMA_70B)
+
+
+@pytest.mark.parametrize(
+    ("version", "properties", "said"),
+    [
+        ("1.2.1", "option.backend=tensorrt", ""),
+        ("1.4.0rc1", "option.backend=tensorrt", "TensorRT-LLM 1.4.0rc1 has no TensorRT backend"),
+        ("1.4.0rc1", "option.calib_size=8", "is read only by the TensorRT backend"),
+        ("1.3.0rc29", "", ""),
+        ("1.4.0rc1", "", "1.4.0rc1 is newer than 1.3.0rc29, the newest whose documents were read"),
+    ],
+)
+def test_the_release_in_the_workers_interpreter_decides(
+    tmp_path: Path, version: str, properties: str, said: str
+) -> None:
+    package = with_version(tmp_path / "tensorrt_llm", version)
+    python = interpreter(tmp_path, package, version)
+    lines = parse_properties(f"option.rolling_batch=trtllm\n{properties}")
+    options = resolve_options(lines, {}, folder=tmp_path)
+    try:
+        notes = "; ".join(refuse_unsupported(options, None, python, ""))
+    except OptionError as error:
+        notes = str(error)
+    assert said in notes
+    assert bool(said) == bool(notes)
+
+
+def test_built_engines_are_looked_for_where_the_model_is(tmp_path: Path) -> None:
+    (tmp_path / "rank0.engine").touch()
+    package = with_version(tmp_path / "tensorrt_llm", "1.3.0")
+    python = interpreter(tmp_path, package)
+    options = resolve_options(parse_properties("option.rolling_batch=trtllm"), {}, folder=tmp_path)
+    with pytest.raises(PlanError, match=r"rank0\.engine is a built engine.*serve the checkpoint"):
+        refuse_unsupported(options, None, python, str(tmp_path))

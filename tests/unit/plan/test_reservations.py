@@ -13,13 +13,13 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.engine_plan import Launch, Parallel
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.holdings import Holding
 from lmi_backend.plan.reservations import Reservations
 
-A = Holding(model="a", shares={"GPU-1": 0.92, "GPU-2": 0.92})
-B = Holding(model="b", shares={"GPU-3": 0.4})
+A = Allocation(model="a", shares={"GPU-1": 0.92, "GPU-2": 0.92})
+B = Allocation(model="b", shares={"GPU-3": 0.4})
 PLAN = EnginePlan(
     engine="vllm",
     config=EngineConfig(model="org/m"),
@@ -30,9 +30,9 @@ PLAN = EnginePlan(
 _OWNER = """
 import json, sys
 from pathlib import Path
-from lmi_backend.plan.holdings import Holding
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.reservations import Reservations
-held = Reservations(sys.argv[1], Path(sys.argv[2])).take(Holding(**json.loads(sys.argv[3])), ())
+held = Reservations(sys.argv[1], Path(sys.argv[2])).take(Allocation(**json.loads(sys.argv[3])), ())
 print(held is not None, flush=True)
 sys.stdin.read()
 """
@@ -66,8 +66,8 @@ def test_who_planned_with_what_is_no_longer_so_plans_again(tmp_path: Path) -> No
 
 def test_what_is_expected_is_taken_over_by_the_load(tmp_path: Path) -> None:
     reservations = Reservations("/run/1", tmp_path)
-    for holding in (A, B):
-        assert reservations.expect(holding)
+    for allocation in (A, B):
+        assert reservations.expect(allocation)
     # Of both it is counted that they will come, whichever comes first.
     assert reservations.held("b") == (A,)
     loaded = reservations.take(B, (A,))
@@ -78,8 +78,8 @@ def test_what_is_expected_is_taken_over_by_the_load(tmp_path: Path) -> None:
 
 
 def test_the_dead_hold_nothing(tmp_path: Path) -> None:
-    holding = json.dumps({"model": "a", "shares": {"GPU-1": 0.5}})
-    command = [sys.executable, "-c", _OWNER, "1", str(tmp_path), holding]
+    allocation = json.dumps({"model": "a", "shares": {"GPU-1": 0.5}})
+    command = [sys.executable, "-c", _OWNER, "1", str(tmp_path), allocation]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout
         assert owner.stdout.readline() == b"True\n"
@@ -106,8 +106,8 @@ def test_two_that_share_a_device_load_one_after_the_other(tmp_path: Path) -> Non
     held = Reservations("1", tmp_path).take(B, ())
     assert held
     waits = tmp_path / "waits"
-    other = Reservations("2", tmp_path).take(Holding(model="c", shares=B.shares), (B,))
-    apart = Reservations("2", tmp_path).take(A, (B, Holding(model="c", shares=B.shares)))
+    other = Reservations("2", tmp_path).take(Allocation(model="c", shares=B.shares), (B,))
+    apart = Reservations("2", tmp_path).take(A, (B, Allocation(model="c", shares=B.shares)))
     assert other
     assert apart
     ended = threading.Event()
@@ -142,7 +142,7 @@ def test_a_plan_is_made_again_if_another_was_faster(tmp_path: Path) -> None:
     def plan(machine: Hardware) -> EnginePlan:
         if not plans:
             assert Reservations("2", tmp_path).take(B, ())
-        plans.append(machine.holdings)
+        plans.append(machine.allocations)
         return PLAN
 
     made, held = Reservations("1", tmp_path).plan("a", hardware, plan)

@@ -10,8 +10,8 @@ from lmi_backend.plan import EnginePlan
 from lmi_backend.plan.hardware import Hardware
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.units import GIB
 
-GIB = 1 << 30
 LLAMA_70B = ModelFacts(
     architecture="LlamaForCausalLM",
     num_layers=80,

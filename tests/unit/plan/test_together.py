@@ -9,15 +9,15 @@ from lmi_backend.errors import ConfigurationError
 from lmi_backend.options import LmiOptions, resolve_options
 from lmi_backend.options.properties import parse_properties
 from lmi_backend.plan import EnginePlan
+from lmi_backend.plan.allocations import Allocation
 from lmi_backend.plan.gpus import Gpu
 from lmi_backend.plan.hardware import Hardware
-from lmi_backend.plan.holdings import Holding
 from lmi_backend.plan.planner import make_plan
 from lmi_backend.plan.together import plan_together
 from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.units import GIB
 from tests.unit.plan.test_strategy import LLAMA_70B, TWELVE_HEADS
 
-GIB = 1 << 30
 ONE = "option.tensor_parallel_degree=1"
 MAX = "option.tensor_parallel_degree=max"
 
@@ -94,7 +94,7 @@ def test_models_share_the_devices(
             4,
             {"a": "load_on_devices=0\n" + ONE, "b": "load_on_devices=0;1\n" + ONE},
             "b",
-            "load_on_devices=0;1 asks for GPU 0, which has too little memory left; model a holds",
+            "load_on_devices=0;1 needs GPU 0, which has too little memory left; model a holds",
         ),
         (
             1,
@@ -125,14 +125,14 @@ def test_what_is_wrong_without_others_is_said_as_it_is() -> None:
 
 def test_a_model_of_two_devices_finds_them_among_seven() -> None:
     """An odd number left is no reason for stages."""
-    held = (Holding(model="small", shares={"3": 0.92}),)
-    assert together(machine(8, holdings=held), LLAMA_70B, a="")["a"] == ["01", "24", "56"]
+    held = (Allocation(model="small", shares={"3": 0.92}),)
+    assert together(machine(8, allocations=held), LLAMA_70B, a="")["a"] == ["01", "24", "56"]
 
 
 def test_a_device_is_itself_under_another_mask() -> None:
     gpus = (Gpu(name="0", uuid="GPU-b"), Gpu(name="1", uuid="GPU-c"))
-    held = (Holding(model="other", shares={"GPU-c": 0.5, "GPU-a": 0.92}),)
-    assert together(machine(2, gpus=gpus, holdings=held), a="")["a"] == ["0"]
+    held = (Allocation(model="other", shares={"GPU-c": 0.5, "GPU-a": 0.92}),)
+    assert together(machine(2, gpus=gpus, allocations=held), a="")["a"] == ["0"]
 
 
 def test_a_handler_holds_what_it_says(tmp_path: Path) -> None:

@@ -28,7 +28,12 @@ from lmi_backend.pool import diagnosis as causes
         (
             "ValueError: Free memory on device cuda:0 (3.2/79.1 GiB) on startup is less than "
             "desired GPU memory utilization (0.9, 71.2 GiB).",
-            "somebody else uses the GPU",
+            "another process uses the GPU",
+        ),
+        (
+            "ValueError: Available memory on node 0 (19.01/23.54 GiB) on startup is less than "
+            "desired CPU memory utilization (0.92, 21.66 GiB).",
+            "VLLM_CPU_KVCACHE_SPACE",
         ),
         (
             "RuntimeError: [enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't "
@@ -46,6 +51,23 @@ def test_the_last_words_tell_the_cause(words: str, advice: str) -> None:
 
 def test_a_killed_process_most_likely_took_too_much_memory() -> None:
     assert "the host's memory is full" in causes.likely_cause("", -signal.SIGKILL)
+
+
+def test_an_error_that_refers_to_another_is_told_with_it() -> None:
+    """vLLM 0.32: its core's traceback, then its server's."""
+    text = "RuntimeError: Engine core initialization failed. See root cause above. Failed: {}"
+    lines = (
+        "(EngineCore pid=2) ERROR [core.py:1510] KeyError: 'first'\n"
+        "(EngineCore pid=2) ERROR [core.py:1510] safetensors_rust.SafetensorError: cut short\n"
+        f"  a line of it\n{text}\n"
+    )
+    said = causes.with_root_cause(text, lines)
+    assert said == (
+        "RuntimeError: Engine core initialization failed. "
+        "Root cause: safetensors_rust.SafetensorError: cut short"
+    )
+    assert causes.with_root_cause(text, f"a line\n{text}") == text
+    assert causes.with_root_cause("KeyError: 'a'", lines) == "KeyError: 'a'"
 
 
 def test_nothing_is_made_up() -> None:

@@ -63,6 +63,27 @@ def test_the_whole_group_ends_and_its_shared_memory_is_freed() -> None:
     assert not Path("/dev/shm", own).exists()
 
 
+def test_who_dies_while_it_ends_a_session_leaves_none_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The tracker goes first instead: it is not there to see its parent die."""
+    sent: list[tuple[str, signal.Signals]] = []
+
+    def send(pid: int, number: signal.Signals) -> None:
+        sent.append((" ".join(psutil.Process(pid).cmdline()), number))
+        os.kill(pid, number)
+
+    monkeypatch.setattr("lmi_backend.pool.process._send", send)
+    lines: list[str] = []
+    process = WorkerProcess(WorkerCommand((sys.executable, "-c", PROGRAM), {}), lines.append)
+    wait_for(lambda: lines)
+    process.kill()
+    assert {number for _, number in sent} == {signal.SIGKILL}
+    assert "resource_tracker" in sent[0][0]
+    for name in lines[0].split()[:2]:
+        Path("/dev/shm", name).unlink(missing_ok=True)
+
+
 def test_shared_memory_of_one_that_has_gone_is_freed() -> None:
     """All of it died at once, as when a container's memory is exhausted."""
     lines: list[str] = []
@@ -92,7 +113,7 @@ def test_one_that_hangs_in_the_kernel_is_not_waited_for(
     process = WorkerProcess(WorkerCommand((sys.executable, "-c", code), {}), print)
     process.kill()
     assert process.poll() is None
-    assert f"process {process.pid} was killed and has not ended" in caplog.text
+    assert f"process {process.pid} was killed and has not exited" in caplog.text
     # It is reaped when it ends.
     os.kill(process.pid, signal.SIGKILL)
     wait_for(lambda: not psutil.pid_exists(process.pid))
@@ -102,7 +123,7 @@ def test_one_that_hangs_in_the_kernel_is_not_waited_for(
     ("status", "words"),
     [
         (None, "closed its socket"),
-        (3, "ended with status 3"),
+        (3, "exited with status 3"),
         (-signal.SIGSEGV, "was killed by SIGSEGV"),
         (-(signal.SIGRTMIN + 5), f"was killed by signal {signal.SIGRTMIN + 5}"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
-from lmi_backend.pool.slot import Slot, least_busy
+from lmi_backend.pool.slot import Slot, State, least_busy
 from tests.support.waiting import wait_for
 
 NOW = 1000.0
@@ -29,8 +29,10 @@ class Worker:
 
 def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any) -> Slot:
     """Return a slot; the first one's worker always runs."""
-    made = Slot(index, f"model/{index}", is_extra=index > 0, is_wanted=True)
-    made.worker = Worker() if is_ready else None  # type: ignore[assignment]
+    made = Slot(index, f"model/{index}", is_extra=index > 0, state=State.STARTING)
+    if is_ready:
+        made.fill(Worker())  # type: ignore[arg-type]
+    made.ready_since = 0.0
     made.last_used, made.wanted_since = NOW - idle, float(index)
     for name, value in fields.items():
         setattr(made, name, value)
@@ -38,7 +40,7 @@ def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any)
 
 
 def unwanted(index: int) -> Slot:
-    return slot(index, is_ready=False, is_wanted=False)
+    return slot(index, is_ready=False, state=State.UNWANTED)
 
 
 def test_one_starts_at_a_time_and_as_many_as_there_may_be() -> None:
@@ -51,7 +53,7 @@ def test_one_starts_at_a_time_and_as_many_as_there_may_be() -> None:
 def test_a_dead_worker_or_one_that_is_given_up_does_not_keep_another_from_starting() -> None:
     spare = unwanted(2)
     assert slot_to_start([slot(0, is_ready=False), slot(1), spare]) is spare
-    assert slot_to_start([slot(0), slot(1, is_ready=False, is_given_up=True), spare]) is spare
+    assert slot_to_start([slot(0), slot(1, is_ready=False, state=State.ABANDONED), spare]) is spare
 
 
 def test_the_newest_idle_worker_above_the_least_is_ended() -> None:
@@ -98,11 +100,11 @@ def test_a_queue_starts_workers_and_idleness_ends_them(caplog: pytest.LogCapture
     assert (started, slots[1].is_wanted) == ([slots[1]], True)
     assert "worker model/1 is added, now 2 of maxWorkers 3: 3 requests wait" in caplog.text
     worker = Worker()
-    slots[1].worker = worker  # type: ignore[assignment]
+    slots[1].fill(worker)  # type: ignore[arg-type]
     wait_for(lambda: worker.ended)
     scaler.stop()
     assert (slots[1].is_wanted, slots[1].worker) == (False, None)
-    assert "worker model/1 is ended, now 1 of minWorkers 1: no request for 0 s" in caplog.text
+    assert "worker model/1 is stopped, now 1 of minWorkers 1: no request for 0 s" in caplog.text
 
 
 def test_a_refused_request_starts_one_too(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from lmi_backend.repository.restricted_apis import (
 )
 
 CLOSED = Restriction(tuple(NOT_FOR_CLIENTS), "k=1")
-NEW = {"NVIDIA_TRITON_SERVER_VERSION": "26.05"}
+NEW = {"NVIDIA_TRITON_SERVER_VERSION": "26.04"}
 EXPLICIT = ("--model-control-mode=explicit",)
 
 
@@ -61,8 +61,9 @@ def test_a_port_may_do_more_than_hand_requests_on(argument: str) -> None:
         ((), {}, {"logging", "trace", "shared-memory"}),
         (EXPLICIT, NEW, {"logging", "trace", "model-repository"}),
         (("--allow-client-shm=true",), NEW, {"logging", "trace", "shared-memory"}),
+        (("--allow-client-shm=false",), {}, {"logging", "trace"}),
     ],
-    ids=["closed", "no ports", "new", "old", "explicit", "shared memory wanted"],
+    ids=["closed", "no ports", "new", "old", "explicit", "shared memory wanted", "not wanted"],
 )
 def test_what_is_open_is_said_of_each_protocol(
     arguments: tuple[str, ...], environment: dict[str, str], open_: set[str]

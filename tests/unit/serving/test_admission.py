@@ -7,14 +7,14 @@ import pytest
 
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.serving.admission import Admission, tenant_key
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.request_state import RequestState
+from tests.support.service_bench import limits_of
 
 NO_PLACE = 0
 
 
 def make(running: int = 4, waiting: int = 100, **weights: int) -> Admission:
-    return Admission(Limits(running, waiting, seconds=60, weights=weights))
+    return Admission(limits_of(running, waiting, tenant_weights=weights))
 
 
 class Queue:
@@ -33,11 +33,11 @@ class Queue:
         state.tenant, state.priority = tenant, priority
         return state
 
-    def hold(self, tenant: str, times: int = 1, **what: Any) -> list[RequestState]:
-        held = [self.request(tenant, **what) for _ in range(times)]
-        for state in held:
-            self.admission.hold(state)
-        return held
+    def enqueue(self, tenant: str, times: int = 1, **what: Any) -> list[RequestState]:
+        queued = [self.request(tenant, **what) for _ in range(times)]
+        for state in queued:
+            self.admission.enqueue(state)
+        return queued
 
     def starts(self, capacity: int = 1 << 20) -> list[str]:
         """Start all that may, and return their names in order."""
@@ -50,8 +50,8 @@ class Queue:
 
 def test_who_comes_last_does_not_wait_for_all_of_the_first() -> None:
     queue = Queue(make())
-    queue.hold("a", 50)
-    queue.hold("b", 2)
+    queue.enqueue("a", 50)
+    queue.enqueue("b", 2)
     assert queue.starts()[:5] == ["a1", "b1", "a2", "b2", "a3"]
 
 
@@ -67,15 +67,15 @@ def test_a_turn_is_as_long_as_the_tenants_weight(
     weights: Mapping[str, int], first: list[str]
 ) -> None:
     queue = Queue(make(**weights))
-    queue.hold("a", 20)
-    queue.hold("b", 20)
+    queue.enqueue("a", 20)
+    queue.enqueue("b", 20)
     assert queue.starts()[: len(first)] == first
 
 
 def test_answers_count_not_requests() -> None:
     queue = Queue(make())
-    queue.hold("wide", 3, width=4)
-    queue.hold("one", 12)
+    queue.enqueue("wide", 3, width=4)
+    queue.enqueue("one", 12)
     order = queue.starts()
     # Each of its requests is worth four of the other's.
     places = [order.index(f"wide{n}") for n in (1, 2, 3)]
@@ -84,10 +84,10 @@ def test_answers_count_not_requests() -> None:
 
 def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
     queue = Queue(make())
-    queue.hold("flood", 10)
+    queue.enqueue("flood", 10)
     started = []
     for _ in range(6):
-        queue.hold("one")
+        queue.enqueue("one")
         state = queue.admission.next(1 << 20)
         assert state is not None
         started.append(queue.names[state.id])
@@ -97,16 +97,16 @@ def test_who_asks_one_after_the_other_has_no_more_turns() -> None:
 
 def test_within_a_tenant_priority_comes_first_as_in_the_engine() -> None:
     queue = Queue(make())
-    queue.hold("a", 2)
-    queue.hold("a", priority=-5)
-    queue.hold("b", priority=9)
+    queue.enqueue("a", 2)
+    queue.enqueue("a", priority=-5)
+    queue.enqueue("b", priority=9)
     assert queue.starts() == ["a3", "b1", "a1", "a2"]
 
 
 def test_the_engines_own_queue_is_short() -> None:
     admission = make(running=64)
     queue = Queue(admission)
-    queue.hold("a", 90)
+    queue.enqueue("a", 90)
     assert len(queue.starts(64)) == 64 + 8
     assert admission.waiting == 90 - 72
     assert not admission.is_free(64)
@@ -119,37 +119,37 @@ def test_answers_that_end_quickly_let_more_go_ahead() -> None:
     done = queue.request("a", width=1000)
     admission.started(done)
     admission.ended(done)
-    queue.hold("a", 200)
+    queue.enqueue("a", 200)
     # A thousand a second are 50 in the 50 ms that a request may take to the engine.
     assert 64 + 40 <= len(queue.starts(64)) <= 64 + 50
 
 
 def test_a_wide_request_does_not_wait_until_the_engine_is_idle() -> None:
     queue = Queue(make())
-    queue.hold("a", 2, width=10)
+    queue.enqueue("a", 2, width=10)
     assert queue.starts(4) == ["a1"]
 
 
 def test_with_a_free_place_nothing_waits_but_who_comes_later_does_not_overtake() -> None:
     admission = make()
     assert admission.is_free(4)
-    Queue(admission).hold("a")
+    Queue(admission).enqueue("a")
     assert not admission.is_free(4)
 
 
 def test_no_worker_is_as_good_as_a_place() -> None:
     """What waits is told at once that there is none, as a new request is."""
     queue = Queue(make())
-    queue.hold("a", 3)
+    queue.enqueue("a", 3)
     assert queue.admission.is_free(NO_PLACE)
     assert queue.starts(NO_PLACE) == ["a1", "a2", "a3"]
 
 
 def test_nothing_is_remembered_of_who_has_nothing_waiting() -> None:
     queue = Queue(make())
-    held = [state for n in range(300) for state in queue.hold(f"t{n}", 2)]
+    queued = [state for n in range(300) for state in queue.enqueue(f"t{n}", 2)]
     assert len(queue.admission._tenants) == 300
-    for state in held[::2]:
+    for state in queued[::2]:
         queue.admission.withdraw(state)
         queue.admission.withdraw(state)
     assert queue.admission.waiting == 300
@@ -167,8 +167,8 @@ def test_a_name_is_kept_short_and_two_long_ones_stay_two() -> None:
 def test_a_long_name_has_its_weight() -> None:
     gold = "g" * 100
     queue = Queue(make(**{gold: 2}))
-    queue.hold("a", 3)
-    queue.hold(tenant_key(gold), 2)
+    queue.enqueue("a", 3)
+    queue.enqueue(tenant_key(gold), 2)
     is_a = [name.startswith("a") for name in queue.starts()]
     assert is_a == [True, False, False, True, True]
 
@@ -178,7 +178,7 @@ def full(**weights: int) -> Queue:
     queue = Queue(make(running=2, waiting=4, **weights))
     for _ in range(2):
         queue.admission.started(queue.request("flood"))
-    queue.hold("flood", 4)
+    queue.enqueue("flood", 4)
     return queue
 
 
@@ -194,7 +194,7 @@ def test_who_has_as_much_waiting_is_refused() -> None:
         state = queue.request("b")
         (displaced,) = queue.admission.displaced_by(state)
         queue.admission.withdraw(displaced)
-        queue.admission.hold(state)
+        queue.admission.enqueue(state)
     with pytest.raises(UnavailableError, match="the queue is full"):
         queue.admission.displaced_by(queue.request("b"))
 

@@ -1,6 +1,5 @@
 """Requests that wait for their turn: when they start, and that each ends once whatever happens."""
 
-import math
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +12,13 @@ from lmi_backend.errors import LmiError, RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.frames import Frame
 from lmi_backend.pool.rank_group import WorkerStats
-from lmi_backend.serving.limits import Limits
+from lmi_backend.resume.progress import Progress
 from lmi_backend.serving.metrics import gauges_and_counters
-from lmi_backend.serving.progress import Progress
 from lmi_backend.serving.service import Service
 from tests.support.scripted_workers import ScriptedWorkers
-from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink
+from tests.support.service_bench import CAPACITY, RUNNING, Bench, Sink, limits_of
 from tests.support.waiting import wait_for
 
 
@@ -59,7 +58,7 @@ def test_a_body_takes_as_many_places_as_it_asks_answers() -> None:
     bench.service.submit(HttpRequest("/v1/completions", body % 2), sink)
     with pytest.raises(UnavailableError, match="the queue is full"):
         bench.service.submit(HttpRequest("/v1/completions", body % 1), Sink())
-    with pytest.raises(RequestError, match="asks for 6 answers at once; accepted: at most 5"):
+    with pytest.raises(RequestError, match="requests 6 answers at once; accepted: at most 5"):
         bench.service.submit(HttpRequest("/v1/completions", body % 3), Sink())
     assert bench.workers.outstanding == [4]
     # Its one answer ends it.
@@ -160,7 +159,7 @@ def test_an_answer_that_is_complete_when_its_worker_dies_is_an_answer(is_sent: b
         index, worker = claim(width, only)
         send = worker.send_frame
 
-        def send_frame(frame: bytes) -> None:
+        def send_frame(frame: Frame) -> None:
             send(frame)
             bench.workers.answer(RUNNING + 1)
             bench.workers.die(0)
@@ -300,7 +299,7 @@ def test_a_full_queue_is_shared() -> None:
 def test_a_worker_that_does_not_read_does_not_stop_the_senders() -> None:
     may_read = threading.Event()
     workers = ScriptedWorkers(CAPACITY)
-    service = Service(workers, Limits(CAPACITY, 9, math.inf))  # type: ignore[arg-type]
+    service = Service(workers, limits_of(CAPACITY, 9))  # type: ignore[arg-type]
     service.start()
     sinks = [Sink() for _ in range(RUNNING + 2)]
     for sink in sinks:

@@ -11,7 +11,7 @@ from lmi_backend.generation import Chunk, HttpChunk, HttpRequest
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import outputs_of
 from lmi_backend.ipc.frames import FrameDecoder
-from lmi_backend.serving.progress import Progress
+from lmi_backend.resume.progress import Progress
 from lmi_backend.token_ids import pack, unpack
 from tests.support.service_bench import Bench
 
@@ -137,7 +137,7 @@ def test_a_chat_goes_on_from_the_events_it_had(kind: str) -> None:
     where = workers.sent[moved].request.continuation
     assert unpack(where.ids) == [[4], [5], [6], [5], [6]]
     assert (where.num_lines, where.head) == (6, b"data: 0\n\n")
-    # The old id is nobody's, and the new one goes on with an event.
+    # The old id is nobody's, and the new one resumes with an event.
     client.hear([_event(1, moved)], in_columns=True)
     workers.die(1)
     workers.revive(0)
@@ -155,7 +155,7 @@ def test_who_has_left_gets_nothing() -> None:
     client.hear([_first(1), _first(2)], in_columns=True)
     client.sinks[0].is_gone = True
     for state in client.bench.service._open_states():
-        client.bench.service._cancellation._ask(state)
+        client.bench.service._cancellation._check(state)
     client.hear([_event(1, 2)], in_columns=True)
     said = [(each.id, type(each)) for each in client.messages]
     assert said == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
@@ -164,7 +164,7 @@ def test_who_has_left_gets_nothing() -> None:
 @pytest.mark.parametrize(
     ("kind", "owner", "name"),
     [
-        (FRONT_END, Progress, "add_event"),
+        (FRONT_END, Progress, "add"),
         (FRONT_END, ClientSink, "store"),
         (ALIAS, Progress, "add"),
         (ALIAS, ClientSink, "store"),

@@ -46,11 +46,12 @@ def test_weights_written_anew_are_another_model_and_the_same_files_are_the_same(
 ) -> None:
     before = digest(folder)
     assert digest(folder) == before
-    # What is read is not known by its time.
-    os.utime(folder / "config.json", ns=(1, 1))
+    # The same files may have been fetched again.
+    for name in ("config.json", "model.safetensors"):
+        os.utime(folder / name, ns=(1, 1))
     (folder / "serving.properties").write_text("option.max_num_seqs=8")
     assert digest(folder, max_num_seqs=8) == before
-    os.utime(folder / "model.safetensors", ns=(1, 1))
+    (folder / "model.safetensors").write_bytes(b"y" * 100)
     assert digest(folder) != before
 
 
@@ -113,3 +114,14 @@ def test_an_adapter_is_told_by_its_files(folder: Path) -> None:
     (folder / "config.json").write_text("{ }")
     assert adapter_digest(str(folder)) != before
     assert adapter_digest("/nowhere") != adapter_digest("/nowhere/else")
+
+
+@pytest.mark.parametrize("place", [0, 1 << 20, (64 << 20) + 5, (128 << 20) - 1])
+def test_another_tensor_of_large_weights_is_seen_wherever_it_is(folder: Path, place: int) -> None:
+    path = folder / "model.safetensors"
+    os.truncate(path, 128 << 20)
+    before = digest(folder)
+    with path.open("r+b") as file:
+        file.seek(max(place - (256 << 10), 0))
+        file.write(b"y" * (256 << 10))
+    assert digest(folder) != before

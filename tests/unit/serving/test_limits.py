@@ -4,11 +4,10 @@ import pytest
 
 from lmi_backend.errors import RequestError, UnavailableError
 from lmi_backend.generation import GenerateRequest, Sampling
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from lmi_backend.structures import StructureBounds
 from tests.support.idle_workers import IdleWorkers
-from tests.support.service_bench import Bench, Sink
+from tests.support.service_bench import Bench, Sink, limits_of
 
 
 def _request(*choices: str) -> GenerateRequest:
@@ -16,14 +15,14 @@ def _request(*choices: str) -> GenerateRequest:
 
 
 def test_every_prompt_of_a_request_is_looked_at() -> None:
-    limits = Limits(1, 1, 1, structures=StructureBounds(choices=2))
+    limits = limits_of(1, 1, StructureBounds(choices=2))
     limits.check_structures((_request("a"), GenerateRequest("b"), _request("a", "b")))
     with pytest.raises(RequestError, match=r"has 3 members in choice; accepted: at most 2 members"):
         limits.check_structures((_request("a"), _request("a", "b", "c")))
 
 
 def test_a_grammar_beyond_the_bounds_takes_no_place() -> None:
-    limits = Limits(1, 0, 60, structures=StructureBounds(choices=2))
+    limits = limits_of(1, 0, StructureBounds(choices=2))
     service = Service(IdleWorkers(), limits)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="max_structure_choices"):
         service.submit((_request("a", "b", "c"),), None)  # type: ignore[arg-type]
@@ -50,7 +49,7 @@ def test_a_request_is_not_nested_so_deeply_that_its_worker_cannot_read_it(depth:
 
 def test_all_requests_together_have_a_bound_in_bytes() -> None:
     large = "a" * 1000
-    bench = Bench(held_bytes=3500)
+    bench = Bench(open_bytes=3500)
     bench.submit(prompt=large)
     bench.submit(prompt=large)
     # One that waits counts too.
@@ -64,7 +63,7 @@ def test_all_requests_together_have_a_bound_in_bytes() -> None:
     bench.answer(2, 3)
     bench.workers.die(0)
     bench.settle()
-    assert bench.service._held_bytes == 0
+    assert bench.service._open_bytes == 0
     # Alone, one may be larger.
     bench.workers.revive(0)
     bench.submit(prompt="a" * 5000)

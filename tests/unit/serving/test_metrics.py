@@ -6,6 +6,7 @@ from lmi_backend.ipc.engine import EngineStats
 from lmi_backend.pool.rank_group import WorkerStats
 from lmi_backend.serving.metrics import (
     FAMILIES,
+    FAST_PATH,
     HISTOGRAM,
     as_vllm,
     gauges_and_counters,
@@ -17,7 +18,23 @@ from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 
 WORKERS = [
-    WorkerStats(EngineStats(running=2, waiting=1, kv_cache_usage=0.5), 7, 1, is_ready=True),
+    WorkerStats(
+        EngineStats(
+            running=2,
+            waiting=1,
+            kv_cache_usage=0.5,
+            kv_block_size=32,
+            kv_blocks=1000,
+            fast_paths=(
+                ("waits", "", ""),
+                ("media", "it is gone", "no URLs"),
+                ("load", "option.x", ""),
+            ),
+        ),
+        7,
+        1,
+        is_ready=True,
+    ),
     WorkerStats(EngineStats(prompt_tokens_looked_up=9, tokens_drafted=3), 4, 0, is_ready=False),
 ]
 
@@ -53,8 +70,21 @@ def test_a_worker_has_its_number() -> None:
     assert series["lmi_worker_requests_total", first] == 7
     assert series["lmi_worker_deaths_total", first] == 1
     assert series["lmi_engine_kv_cache_usage_ratio", first] == 0.5
+    assert series["lmi_engine_kv_cache_blocks", first] == 1000
+    assert series["lmi_engine_kv_cache_blocks_used", first] == 500
+    assert series["lmi_engine_kv_cache_block_tokens", first] == 32
     assert series["lmi_engine_prompt_tokens_looked_up_total", second] == 9
     assert series["lmi_engine_tokens_drafted_total", second] == 3
+
+
+def test_a_fast_path_has_one_series_with_its_state() -> None:
+    series = gauges_and_counters("m", snapshot())
+    first = (("model", "m"), ("worker", "0"))
+    assert {key: value for key, value in series.items() if key[0] == FAST_PATH} == {
+        (FAST_PATH, (*first, ("name", "waits"), ("state", "private"))): 1,
+        (FAST_PATH, (*first, ("name", "media"), ("state", "public"))): 0,
+        (FAST_PATH, (*first, ("name", "load"), ("state", "chosen"))): 0,
+    }
 
 
 def test_each_worker_has_its_share_of_what_waits_for_any() -> None:

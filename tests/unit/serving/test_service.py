@@ -8,9 +8,9 @@ import pytest
 from lmi_backend.errors import LmiError
 from lmi_backend.generation import Chunk, Delta, GenerateRequest
 from lmi_backend.ipc import messages as msg
-from lmi_backend.serving.limits import Limits
 from lmi_backend.serving.service import Service
 from tests.support.idle_workers import IdleWorkers
+from tests.support.service_bench import limits_of
 from tests.support.waiting import wait_for
 
 
@@ -41,7 +41,7 @@ class Sink:
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    service = Service(IdleWorkers(), Limits(running=8, waiting=8, seconds=60))  # type: ignore[arg-type]
+    service = Service(IdleWorkers(), limits_of(8, 8))  # type: ignore[arg-type]
     service.start()
     yield service
     service.close()

@@ -89,8 +89,8 @@ def test_states_make_blocks_longer(blocks: int, tokens: int) -> None:
     assert found.tokens(blocks, 131_072, step.release) == tokens
 
 
-@pytest.mark.parametrize(("release", "blocks"), [((0, 25), 3), ((0, 26), 6)])
-def test_prefixes_of_hybrids_are_kept_from_026_on(release: Release, blocks: int) -> None:
+@pytest.mark.parametrize(("release", "blocks"), [((0, 27), 3), ((0, 28), 6)])
+def test_prefixes_of_hybrids_are_kept_from_028_on(release: Release, blocks: int) -> None:
     found = layout(QWEN_35B_A3B, replace(STEP, release=release), 1024, 2_146_304)
     assert found.state_blocks == blocks
 
@@ -103,3 +103,28 @@ def test_the_longest_sequence_fits_and_no_longer_one(facts: ModelFacts, blocks: 
     longest = found.longest(blocks)
     assert not longest or found.blocks_for(longest) <= blocks
     assert found.blocks_for(longest + 1) > blocks or longest == (1 << 40) - 1
+
+
+@pytest.mark.parametrize(
+    ("release", "caches", "checkpoints", "kept"),
+    [
+        ((0, 31), True, True, 2),
+        ((0, 32), True, True, 3),
+        ((0, 32), True, False, 2),
+        ((0, 32), False, True, 1),
+    ],
+)
+def test_mamba_2_keeps_the_state_of_a_blocks_edge_from_inside_a_step(
+    release: Release, caches: bool, checkpoints: bool, kept: int
+) -> None:
+    facts = replace(QWEN_35B_A3B, states=replace(QWEN_35B_A3B.states, checkpoints=checkpoints))
+    step = replace(STEP, release=release, prefix_caching=caches)
+    assert layout(facts, step, 4096, 1 << 20).state_blocks == 3 * kept
+
+
+def test_without_attention_a_block_is_the_state_of_a_sequence() -> None:
+    """Mamba's class defaults: 40 GiB are 22995 blocks for vLLM 0.32, of one sequence each."""
+    facts = replace(LLAMA_3_8B, num_kv_layers=0, states=StateLayers(32, 1536 * 16, 2, 3 * 1536))
+    found = layout(facts, replace(STEP, release=(0, 32)), 0, 58_368)
+    assert 40 * GIB // found.block_bytes == 22_995
+    assert found.tokens(22_995, 2048, (0, 32)) == 47_093_760

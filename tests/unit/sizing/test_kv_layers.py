@@ -88,3 +88,20 @@ def test_mixers_of_both_kinds_have_a_state(
     hybrid = LLAMA | {"layers_block_type": ["mamba"] * 28 + ["attention"] * 4} | mixer
     found = facts_of(tmp_path, hybrid).states
     assert (found.layers, found.numbers) == (28, numbers)
+
+
+def test_the_head_of_the_rotations_is_no_wide_attention(tmp_path: Path) -> None:
+    """Transformers writes into DeepSeek's files a `head_dim` that is that of the rotations."""
+    found = facts_of(tmp_path, {"model_type": "deepseek_v3", "kv_lora_rank": 512, "head_dim": 64})
+    assert found.wide is None
+    assert found.kv_values_per_token_and_layer == 576
+
+
+@pytest.mark.parametrize(("written", "size"), [({}, 4), ({"mamba_ssm_cache_dtype": "bfloat16"}, 2)])
+def test_nemotrons_states_have_32_bits_unless_told_otherwise(
+    written: dict[str, str], size: int, tmp_path: Path
+) -> None:
+    plain = {key: value for key, value in NEMOTRON.items() if not key.startswith("mamba_ssm")}
+    found = facts_of(tmp_path, plain | written)
+    assert found.states.bytes_each == size
+    assert found.states.checkpoints

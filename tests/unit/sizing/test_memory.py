@@ -4,13 +4,12 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import ConfigurationError
+from lmi_backend.sizing.degrees import valid_tensor_degrees
 from lmi_backend.sizing.memory import (
     CacheKind,
     MemoryEstimate,
     cache_layout,
     estimate_memory,
-    kv_bytes_per_token,
-    valid_tensor_degrees,
 )
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Step
@@ -127,10 +126,8 @@ def test_as_many_tokens_fit_as_vllm_reports(
     ],
 )
 def test_a_device_caches_its_heads(facts: ModelFacts, tensor: int, values: int) -> None:
-    per_token = kv_bytes_per_token(facts, tensor=tensor, kv_dtype_bytes=2)
-    assert per_token == values * facts.num_kv_layers * 2
-    blocks = blocks_of(GIB, facts, (tensor, 1))
-    assert blocks == GIB // (16 * per_token)
+    per_token = values * facts.num_kv_layers * 2
+    assert blocks_of(GIB, facts, (tensor, 1)) == GIB // (16 * per_token)
 
 
 @pytest.mark.parametrize(("pipeline", "layers"), [(1, 32), (2, 16), (3, 11), (5, 7), (32, 1)])

@@ -7,9 +7,11 @@ import pytest
 
 from lmi_backend.sizing.step import (
     AMPERE,
+    FLOAT_KERNELS,
     Release,
     Step,
     cuda_graphs,
+    deducts_graphs,
     has_second_runner,
     kept_buffers,
     non_torch,
@@ -145,3 +147,19 @@ def test_counts_for_penalties_are_deducted_from_027_on() -> None:
     assert kept_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 26))) == 0
     kept = kept_buffers(LLAMA_3_8B, replace(SERVER, release=(0, 27)))
     assert kept == 1024 * 128256 * 33 // 8
+
+
+@pytest.mark.parametrize(
+    ("release", "certain"), [((0, 21), True), ((0, 24), False), ((0, 28), False), ((0, 29), True)]
+)
+def test_the_second_runner_deducts_graphs_from_0_29_on(release: Release, certain: bool) -> None:
+    """Until then it returned 0 for them, in each release that had it."""
+    assert deducts_graphs(LLAMA_3_8B, replace(SERVER, release=release)) is certain
+    mixture = replace(LLAMA_3_8B, architecture="OlmoeForCausalLM", num_experts=64)
+    assert deducts_graphs(mixture, replace(SERVER, release=release))
+
+
+def test_kernels_of_4_bits_are_in_the_graphs() -> None:
+    step = replace(SERVER, release=(0, 22))
+    more = cuda_graphs(replace(LLAMA_3_8B, has_4_bit_floats=True), step, layers=32)
+    assert more - cuda_graphs(LLAMA_3_8B, step, layers=32) == FLOAT_KERNELS

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.errors import ConfigurationError
 from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
 
 LLAMA_3_8B = {
@@ -144,15 +143,17 @@ def test_the_dtype_decides_what_a_number_takes(dtype: str, factor: float, tmp_pa
     )
 
 
+@pytest.mark.parametrize("quantization", [{"quant_method": 4}, "awq", {"ignore": "all"}, 7])
+def test_odd_quantisation_is_no_reason_to_refuse(quantization: object, tmp_path: Path) -> None:
+    assert facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization}).weight_bytes
+
+
 @pytest.mark.parametrize(
-    ("quantization", "said"),
-    [({"quant_method": 4}, r"quantization_config\.quant_method=4 is not a string")],
+    ("dtype", "expected"),
+    [("auto", "bfloat16"), ("bf17", "bfloat16"), (16, "bfloat16"), (None, "float32")],
 )
-def test_quantisation_that_cannot_be_is_refused(
-    quantization: dict[str, Any], said: str, tmp_path: Path
-) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        facts_of(tmp_path, LLAMA_3_8B | {"quantization_config": quantization})
+def test_an_odd_dtype_is_no_reason_to_refuse(dtype: object, expected: str, tmp_path: Path) -> None:
+    assert facts_of(tmp_path, LLAMA_3_8B | {"torch_dtype": dtype}).dtype == expected
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """Who keeps front ends up stays, whatever happens to it."""
 
+import socket
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from lmi_backend.front_end_settings import Settings
 from lmi_backend.supervisor import front_end as module
-from lmi_backend.supervisor.front_end import FrontEnds
+from lmi_backend.supervisor.front_end import FrontEnds, _Kept
+from tests.support.ports import free_ports
 
 
 class Process:
@@ -20,7 +23,7 @@ class Process:
         self.is_running = True
         self.made.append(self)
 
-    def trouble(self) -> str:
+    def problem(self) -> str:
         if self.fault:
             raise self.fault
         return "" if self.is_running else "was killed"
@@ -39,7 +42,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
     return Process.made
 
 
-def _keep(*looks: Any) -> None:
+def _keep(*looks: Any, port: int = 0) -> None:
     """Do something before each look, of which the last is the end."""
     left = list(looks)
 
@@ -48,7 +51,7 @@ def _keep(*looks: Any) -> None:
             left.pop(0)()
         return not left
 
-    FrontEnds([], 1, {}, Path("/dev/null")).keep(wait_for_end, 60, lambda: True)
+    FrontEnds(Settings(base=Path(), port=port)).keep(wait_for_end, 60, lambda: True)
 
 
 def test_an_unexpected_exception_costs_a_front_end_and_not_its_keeper(
@@ -82,3 +85,21 @@ def test_one_that_served_is_started_at_once_however_often(
 def test_when_it_is_urgent_nobody_is_waited_for(made: list[Process]) -> None:
     _keep(int)
     assert not made[0].is_running
+
+
+def test_its_socket_outlives_it_but_not_a_long_pause(made: list[Process]) -> None:
+    (port,) = free_ports(1)
+    listened = []
+
+    def die() -> None:
+        made[-1].is_running = False
+
+    def look() -> None:
+        with socket.socket() as probe:
+            listened.append(probe.connect_ex(("127.0.0.1", port)) == 0)
+
+    # The pauses are 0, 1, 2, 4 and 8 s; no look waits for their end.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_Kept, "_start_at", property(lambda _: 0.0, lambda *_: None), raising=False)
+        _keep(*[die, look, int] * 5, look, port=port)
+    assert listened == [True] * 4 + [False, True]

@@ -1,8 +1,12 @@
 """The thread that looks at a server, and what makes it look away."""
 
+import subprocess
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from lmi_backend.endpoint.address import endpoint_folder, endpoint_name
@@ -10,6 +14,7 @@ from lmi_backend.errors import UnavailableError
 from lmi_backend.ipc import messages as msg
 from lmi_backend.supervisor import health
 from lmi_backend.supervisor.health import HealthMonitor
+from lmi_backend.supervisor.processes import wait_for_an_end
 from tests.support.waiting import wait_for
 
 
@@ -36,11 +41,38 @@ def test_a_fault_of_its_own_does_not_end_it(
     # No process has this number, so nothing is killed.
     monitor = HealthMonitor(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
     monitor.start()
-    wait_for(lambda: monitor.trouble)
+    wait_for(lambda: monitor.problem)
     monitor.join()
-    assert monitor.trouble == "tritonserver does not answer"
+    assert monitor.problem == "tritonserver does not answer"
     said = capsys.readouterr().err
     assert said.count("a look at the server failed") == said.count("Traceback") == 2
+
+
+def test_a_stub_that_ends_is_noticed_before_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_LOOK_SECONDS", 3600.0)
+    server = Server(*[[{"name": "model", "state": "READY"}]] * 1000)
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as stub:
+        stubs = {"model": psutil.Process(stub.pid)}
+        monkeypatch.setattr(health, "stubs_of", lambda _: stubs)
+        monitor = HealthMonitor(server, 1 << 30, ["model"], tmp_path)  # type: ignore[arg-type]
+        monitor._stubs = stubs
+        waits = threading.Event()
+
+        def wait(processes: Iterable[psutil.Process], seconds: float) -> object:
+            waited_for = list(processes)
+            waits.set()
+            return wait_for_an_end(waited_for, seconds)
+
+        monkeypatch.setattr(health, "wait_for_an_end", wait)
+        monitor.start()
+        assert waits.wait(60)
+        stub.kill()
+    wait_for(lambda: monitor.problem)
+    assert monitor.problem == "the stub of model died"
+    # One look may be at a moment when its model is being unloaded.
+    assert len(server.said) == 998
 
 
 def test_a_model_whose_socket_is_removed_is_not_served_any_more(
@@ -51,15 +83,15 @@ def test_a_model_whose_socket_is_removed_is_not_served_any_more(
     endpoint.touch()
     monkeypatch.setattr(health, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(health, "lives", lambda process: True)
-    monkeypatch.setattr(health, "ask_health", lambda *_: msg.Health(True, ""))
+    monkeypatch.setattr(health, "request_health", lambda *_: msg.Health(True, ""))
     index = [{"name": name, "state": "READY"} for name in ("model", "alias")]
     server = Server(*[index] * 1000)
     monitor = HealthMonitor(server, 1 << 30, ["model", "alias"], tmp_path)  # type: ignore[arg-type]
     monitor.start()
     wait_for(lambda: len(server.said) < 980)
     # An alias model never has one.
-    assert not monitor.trouble
+    assert not monitor.problem
     endpoint.unlink()
-    wait_for(lambda: monitor.trouble)
+    wait_for(lambda: monitor.problem)
     monitor.join()
-    assert monitor.trouble == "the socket of model was removed"
+    assert monitor.problem == "the socket of model was removed"

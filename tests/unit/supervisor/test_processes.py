@@ -1,10 +1,11 @@
 import os
 import subprocess
 
+import psutil
 import pytest
 
 from lmi_backend.supervisor import processes
-from lmi_backend.supervisor.processes import running
+from lmi_backend.supervisor.processes import running, wait_for_ends
 
 
 def test_a_process_is_found_by_program_and_mark_if_it_is_this_users(
@@ -20,3 +21,16 @@ def test_a_process_is_found_by_program_and_mark_if_it_is_this_users(
         monkeypatch.setattr(processes.os, "getuid", lambda: os.geteuid() + 1)
         assert not running(("/tritonserver",), mark)
         process.communicate(b"\n")
+
+
+def test_a_zombie_that_its_parent_leaves_is_not_waited_for() -> None:
+    """A killed stub is left to who is the parent of orphans, who may look once in seconds."""
+    command = ["/bin/sh", "-c", "sleep 1000 & echo $!; exec cat"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        assert wait_for_ends([child], 0.0) == [child]
+        child.kill()
+        assert wait_for_ends([child], 60.0) == []
+        assert child.status() == psutil.STATUS_ZOMBIE
+        parent.communicate(b"")

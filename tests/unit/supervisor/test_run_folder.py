@@ -52,7 +52,7 @@ def test_what_a_cleaner_removes_is_written_again(
         assert folder.restore()
         assert _files(folder.path) == before
         assert folder.path.stat().st_mode & 0o777 == 0o700
-        assert "was cleaned away while it is in use" in capsys.readouterr().err
+        assert "was deleted while it is in use" in capsys.readouterr().err
     # What a server makes there since is its own to keep.
     (folder.path / "socket").touch()
     assert not folder.restore()

@@ -38,7 +38,7 @@ def test_a_second_signal_right_behind_the_first_is_urgent(first: int, second: in
         _send(second)
         assert stop.is_urgent
         # Whatever was asked before.
-        assert stop.is_asked
+        assert stop.is_requested
 
 
 def test_two_that_nobody_has_looked_at_are_two() -> None:
@@ -53,7 +53,7 @@ def test_it_counts_before_it_is_looked_at_and_gives_the_handlers_back() -> None:
     stop = Stop()
     with stop.listening():
         _send(signal.SIGTERM)
-    assert stop.is_asked
+    assert stop.is_requested
     assert [signal.getsignal(number) for number in ALL] == [signal.SIG_DFL] * 4
 
 
@@ -62,7 +62,7 @@ def test_what_nohup_has_ignored_stays_ignored() -> None:
     stop = Stop()
     with stop.listening():
         _send(signal.SIGHUP)
-        assert not stop.is_asked
+        assert not stop.is_requested
 
 
 @pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM])
@@ -71,7 +71,7 @@ def test_others_stop_even_where_a_shell_had_them_ignored(ignored: int) -> None:
     stop = Stop()
     with stop.listening():
         _send(ignored)
-        assert stop.is_asked
+        assert stop.is_requested
 
 
 def test_a_plan_is_interrupted_and_what_serves_is_not() -> None:
@@ -79,6 +79,6 @@ def test_a_plan_is_interrupted_and_what_serves_is_not() -> None:
     with stop.listening():
         with pytest.raises(KeyboardInterrupt), stop.interrupting():
             _send(signal.SIGTERM)
-        assert stop.is_asked
+        assert stop.is_requested
         _send(signal.SIGTERM)
         assert stop.is_urgent

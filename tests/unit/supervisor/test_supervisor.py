@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.errors import ConfigurationError, UnavailableError
 from lmi_backend.supervisor import supervisor as module
-from lmi_backend.supervisor.server import Trouble
+from lmi_backend.supervisor.server import Problem
 from lmi_backend.supervisor.supervisor import Supervisor
 
 
@@ -21,7 +21,7 @@ class Signals:
     waits: list[float] = field(default_factory=list)
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         return self.count > 0
 
     @property
@@ -30,7 +30,7 @@ class Signals:
 
     def wait(self, seconds: float) -> bool:
         self.waits.append(seconds)
-        return self.is_asked
+        return self.is_requested
 
 
 SETUP: Any = SimpleNamespace(
@@ -56,11 +56,12 @@ class Bench:
 
             def __init__(self, _: Any) -> None:
                 self._live = next(bench.lives)
+                self.failed: dict[str, str] = {}
 
             def widen_buffers(self) -> None:
                 pass
 
-            def wait_for_trouble(self, _: Any, *, reloads: Any) -> Any:
+            def wait_for_problem(self, _: Any, *, reloads: Any) -> Any:
                 return self._live()
 
             def drain(self, _: float, is_over: Callable[[], bool]) -> int:
@@ -73,13 +74,15 @@ class Bench:
                 return 0
 
         monkeypatch.setattr(module, "RunningServer", Server)
-        monkeypatch.setattr(module.TritonHttp, "is_ready", lambda *_: True)
+        monkeypatch.setattr(
+            module.TritonHttp, "states", lambda *_: dict.fromkeys(SETUP.names, ("READY", ""))
+        )
 
     def run(self, *lives: Callable[[], Any]) -> int:
         self.lives = iter(lives)
         signals: Any = self.signals
         supervisor = Supervisor(SETUP, signals, drain_seconds=1, exits_when_given_up=False)
-        return supervisor.run(lambda: None, lambda: None)
+        return supervisor.run(lambda _: None, lambda: None)
 
     def stop(self) -> None:
         self.signals.count += 1
@@ -116,7 +119,7 @@ def test_what_the_user_has_to_mend_ends_it_with_the_reason(bench: Bench, error: 
 def test_nobody_is_told_of_ctrl_c_who_did_not_press_it(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.run(lambda: Trouble("it crashed"), bench.stop) == 0
+    assert bench.run(lambda: Problem("it crashed"), bench.stop) == 0
     said = capsys.readouterr().err
     assert "it crashed: waiting for running requests\n" in said
     assert said.count("Ctrl-C again") == said.count("stopping: waiting") == 1
@@ -138,3 +141,13 @@ def test_a_second_signal_before_the_drain_is_not_lost(bench: Bench) -> None:
 
     bench.run(two)
     assert bench.drained == [True]
+
+
+def test_a_stop_before_the_models_are_loaded_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module.TritonHttp, "states", lambda *_: None)
+    bench.stop()
+    assert bench.run(bench.stop) == 0
+    assert "stopping: model did not finish loading\n" in capsys.readouterr().err
+    assert bench.stopped_gently == [True]

@@ -7,22 +7,23 @@ import pytest
 
 from lmi_backend.supervisor.installation import find_server
 from lmi_backend.supervisor.triton_release import (
-    HOLES,
     IN_WHEELS,
     KNOWN_UNTIL,
     NEWEST_RELEASE,
     OLDEST_FOR_FLEETS,
     RELEASES,
+    VULNERABILITIES,
     describe,
     installed_version,
-    known_holes,
+    known_vulnerabilities,
     numpy_problem,
     release_name,
+    starts_stubs_by_shell,
 )
 
 
 def _cves(version: str) -> set[str]:
-    return {hole.cve for hole in known_holes(version)}
+    return {each.cve for each in known_vulnerabilities(version)}
 
 
 @pytest.mark.parametrize(
@@ -53,15 +54,15 @@ def test_releases_follow_each_other() -> None:
     assert all(later == earlier + 1 for earlier, later in pairwise(months))
 
 
-def test_the_table_of_holes_is_whole() -> None:
-    assert len({hole.cve for hole in HOLES}) == len(HOLES)
+def test_the_table_of_vulnerabilities_is_whole() -> None:
+    assert len({each.cve for each in VULNERABILITIES}) == len(VULNERABILITIES)
     order = list(RELEASES.values())
-    places = [order.index(hole.fixed) for hole in HOLES]
+    places = [order.index(each.fixed) for each in VULNERABILITIES]
     assert places == sorted(places)
-    assert all(not hole.since or hole.since in order for hole in HOLES)
-    assert all(0 < hole.score <= 10 for hole in HOLES)
-    assert all(hole.source.endswith(f"/{hole.bulletin}") for hole in HOLES)
-    assert all(hole.weakness and hole.effect for hole in HOLES)
+    assert all(not each.since or each.since in order for each in VULNERABILITIES)
+    assert all(0 < each.score <= 10 for each in VULNERABILITIES)
+    assert all(each.source.endswith(f"/{each.bulletin}") for each in VULNERABILITIES)
+    assert all(each.weakness and each.effect for each in VULNERABILITIES)
 
 
 def test_the_embedded_server_is_open_to_what_was_shown_on_it() -> None:
@@ -81,11 +82,11 @@ def test_a_fix_ends_a_hole_at_its_release() -> None:
     assert "CVE-2025-23310" in _cves("1.0.0")
 
 
-def test_a_fleet_needs_the_first_release_without_a_known_hole() -> None:
+def test_a_fleet_needs_the_first_release_without_a_known_vulnerability() -> None:
     versions = list(RELEASES)
-    first = next(version for version in versions if not known_holes(version))
+    first = next(version for version in versions if not known_vulnerabilities(version))
     assert RELEASES[first] == OLDEST_FOR_FLEETS
-    assert known_holes(versions[versions.index(first) - 1])
+    assert known_vulnerabilities(versions[versions.index(first) - 1])
 
 
 @pytest.mark.parametrize(
@@ -131,15 +132,25 @@ def test_an_image_says_its_version_beside_the_programs(tmp_path: Path) -> None:
     ("version", "numpy", "is_problem"),
     [
         ("2.51.0", "2.2.6", True),
-        ("2.53.0", "2.0.0", True),
+        ("2.50.0", "2.0.0", True),
         ("2.51.0", "1.26.4", False),
-        ("2.54.0", "2.2.6", False),
+        ("2.52.0", "2.2.6", False),
         ("", "2.2.6", False),
     ],
 )
-def test_a_server_before_25_01_cannot_serve_with_numpy_2(
+def test_a_server_before_24_11_cannot_serve_with_numpy_2(
     version: str, numpy: str, *, is_problem: bool
 ) -> None:
     problem = numpy_problem(version, numpy)
     assert bool(problem) == is_problem
     assert not is_problem or "pip install 'numpy<2'" in problem
+
+
+@pytest.mark.parametrize(
+    ("version", "is_shell"),
+    [("2.51.0", True), ("2.59.1", True), ("2.60.0", False), ("2.71.0", False), ("", True)],
+)
+def test_a_server_before_25_08_starts_stubs_through_a_shell(
+    version: str, *, is_shell: bool
+) -> None:
+    assert starts_stubs_by_shell(version) == is_shell

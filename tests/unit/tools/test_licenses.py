@@ -147,12 +147,15 @@ def test_a_lock_that_moved_on_makes_the_page_stale(tmp_path: Path) -> None:
     assert "torch==2.13.0; run `make licenses`" in done.stderr
 
 
+_HEADS = {"MIT": "MIT", "Apache-2.0": "Apache License", "BSD-3-Clause": "BSD 3-Clause"}
+
+
 def test_what_the_page_brings_along_is_named_with_its_licence() -> None:
-    vendor = ROOT / "lmi_backend" / "frontend" / "page" / "vendor"
+    vendor = ROOT / "lmi_backend" / "frontend" / "operators" / "page" / "vendor"
     assert {path.name for path in vendor.glob("*.js")} == set(VENDORED)
     for file, (library, license_, _) in VENDORED.items():
         text = (vendor / file).read_text("utf-8")
         assert all(word in text[:300] for word in library.split())
         beside = (vendor / file).with_suffix(".LICENSE").read_text("utf-8")
-        assert {"MIT": "MIT", "Apache-2.0": "Apache License"}[license_.split()[0]] in beside
+        assert _HEADS[license_.split()[0]] in beside
         assert f"| {file} | {library} | {license_} |" in PAGE

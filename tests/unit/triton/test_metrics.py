@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from lmi_backend.errors import RequestError
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.pool.rank_group import WorkerStats
+from lmi_backend.serving.metrics import FAST_PATH
 from lmi_backend.serving.stats import RequestStats, StatsSnapshot
 from tests.support.waiting import wait_for
 
@@ -42,6 +45,39 @@ def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> Non
     before = {key: each.value for key, each in publisher._published.items()}
     publisher._publish(dict.fromkeys(before, 12345.0))
     assert {key: each.value for key, each in publisher._published.items()} == before
+
+
+@pytest.mark.parametrize("is_given_up", [False, True])
+def test_what_came_after_the_last_round_is_published_at_the_end(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
+) -> None:
+    monkeypatch.setattr(metrics, "_SECONDS", 600.0)
+    stats = RequestStats("echo")
+    publisher = metrics.MetricsPublisher("echo", "1", lambda: stats.snapshot(0, []))
+    publisher.start()
+    stats.refused(RequestError("is wrong", field="x"))
+    if is_given_up:
+        publisher.give_up()
+    publisher.stop()
+    publisher._thread.join(10)
+    values = [
+        each.value
+        for (name, _), each in publisher._published.items()
+        if name == "lmi_requests_total"
+    ]
+    assert sum(values) == (0 if is_given_up else 1)
+
+
+def test_a_last_round_that_fails_ends_the_thread(
+    metrics: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_SECONDS", 600.0)
+    publisher = _publisher(metrics)
+    monkeypatch.setattr(publisher, "_publish", lambda series: 1 / 0)
+    publisher.start()
+    publisher.stop()
+    publisher._thread.join(10)
+    assert not publisher._thread.is_alive()
 
 
 def test_nothing_is_made_of_stats_that_have_not_changed(
@@ -84,6 +120,35 @@ def test_a_value_that_is_what_it_was_is_published_again(
         num_open[0] = count
         publisher._publish_changes(is_all=is_all)
     assert published == [0, 7, 0]
+
+
+def test_a_series_ends_with_its_state(metrics: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    stats, paths = RequestStats("m"), [("waits", "", ""), ("media", "", "")]
+
+    def snapshot() -> StatsSnapshot:
+        engine = EngineStats(fast_paths=tuple(paths))
+        return stats.snapshot(0, [WorkerStats(engine, 0, 0, is_ready=True)])
+
+    publisher = metrics.MetricsPublisher("m", "1", snapshot)
+    monkeypatch.setattr(publisher._thread, "start", lambda: None)
+    publisher.start()
+
+    def shown() -> dict[tuple[str, str], float]:
+        publisher._publish_changes(is_all=False)
+        series = publisher._families[FAST_PATH][0].series
+        return {(each["name"], each["state"]): metric.number for each, metric in series}
+
+    assert shown() == {("waits", "private"): 1, ("media", "private"): 1}
+    ready = publisher._families["lmi_worker_ready"]
+    paths[1] = ("media", "it is gone", "no URLs")
+    assert shown() == {("waits", "private"): 1, ("media", "public"): 0}
+    # A worker that has died has none.
+    paths.clear()
+    publisher._publish_changes(is_all=False)
+    assert FAST_PATH not in publisher._families
+    paths.append(("waits", "", ""))
+    assert shown() == {("waits", "private"): 1}
+    assert publisher._families["lmi_worker_ready"] is ready
 
 
 def test_an_idle_model_is_looked_at_less_often(

@@ -43,6 +43,20 @@ class Request:
         raise TypeError("a bug")
 
 
+class Asking(Request):
+    """One with inputs and Triton's parameters."""
+
+    def __init__(self, sender: Sender, parameters: str) -> None:
+        super().__init__(sender)
+        self._parameters = parameters
+
+    def inputs(self) -> list[Any]:
+        return [{"text_input": ["a"]}]
+
+    def parameters(self) -> str:
+        return self._parameters
+
+
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     fakes = Path(__file__).resolve().parents[2] / "fakes" / "triton"
@@ -74,3 +88,21 @@ def test_each_request_of_a_batch_is_answered_for_itself(
         assert flags == 1
     for words in ("TypeError: a bug", "no sender", "the request is gone"):
         assert words in caplog.text
+
+
+@pytest.mark.parametrize("parameters", ["[]", "{", f'{{"a":[{"[]," * 200_000}0]}}'])
+def test_parameters_that_cannot_be_read_are_its_clients_fault(model: Any, parameters: str) -> None:
+    sender = Sender()
+    model.execute([Asking(sender, parameters)])
+    ((response, _),) = sender.sent
+    assert response.error.args[0].startswith("parameters ")
+    assert response.error.args[1] == 1
+
+
+def test_requests_that_end_at_the_unload_are_published(model: Any) -> None:
+    """Triton knows nothing of those that came through the endpoint: they end as it closes."""
+    order: list[str] = []
+    model._loaded = SimpleNamespace(close=lambda: order.append("ended"))
+    model._metrics = SimpleNamespace(stop=lambda: order.append("published"))
+    model.finalize()
+    assert order == ["ended", "published"]

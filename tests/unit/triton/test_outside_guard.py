@@ -49,7 +49,7 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 
 def test_a_stub_that_outlives_its_server_is_ended_with_what_it_leaves(trio: Trio) -> None:
     trio.server.kill()
-    assert "echo: tritonserver has ended and its stub had not" in trio.said()
+    assert "echo: tritonserver has exited and its stub had not" in trio.said()
     assert trio.stub.wait(10) == -9
     assert not trio.region.exists()
 

@@ -49,7 +49,7 @@ def test_events_of_several_lines_are_dropped_whole() -> None:
 )
 def test_an_answer_that_is_another_now_ends_with_an_error(chunk: HttpChunk) -> None:
     sink = Sink()
-    with pytest.raises(EngineError, match="the answer cannot go on"):
+    with pytest.raises(EngineError, match="the answer cannot resume"):
         ContinuedSink(sink, Continuation(b"", 4, b"")).take(chunk)  # type: ignore[arg-type]
     assert sink.data == b""
 

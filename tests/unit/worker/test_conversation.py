@@ -73,7 +73,7 @@ async def stub() -> AsyncIterator[Stub]:
     await stub.ended()
     await conversation.close()
     ours.close()
-    # A worker keeps what was loaded out of the collector's sight; these tests go on.
+    # A worker keeps what was loaded out of the collector's sight; these tests continue.
     gc.unfreeze()
 
 

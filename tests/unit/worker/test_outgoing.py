@@ -96,7 +96,7 @@ async def test_what_cannot_be_sent_fails_its_own_request(kind: str) -> None:
 async def test_an_event_that_cannot_be_sent_fails_its_own_request() -> None:
     reader = Reader()
     for number, data in ((1, b"a"), (2, odd("b")), (3, b"c")):
-        reader.outgoing.send_event(number, data, pack([7]))
+        reader.outgoing.send_chunk(number, HttpChunk(data, num_tokens=1, ids=pack([7])))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert [each.chunk.data for number in (1, 3) for each in reader.of(number)] == [b"a", b"c"]

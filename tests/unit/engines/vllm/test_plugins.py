@@ -16,9 +16,14 @@ def path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_they_are_found_by_vllms_words() -> None:
-    plugins.install()
-    for group in ("vllm.general_plugins", "vllm.logits_processors"):
-        assert [each.name for each in entry_points(group=group)].count("lmi-backend") == 1
+    for name, group, entry in (
+        ("waits", "vllm.general_plugins", "lmi-backend"),
+        ("lora_rows", "vllm.general_plugins", "lmi-backend-lora-rows"),
+        ("forced_tokens", "vllm.logits_processors", "lmi-backend"),
+    ):
+        assert entry not in [each.name for each in entry_points(group=group)]
+        plugins.install(name)
+        assert [each.name for each in entry_points(group=group)].count(entry) == 1
 
 
 @pytest.mark.parametrize(
@@ -30,6 +35,6 @@ def test_a_users_list_of_plugins_has_ours_too(
 ) -> None:
     if listed is not None:
         monkeypatch.setenv("VLLM_PLUGINS", listed)
-    plugins.install()
-    plugins.install()
+    plugins.install("waits")
+    plugins.install("forced_tokens")
     assert os.environ.get("VLLM_PLUGINS") == then

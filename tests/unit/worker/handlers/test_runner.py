@@ -14,6 +14,7 @@ from lmi_backend.ipc.frames import FrameDecoder, encode
 from lmi_backend.worker.handlers.custom_code import load_custom_code
 from lmi_backend.worker.handlers.runner import HandlerRunner
 
+ROOT = Path(__file__).resolve().parents[4]
 BODY = json.dumps({"inputs": "you"}).encode()
 CSV = {"content-type": "text/csv"}
 DECODE = """
@@ -44,6 +45,12 @@ async def run(
 
 def text_of(chunks: list[HttpChunk | None]) -> str:
     return b"".join(chunk.data for chunk in chunks if chunk is not None).decode()
+
+
+async def test_the_handler_of_the_documentation_answers(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "handlers.md").read_text("utf-8")
+    example = page.partition("```python\n")[2].partition("```")[0]
+    assert json.loads(text_of(await run(tmp_path, example))) == {"length": 3}
 
 
 async def test_a_handler_loads_with_an_empty_input_and_then_answers(tmp_path: Path) -> None:
@@ -289,7 +296,7 @@ async def test_a_predict_handler_gets_what_the_init_handler_loaded(
 
 
 async def test_an_init_handler_alone_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"init_handler.*predict_handler beside it"):
+    with pytest.raises(ConfigurationError, match=r"init_handler.*predict_handler next to it"):
         await run(tmp_path, INIT)
 
 

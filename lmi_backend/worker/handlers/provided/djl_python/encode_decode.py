@@ -89,7 +89,7 @@ def _value(inputs: Input, kind: str, key: str | None) -> Any:
 def encode(
     outputs: Output, prediction: Any, accept: str | None = None, key: str | None = None
 ) -> Output:
-    """Add a value to an answer in the form that is accepted."""
+    """Add a value to an answer in the format that is accepted."""
     kind = (accept or "application/json").lower()
     if "npz" in kind or "ndlist" in kind:
         return outputs.add_as_npz(prediction, key)

@@ -64,7 +64,7 @@ class Output:
     def add_as_numpy(
         self, value: Any, key: str | None = None, batch_index: int | None = None
     ) -> Output:
-        """Add arrays in npz form."""
+        """Add arrays in npz format."""
         import numpy as np  # noqa: PLC0415
 
         buffer = io.BytesIO()

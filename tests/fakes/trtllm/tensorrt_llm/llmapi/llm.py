@@ -10,18 +10,24 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ..executor.iteration import Iterations
 from ..executor.result import Logprob, RequestOutput
 from ..executor.utils import RequestError
 from .tokenizer import WordTokenizer
 from .worker import end, through, work
 
 _RECORD = Path(__file__).parents[4] / "data" / "signatures" / "trtllm.json"
-_FIELDS = frozenset(json.loads(_RECORD.read_text("utf-8"))["LLM arguments"])
+_FIELDS = frozenset(json.loads(_RECORD.read_text("utf-8"))["LLM arguments"]) - {
+    # One that a later release may not have.
+    os.environ.get("DOUBLE_LACKS")
+}
 _STEP_SECONDS = 0.002
+_TOKENS_PER_BLOCK = 32
 VERSION = os.environ.get("DOUBLE_OF_TRTLLM", "1.2.1")
+HAS_TENSORRT = not VERSION.startswith("1.3")
 
 
-class _Newest:
+class _Of12:
     def __init__(
         self,
         model: Any,
@@ -38,6 +44,10 @@ class _Newest:
         for name in kwargs:
             if name not in _FIELDS and name not in ("_mpi_session", "backend"):
                 raise ValueError(f"LLM got invalid argument: {name}")
+        if not HAS_TENSORRT and kwargs.get("backend", "pytorch") == "tensorrt":
+            raise ValueError("the only backend is pytorch: backend='tensorrt'")
+        self._iterations = Iterations(is_pushed=VERSION in ("1.0.0", "1.1.0"))
+        self._counts_steps = kwargs.get("enable_iter_perf_stats", False)
         self.args = SimpleNamespace(**{"max_seq_len": 4096} | kwargs)
         self.tokenizer = WordTokenizer()
         self._session = kwargs.get("_mpi_session")
@@ -75,6 +85,7 @@ class _Newest:
         if len(ids) > 8192:
             raise ValueError("The sum of prompt length and max_tokens should not exceed")
         result = RequestOutput(next(self._numbers), ids, sampling_params.n)
+        self._iterations.submitted()
         self._incoming.put(_Request(self, ids, sampling_params, result, streaming, lora_request))
         return result
 
@@ -82,7 +93,7 @@ class _Newest:
         raise NotImplementedError
 
     def get_stats_async(self, timeout: float | None = 2) -> Any:
-        raise NotImplementedError
+        return self._iterations.read(timeout or 0)
 
     def shutdown(self) -> None:
         if self._is_down:
@@ -103,11 +114,34 @@ class _Newest:
                     running.append(self._incoming.get(block=not running, timeout=0.1))
             except queue.Empty:
                 pass
+            if self._counts_steps:
+                used = sum(request.blocks() for request in running)
+                self._iterations.add(used, len(running))
             running = [request for request in running if request.step()]
             time.sleep(_STEP_SECONDS)
 
 
-class _Of11(_Newest):
+class _Of13(_Of12):
+    def generate_async(  # type: ignore[override]
+        self,
+        inputs: Any,
+        sampling_params: Any = None,
+        lora_request: Any = None,
+        prompt_adapter_request: Any = None,
+        streaming: bool = False,
+        kv_cache_retention_config: Any = None,
+        disaggregated_params: Any = None,
+        trace_headers: Any = None,
+        _postproc_params: Any = None,
+        scheduling_params: Any = None,
+        conversation_params: Any = None,
+        cache_salt: str | None = None,
+        priority: float = 0.5,
+    ) -> RequestOutput:
+        return self._generate(inputs, sampling_params, streaming, lora_request)
+
+
+class _Of11(_Of12):
     def generate_async(  # type: ignore[override]
         self,
         inputs: Any,
@@ -124,7 +158,7 @@ class _Of11(_Newest):
         return self._generate(inputs, sampling_params, streaming, lora_request)
 
 
-class _Of10(_Newest):
+class _Of10(_Of12):
     def generate_async(  # type: ignore[override]
         self,
         inputs: Any,
@@ -140,13 +174,11 @@ class _Of10(_Newest):
         return self._generate(inputs, sampling_params, streaming, lora_request)
 
 
-LLM = {"1.2.1": _Newest, "1.1.0": _Of11, "1.0.0": _Of10}[VERSION]
+LLM = {"1.3.0rc29": _Of13, "1.2.1": _Of12, "1.1.0": _Of11, "1.0.0": _Of10}[VERSION]
 
 
 class _Request:
-    def __init__(
-        self, llm: _Newest, ids: Any, params: Any, result: Any, streaming: bool, lora: Any
-    ):
+    def __init__(self, llm: _Of12, ids: Any, params: Any, result: Any, streaming: bool, lora: Any):
         self._llm, self._ids, self._params = llm, ids, params
         self._result, self._streaming = result, streaming
         words = [llm.tokenizer.decode([number]) for number in ids]
@@ -156,6 +188,9 @@ class _Request:
         words = [words[(len(words) + n) % period] for n in range(period)]
         self._words = [f" {lora.lora_name}"] if lora else words
         self._count, self._held = 0, []
+
+    def blocks(self) -> int:
+        return -(-(len(self._ids) + self._count) // _TOKENS_PER_BLOCK)
 
     def step(self) -> bool:
         """Make a token of each answer; tell whether there are more to make."""

@@ -1,0 +1,189 @@
+"""The Python API: check a folder, plan it, list the options. Nothing is started or sent.
+
+Variables of the process count, as they do for the command line. Secrets are left out of what is
+returned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lmi_backend.cli.check import examine
+from lmi_backend.cli.folders import Model, model_folder
+from lmi_backend.cli.options import Row as Option
+from lmi_backend.cli.options import table
+from lmi_backend.cli.planning import hardware_of, options_of, release_of
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.options.engine_spec import default_engine
+from lmi_backend.options.table import ENGINES
+from lmi_backend.plan import plan_model
+from lmi_backend.plan.shown import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.plan import EnginePlan
+
+__all__ = [
+    "Checked",
+    "ConfigurationError",
+    "Machine",
+    "Option",
+    "Plan",
+    "Setting",
+    "check",
+    "options",
+    "plan",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """The machine to plan for; what is left out is that of this one."""
+
+    gpus: int | None = None
+    """Of one node; 0 is a CPU."""
+    gpu_memory: str | None = None
+    """Of one GPU, such as "80GiB"."""
+    nodes: int | None = None
+    """That may share the model."""
+    engine_version: str = ""
+    """Release of the engine, such as "0.26.0" of vLLM."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A setting of a file or a variable, and what becomes of it."""
+
+    name: str
+    value: str
+    origin: str
+    """File and line, or "environment"."""
+    status: str
+    """Either mapped, passed, ignored or refused."""
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What becomes of each setting of a folder."""
+
+    model: str
+    settings: tuple[Setting, ...]
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+    """Why the model is refused; empty if it is not."""
+
+    @property
+    def is_served(self) -> bool:
+        """Whether nothing is refused."""
+        return not self.problems
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What would run."""
+
+    model: str
+    """Folder, hub id or s3:// prefix."""
+    engine: str
+    mode: str
+    """Either python or mpi."""
+    workers: int
+    nodes: int
+    tensor_parallel: int
+    pipeline_parallel: int
+    device_groups: tuple[tuple[str, ...], ...]
+    """GPUs of each worker; an empty group is a CPU."""
+    weight_bytes: int | None
+    """Of one device; None if the size of the model is not known, as for the next two."""
+    kv_cache_bytes: int | None
+    kv_cache_tokens: int | None
+    max_requests: int
+    """That run at once in one worker."""
+    engine_arguments: Mapping[str, object]
+    notes: tuple[str, ...]
+    reasons: tuple[str, ...]
+
+
+def check(folder: str | os.PathLike[str], machine: Machine | None = None) -> Checked:
+    """Return what becomes of each setting of a folder.
+
+    Raises:
+        ConfigurationError: there is no model, or the machine makes no sense.
+    """
+    given = _arguments(machine)
+    found = examine(
+        _model(folder),
+        hardware_of(given),
+        release_of(given),
+        is_elsewhere=given.gpus is not None,
+    )
+    rows = (found.redact.each(row) for row in found.rows)
+    return Checked(
+        model=found.name,
+        settings=tuple(Setting(**row) for row in rows),
+        notes=tuple(found.notes),
+        problems=tuple(found.problems),
+    )
+
+
+def plan(folder: str | os.PathLike[str], machine: Machine | None = None) -> Plan:
+    """Return what would run for a folder.
+
+    The model's config.json may be read from the Hub or the bucket; no weights are fetched.
+
+    Raises:
+        ConfigurationError: the model cannot be run on the machine.
+    """
+    given = _arguments(machine)
+    found = options_of(_model(folder), release_of(given), is_elsewhere=given.gpus is not None)
+    made = plan_model(
+        found, os.environ, hardware=hardware_of(given), reach="config", say=lambda _: None
+    )
+    return _public(without_secrets(made, os.environ))
+
+
+def options(engine: str = "") -> tuple[Option, ...]:
+    """Return every option under an engine; under LMI's default if none is given.
+
+    Raises:
+        ConfigurationError: there is no such engine.
+    """
+    if engine and engine not in ENGINES:
+        raise ConfigurationError(f"engine {engine!r}; accepted: {', '.join(ENGINES)}")
+    return tuple(table(engine or default_engine()))
+
+
+def _model(folder: str | os.PathLike[str]) -> Model:
+    found = model_folder(Path(folder))
+    return Model(found.resolve().name, found)
+
+
+def _arguments(machine: Machine | None) -> argparse.Namespace:
+    return argparse.Namespace(**vars(machine or Machine()))
+
+
+def _public(made: EnginePlan) -> Plan:
+    parallel, memory = made.parallel, made.memory
+    return Plan(
+        model=made.config.model,
+        engine=made.engine,
+        mode=parallel.mode,
+        workers=parallel.workers,
+        nodes=parallel.nodes,
+        tensor_parallel=parallel.tensor_parallel_degree,
+        pipeline_parallel=parallel.pipeline_parallel_degree,
+        device_groups=parallel.device_groups,
+        weight_bytes=memory.weights if memory else None,
+        kv_cache_bytes=memory.kv_cache if memory else None,
+        kv_cache_tokens=memory.num_tokens if memory else None,
+        max_requests=made.max_requests,
+        engine_arguments={**made.config.arguments, **made.config.passthrough},
+        notes=made.notes,
+        reasons=made.reasons,
+    )

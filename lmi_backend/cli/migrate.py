@@ -1,0 +1,175 @@
+"""`lmi-backend migrate`: what moves an endpoint, in one step."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.cli import convert, deploy
+from lmi_backend.cli.check import REFUSED, Examined, examine
+from lmi_backend.cli.folders import Model, find_models
+from lmi_backend.cli.planning import add_hardware, hardware_of, release_of
+from lmi_backend.deploy.files import TARGETS
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import PORT
+from lmi_backend.migration.page import Migration, page_of
+from lmi_backend.migration.sources import Source, read_sources
+from lmi_backend.options.model_store import MODEL_FILES, MODEL_ID
+from lmi_backend.repository.environment import left_to_the_server
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+_PAGE: Final = "MIGRATION.md"
+_RECORDED: Final = "recorded"
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "migrate",
+        help="write all that moves an endpoint: the model folder, manifests and a page",
+        description="Read what runs a model today, and write its model folder, the files that "
+        "deploy it, and a page: what stays, what changes, what you must decide. Sources may be an "
+        "LMI folder, model.tar.gz, a file of NAME=VALUE lines, and the JSON that `aws sagemaker "
+        "describe-model` and `describe-endpoint-config` print. Exit status 2 if the model is "
+        "refused; the page has the reasons.",
+    )
+    parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="see above")
+    parser.add_argument(
+        "--output", type=Path, required=True, metavar="FOLDER", help="write everything here"
+    )
+    parser.add_argument("--to", choices=TARGETS, help="who runs it: writes its files")
+    parser.add_argument("--force", action="store_true", help="write over files that differ")
+    add_hardware(parser)
+    parser.set_defaults(run=_migrate)
+
+
+def _migrate(arguments: argparse.Namespace) -> int:
+    output: Path = arguments.output
+    output.mkdir(parents=True, exist_ok=True)
+    source = read_sources(arguments.sources, output)
+    if arguments.gpus is None and source.gpus is not None:
+        arguments.gpus, memory = source.gpus.number, f"{source.gpus.gib}GiB"
+        arguments.gpu_memory = arguments.gpu_memory or memory
+    with _variables(source.variables):
+        folders = [source.folder] if source.folder else []
+        models = find_models(folders, os.environ, output / "models")
+        if len(models) > 1:
+            raise ConfigurationError(f"there are {len(models)} models; accepted: one of them")
+        return _write_all(models[0], source, arguments)
+
+
+@contextmanager
+def _variables(variables: Mapping[str, str]) -> Iterator[None]:
+    """Have the variables of the container in the block: all that reads options looks for them."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def _write_all(model: Model, source: Source, arguments: argparse.Namespace) -> int:
+    """Write the model folder, the files that deploy it and the page; return the exit status."""
+    hardware, release = hardware_of(arguments), release_of(arguments)
+    is_elsewhere = arguments.gpus is not None
+    examined = examine(model, hardware, release, is_elsewhere=is_elsewhere)
+    decisions = [*source.decisions, *examined.problems]
+    if not examined.problems:
+        decisions += [
+            f"set {name} where the server runs" for name in left_to_the_server(examined.options)
+        ]
+        with _variables(_weights(source)):
+            _run(convert, ["convert", *_of_model(source), *_converted(arguments)])
+        decisions += _deployed(source, arguments)
+    page = page_of(_migration(model, examined, source, decisions, arguments.output))
+    path = arguments.output / _PAGE
+    path.write_text(page, encoding="utf-8")
+    sys.stdout.write(f"{path}\n")
+    return REFUSED if examined.problems else 0
+
+
+def _weights(source: Source) -> dict[str, str]:
+    """Return the variable that names the weights, if they are in the folder: no copy is made."""
+    folder = source.folder
+    has_weights = folder is not None and any((folder / name).is_file() for name in MODEL_FILES)
+    return {MODEL_ID: str(folder.resolve())} if folder is not None and has_weights else {}
+
+
+def _deployed(source: Source, arguments: argparse.Namespace) -> list[str]:
+    """Write the files for a target; return what is in the way, if something is."""
+    if not arguments.to:
+        return ["choose who runs it: `lmi-backend deploy`, or `migrate` with --to"]
+    folder = arguments.output / "deploy"
+    words = ["--to", arguments.to, "--output", str(folder), *_of_machine(arguments)]
+    if source.replicas:
+        words += ["--replicas", str(source.replicas)]
+    try:
+        _run(deploy, ["deploy", *_of_model(source), *words, *_of_force(arguments)])
+    except ConfigurationError as error:
+        return [f"`deploy --to {arguments.to}` refuses: {error}"]
+    return []
+
+
+def _of_model(source: Source) -> list[str]:
+    return [str(source.folder)] if source.folder else []
+
+
+def _converted(arguments: argparse.Namespace) -> list[str]:
+    repository = ["--repository", str(arguments.output / "models")]
+    return [*repository, *_of_machine(arguments), *_of_force(arguments)]
+
+
+def _of_force(arguments: argparse.Namespace) -> list[str]:
+    return ["--force"] if arguments.force else []
+
+
+def _of_machine(arguments: argparse.Namespace) -> list[str]:
+    given = {
+        "--gpus": arguments.gpus,
+        "--gpu-memory": arguments.gpu_memory,
+        "--nodes": arguments.nodes,
+        "--engine-version": arguments.engine_version or None,
+    }
+    return [
+        word for name, value in given.items() if value is not None for word in (name, str(value))
+    ]
+
+
+def _run(module: ModuleType, words: Sequence[str]) -> None:
+    """Run another command as if it had been typed."""
+    parser = argparse.ArgumentParser()
+    module.add_commands(parser.add_subparsers())
+    parsed = parser.parse_args(words)
+    parsed.run(parsed)
+
+
+def _migration(
+    model: Model, examined: Examined, source: Source, decisions: list[str], output: Path
+) -> Migration:
+    # The copy has the variables too.
+    is_copied = source.variables or source.folder is None
+    folder = output / "models" / model.name if is_copied else source.folder
+    recorded = source.capture or _RECORDED
+    if not source.capture:
+        decisions = [
+            *decisions,
+            "record requests: `lmi-backend record`, or SageMaker's data capture",
+        ]
+    return Migration(
+        name=model.name,
+        what=examined.redact(examined.what),
+        settings=[examined.redact.each(row) for row in examined.rows],
+        changes=[*source.changes, *examined.notes],
+        decisions=[examined.redact(each) for each in decisions],
+        serve=["serve", str(folder)],
+        replay=["replay", recorded, "--url", f"http://127.0.0.1:{PORT}"],
+    )

@@ -1,0 +1,259 @@
+"""`lmi-backend replay`: send recorded requests to a server, and compare the answers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.cli.arguments import add_timeout
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.front_end_settings import KEY_VARIABLE, PORT
+from lmi_backend.printable import log, say
+from lmi_backend.replay.judge import TOLERANCE, Judge
+from lmi_backend.replay.page import page_of
+from lmi_backend.replay.reading import read_corpus
+from lmi_backend.replay.report import Report, report_of
+from lmi_backend.replay.running import (
+    MOST_AT_ONCE,
+    Replay,
+    State,
+    recorded_at_once,
+    replay_all,
+)
+from lmi_backend.replay.sending import Target
+from lmi_backend.replay.table import lines_of
+
+if TYPE_CHECKING:
+    from lmi_backend.replay.reading import Corpus
+
+DIFFERENT: Final = 1
+"""Exit status when more requests differ than are allowed."""
+_SHOW_SECONDS: Final = 0.2
+_PROGRESS_WIDTH: Final = 60
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command of this module."""
+    parser = commands.add_parser(
+        "replay",
+        help="send recorded requests to a server, and show where its answers differ",
+        description="Send recorded requests to a server, and compare each answer with the recorded "
+        "one, or with the answer of a second server. Exit status 1 if more requests differ than "
+        "--allow permits. Nothing is sent to any other server.",
+    )
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="FILE",
+        help="JSON lines, SageMaker data capture or HAR files; a folder of them; or s3://…",
+    )
+    parser.add_argument(
+        "--url",
+        default=f"http://127.0.0.1:{PORT}",
+        help="the new server's HTTP port (default %(default)s)",
+    )
+    parser.add_argument("--against", metavar="URL", help="the old server, which gets them too")
+    _add_speed(parser)
+    _add_judging(parser)
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write the result as an HTML page too"
+    )
+    parser.set_defaults(run=_replay)
+
+
+def _add_speed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--concurrency",
+        type=_number(int, 1, MOST_AT_ONCE),
+        metavar="N",
+        help="requests at once (default: as recorded, or 1)",
+    )
+    parser.add_argument(
+        "--rate", type=_number(float, 0.001, 10_000), metavar="N", help="start N requests a second"
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        type=_header,
+        metavar="NAME:VALUE",
+        help="send this header with each request",
+    )
+    parser.add_argument(
+        "--ca-certificates",
+        type=Path,
+        metavar="FILE",
+        help="trust certificates signed by these authorities",
+    )
+    add_timeout(parser, 300.0, "wait no longer for the next part of an answer")
+    parser.add_argument(
+        "--state", type=Path, metavar="FILE", help="keep the progress here; continue if it exists"
+    )
+
+
+def _add_judging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--allow",
+        type=_percent,
+        default=0.0,
+        metavar="N%",
+        help="accept differences in this share of the requests (default 0%%)",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KIND:PLACE",
+        help="accept this difference; * stands for any text, as in 'header:x-*'",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_number(float, 0, math.inf),
+        default=TOLERANCE,
+        metavar="N",
+        help="log probabilities may differ by N (default %(default)s)",
+    )
+    parser.add_argument(
+        "--no-shrink",
+        action="store_true",
+        help="do not send smaller requests in search of the smallest that shows a difference",
+    )
+    parser.add_argument(
+        "--redact", action="store_true", help="show no value of a request or an answer"
+    )
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    corpus = read_corpus(arguments.files, os.environ, say=say)
+    replay = _of(arguments, corpus)
+    about = {name: getattr(arguments, name) for name in ("files", "url", "against", "ignore")}
+    state = State(arguments.state, about | {"tolerance": arguments.tolerance})
+    with _interruptible(replay):
+        outcomes = replay_all(replay, corpus.exchanges, state, _progress(len(corpus.exchanges)))
+        report = report_of(
+            replay,
+            corpus,
+            outcomes,
+            is_shrunk=not arguments.no_shrink,
+            is_redacted=arguments.redact,
+            tell=_searching,
+        )
+    if sys.stderr.isatty():
+        # What was shown of the progress.
+        log(f"\r{' ' * _PROGRESS_WIDTH}\r")
+    if replay.stop.is_set():
+        again = "" if arguments.state else "; with --state FILE it could continue"
+        say(f"stopped after {len(outcomes)} of {len(corpus.exchanges)} requests{again}")
+    _write(arguments, report)
+    if replay.stop.is_set():
+        return 130
+    return DIFFERENT if report.different > arguments.allow else 0
+
+
+def _of(arguments: argparse.Namespace, corpus: Corpus) -> Replay:
+    headers = dict(arguments.header)
+    more: dict[str, Any] = {"timeout": arguments.timeout, "certificates": arguments.ca_certificates}
+    key = os.environ.get(KEY_VARIABLE)
+    # The key is that of the new server.
+    own = {"authorization": f"Bearer {key}"} if key else {}
+    return Replay(
+        new=Target(arguments.url, headers=own | headers, **more),
+        old=Target(arguments.against, headers=headers, **more) if arguments.against else None,
+        judge=Judge(arguments.tolerance, tuple(arguments.ignore)),
+        rate=arguments.rate,
+        at_once=arguments.concurrency or recorded_at_once(corpus.exchanges),
+    )
+
+
+@contextmanager
+def _interruptible(replay: Replay) -> Iterator[None]:
+    """Have the first Ctrl-C start no further request; what was seen is reported."""
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(*_: object) -> None:
+        replay.stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _progress(total: int) -> Callable[[int], None]:
+    """Return what shows the progress on a terminal; it shows nothing elsewhere."""
+    began, first, said = time.monotonic(), -1, 0.0
+
+    def tell(done: int) -> None:
+        nonlocal first, said
+        first = done if first < 0 else first
+        now = time.monotonic()
+        if not sys.stderr.isatty() or (now - said < _SHOW_SECONDS and done < total):
+            return
+        said = now
+        left = (now - began) * (total - done) / (done - first) if done > first else 0.0
+        at = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
+        log(f"\r{done} of {total}, ready about {at}" + "\n" * (done == total))
+
+    return tell
+
+
+def _searching(done: int) -> None:
+    """Show on a terminal that small requests are looked for."""
+    if sys.stderr.isatty():
+        log(f"\rlooking for small requests: {done} found")
+
+
+def _write(arguments: argparse.Namespace, report: Report) -> None:
+    if arguments.html:
+        _write_page(arguments.html, page_of(report))
+    if arguments.json:
+        sys.stdout.write(json.dumps(report.as_dict(), indent=2) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines_of(report))
+
+
+def _write_page(path: Path, page: str) -> None:
+    try:
+        # It quotes requests: others may read it when its owner says so.
+        with open(
+            os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+        ) as file:
+            file.write(page)
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: cannot be written: {error.strerror}") from error
+
+
+def _number(kind: Callable[[str], Any], least: float, most: float) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        try:
+            if least <= (value := kind(text)) <= most:
+                return value
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text}: accepted: {least:g} to {most:g}")
+
+    return read
+
+
+def _percent(text: str) -> float:
+    value: float = _number(float, 0, 100)(text.removesuffix("%"))
+    return value
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError(f"{name!r}: accepted: NAME:VALUE")
+    return name.strip().lower(), value.strip()

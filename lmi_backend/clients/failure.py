@@ -1,0 +1,86 @@
+"""What the errors of all clients share: status, headers, and the message to show."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple
+
+from lmi_backend.errors import (
+    CancelledError,
+    DeadlineError,
+    HttpError,
+    LmiError,
+    RequestError,
+    StoppingError,
+)
+
+_RETRY_SECONDS: Final = 1
+_UNSERVED: Final = "the model's engine does not serve this path"
+_RETRYABLE: Final = frozenset({429, 503})
+
+
+class Failure(NamedTuple):
+    """An error's response."""
+
+    status: int
+    data: bytes
+    headers: dict[str, str]
+
+
+def status_of(error: LmiError) -> int:
+    """Return the HTTP status of an error, for clients that tell a request's faults from ours."""
+    if isinstance(error, HttpError):
+        return error.status
+    if isinstance(error, RequestError):
+        return 400
+    if isinstance(error, CancelledError):
+        return 499
+    if isinstance(error, DeadlineError):
+        return 504
+    return 503 if error.retryable else 500
+
+
+def failure(status: int, body: object, error: LmiError) -> Failure:
+    """Return the response of an error.
+
+    Args:
+        status: the response's.
+        body: what is written as JSON; a text is JSON already.
+        error: whose headers the response has.
+    """
+    headers = {"content-type": "application/json"}
+    if status in _RETRYABLE:
+        headers["retry-after"] = str(getattr(error, "seconds", _RETRY_SECONDS))
+    if isinstance(error, StoppingError):
+        # A model may stop a moment before this process is told to.
+        headers["connection"] = "close"
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = "Bearer"
+    text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)
+    return Failure(status, text.encode(), headers)
+
+
+def is_object(text: str) -> bool:
+    """Return whether the text of an error is a body already."""
+    return text.startswith("{")
+
+
+def body_of(error: LmiError) -> dict[str, Any]:
+    """Return what an HTTP error's JSON body holds; nothing for any other error."""
+    if not (isinstance(error, HttpError) and is_object(str(error))):
+        return {}
+    try:
+        body: dict[str, Any] = json.loads(str(error))
+    except (ValueError, RecursionError):
+        return {}
+    return body
+
+
+def message_of(error: LmiError) -> str:
+    """Return the message of an error, whose body may have OpenAI's, LMI's or FastAPI's format."""
+    body = body_of(error)
+    if body.get("detail") == HTTPStatus.NOT_FOUND.phrase:
+        return _UNSERVED
+    said = body.get("error") or body.get("detail") or str(error)
+    return str(said.get("message") or said) if isinstance(said, dict) else str(said)

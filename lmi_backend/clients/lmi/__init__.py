@@ -1,0 +1,1 @@
+"""LMI's and DJLServing's clients."""

@@ -1,0 +1,175 @@
+"""Gather the answers to a body; write tokens, finish reasons and whole answers as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
+    from lmi_backend.generation import Delta, Token
+
+Json = dict[str, Any]
+
+_LEGACY: Final = {"stop": "eos_token"}
+# JSON has no infinity; vLLM's own server writes this number for a token that cannot be.
+_NEVER: Final = -9999.0
+
+
+@dataclass
+class Answer:
+    """All of one answer so far."""
+
+    index: int
+    texts: list[str] = field(default_factory=list)
+    tokens: list[tuple[Token, str]] = field(default_factory=list)
+    prompt_tokens: tuple[Token, ...] = ()
+    num_tokens: int = 0
+    last: Delta | None = None
+
+    def add(self, delta: Delta) -> None:
+        """Take the next chunk."""
+        self.texts.append(delta.text)
+        self.tokens += zip(delta.tokens, token_texts(delta), strict=False)
+        self.prompt_tokens += delta.prompt_tokens
+        self.num_tokens += delta.num_tokens
+        self.last = delta
+
+
+class Answers:
+    """The answers to one body."""
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = [Answer(index) for index in range(requested.answers)]
+
+    def __getitem__(self, index: int) -> Answer:
+        return self._answers[index]
+
+    @property
+    def are_complete(self) -> bool:
+        """Whether each is finished."""
+        return all(answer.last is not None and answer.last.is_last for answer in self._answers)
+
+    def whole(self) -> list[Json]:
+        """Return an object for each prompt; its further answers are in the details."""
+        n = self._requested.n
+        return [self._object(index) for index in range(0, len(self._answers), n)]
+
+    def text(self, index: int) -> str:
+        """Return an answer's whole text."""
+        return self._requested.prefix(index) + "".join(self._answers[index].texts)
+
+    def details(self, index: int, *, with_tokens: bool = True) -> Json:
+        """Return the details of one answer."""
+        requested, answer = self._requested, self._answers[index]
+        if answer.last is None:
+            return {}
+        details: Json = {
+            "finish_reason": finish_word(answer.last, requested),
+            "generated_tokens": answer.num_tokens,
+        }
+        if requested.dialect == "async":
+            details["seed"] = requested.seed
+        else:
+            details["inputs"] = requested.prompts[index // requested.n]
+        if requested.decoder_input_details or (requested.dialect == "async" and with_tokens):
+            details["prefill"] = [
+                token_object(token, token.text, requested) for token in answer.prompt_tokens
+            ]
+        if with_tokens:
+            details["tokens"] = [
+                token_object(token, text, requested) for token, text in answer.tokens
+            ]
+            if requested.top_n_tokens:
+                details["top_tokens"] = [
+                    [token_object(other, other.text, requested) for other in token.top]
+                    for token, _ in answer.tokens
+                ]
+        elif requested.dialect == "async":
+            details["input_length"] = answer.last.num_prompt_tokens
+        return details
+
+    def _object(self, index: int) -> Json:
+        answer: Json = {"generated_text": self.text(index)}
+        if self._requested.details or self._requested.n > 1:
+            details = self.details(index)
+            if self._requested.n > 1:
+                details["best_of_sequences"] = [
+                    {"generated_text": self.text(other)} | self.details(other)
+                    for other in range(index + 1, index + self._requested.n)
+                ]
+            answer["details"] = details
+        return answer
+
+
+def dump(value: object) -> str:
+    """Return JSON that can be sent."""
+    return sendable(json.dumps(value, ensure_ascii=False))
+
+
+def sendable(text: str) -> str:
+    """Return a text as UTF-8 has it: half a character, which an engine may cut, becomes "?"."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def finish_word(delta: Delta, requested: RequestedAnswer) -> str | int | None:
+    """Return LMI's name for the finish reason of an answer.
+
+    LMI's async handlers write the stop string or id itself, and nothing for an end of text or the
+    limit. That is a slip, so those two have the names of the older handlers here.
+    """
+    if delta.finish_reason == "stop" and delta.stop_reason is not None:
+        return delta.stop_reason if requested.dialect == "async" else "stop_sequence"
+    return _LEGACY.get(delta.finish_reason or "", delta.finish_reason)
+
+
+def token_object(token: Token, text: str, requested: RequestedAnswer) -> Json:
+    """Return a token as LMI writes it."""
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
+    members: Json = {"id": token.id, "text": text, "logprob" if is_tgi else "log_prob": log(token)}
+    if token.is_special:
+        members["special" if requested.tgi_compat else "special_token"] = True
+    return members
+
+
+def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
+    """Return what `dump` makes of `token_object`; most of a stream is written by this alone."""
+    is_tgi = requested.tgi_compat or requested.dialect == "async"
+    number, value = "logprob" if is_tgi else "log_prob", log(token)
+    said = "null" if value is None else repr(value)
+    special = "special" if requested.tgi_compat else "special_token"
+    rest = f', "{special}": true' if token.is_special else ""
+    json_text = encode_basestring(text)
+    return sendable(f'{{"id": {token.id}, "text": {json_text}, "{number}": {said}{rest}}}')
+
+
+def log(token: Token) -> float | None:
+    """Return a token's log probability as a number JSON has."""
+    if token.logprob is None or math.isfinite(token.logprob):
+        return token.logprob
+    return _NEVER
+
+
+def token_texts(delta: Delta) -> list[str]:
+    """Return the text of each token; together they are exactly the delta's text.
+
+    A token's own text may differ from what it adds. The last token of an answer may add nothing,
+    and a character may take two tokens. Text is held back while a stop string could begin with it.
+    Text between two tokens with a text of their own belongs to the last token between them.
+    """
+    texts = [""] * max(1, len(delta.tokens))
+    place, silent = 0, -1
+    for index, token in enumerate(delta.tokens):
+        start = delta.text.find(token.text, place) if silent >= 0 else place
+        if not token.text or not delta.text.startswith(token.text, max(start, place)):
+            # Special tokens are left out of the text.
+            silent = silent if token.is_special else index
+            continue
+        texts[silent] += delta.text[place:start]
+        texts[index], place, silent = token.text, start + len(token.text), -1
+    texts[silent] += delta.text[place:]
+    return texts

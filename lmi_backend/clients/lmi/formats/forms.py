@@ -1,0 +1,170 @@
+"""LMI's output formats: one object at the end, a line or an event for each token, or raw text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.clients.lmi.formats.answers import (
+    Answers,
+    Json,
+    dump,
+    sendable,
+    token_json,
+    token_object,
+    token_texts,
+)
+from lmi_backend.errors import LMI_ERROR, LmiError, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from lmi_backend.clients.lmi.formats.requested import Format, RequestedAnswer
+    from lmi_backend.generation import Delta
+
+
+class WholeJson:
+    """`json`: one object when all has come; a list of them where `inputs` was one."""
+
+    content_type = "application/json"
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = Answers(requested)
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        for delta in deltas:
+            self._answers[delta.index].add(delta)
+        if not self._answers.are_complete:
+            return ""
+        objects = self._answers.whole()
+        is_list = self._requested.is_list or self._requested.tgi_compat
+        return dump(objects if is_list else objects[0])
+
+    def fail(self, error: LmiError) -> str:
+        return dump(error_object(error, self._requested))
+
+
+class Lines:
+    """`jsonlines`: an object for each token; the last one of an answer has its whole text."""
+
+    content_type = "application/jsonlines"
+    _frame = "", "\n"
+    """What is before and after an object."""
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._answers = Answers(requested)
+        self._has_index = requested.dialect == "async" or requested.answers > 1
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        before, after = self._frame
+        texts = [text for delta in deltas for text in self._texts(delta)]
+        return "".join([f"{before}{text}{after}" for text in texts])
+
+    def fail(self, error: LmiError) -> str:
+        before, after = self._frame
+        return f"{before}{dump(error_object(error, self._requested))}{after}"
+
+    def _texts(self, delta: Delta) -> list[str]:
+        """Return the JSON for each token, and one for a text or an end without any."""
+        requested = self._requested
+        self._answers[delta.index].add(delta)
+        if delta.tokens and not delta.is_last and not self._has_index:
+            pairs = zip(delta.tokens, token_texts(delta), strict=False)
+            return [f'{{"token": {token_json(*pair, requested)}}}' for pair in pairs]
+        return [dump(item) for item in self._objects(delta)]
+
+    def _objects(self, delta: Delta) -> Iterator[Json]:
+        tokens = [
+            token_object(token, text, self._requested)
+            for token, text in zip(delta.tokens, token_texts(delta), strict=False)
+        ]
+        if not tokens and (delta.text or delta.is_last):
+            name = "logprob" if self._is_tgi else "log_prob"
+            tokens = [{"id": None, "text": delta.text, name: None}]
+        for position, token in enumerate(tokens, start=1):
+            yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
+
+    @property
+    def _is_tgi(self) -> bool:
+        return self._requested.tgi_compat or self._requested.dialect == "async"
+
+    def _object(self, delta: Delta, token: Json, *, is_last: bool) -> Json:
+        requested = self._requested
+        item: Json = {}
+        if self._has_index:
+            item["index"] = delta.index
+        item["token"] = token
+        if is_last:
+            item["generated_text"] = self._answers.text(delta.index)
+            if requested.details:
+                item["details"] = self._answers.details(delta.index, with_tokens=False)
+        if requested.dialect == "async":
+            item = {"generated_text": None, "details": None} | item
+            item = {name: item[name] for name in ("index", "token", "generated_text", "details")}
+        return item
+
+
+class Events(Lines):
+    """`sse`: the same objects as server-sent events."""
+
+    content_type = "text/event-stream"
+
+    _frame = "data: ", "\n\n"
+
+
+class RawText:
+    """`none`: the text alone."""
+
+    content_type = "text/plain"
+
+    def __init__(self, requested: RequestedAnswer) -> None:
+        self._requested = requested
+        self._begun: set[int] = set()
+
+    def write(self, deltas: Sequence[Delta]) -> str:
+        texts = []
+        for delta in deltas:
+            if delta.index not in self._begun:
+                self._begun.add(delta.index)
+                texts.append(self._requested.prefix(delta.index))
+            texts.append(delta.text)
+        return sendable("".join(texts))
+
+    def fail(self, error: LmiError) -> str:
+        return ""
+
+
+def error_object(error: LmiError, requested: RequestedAnswer) -> Json:
+    """Return what LMI writes where an answer fails after it has begun."""
+    if requested.dialect == "async":
+        return {"error": {"message": str(error), "code": LMI_ERROR}}
+    return {"error": str(error), "code": LMI_ERROR}
+
+
+_FORMS: Final[dict[str, Callable[[RequestedAnswer], Format]]] = {
+    "json": WholeJson,
+    "jsonlines": Lines,
+    "sse": Events,
+    "none": RawText,
+}
+NAMES: Final = tuple(_FORMS)
+"""Accepted values of `output_formatter`."""
+
+
+def make_format(name: str, requested: RequestedAnswer) -> Format:
+    """Return the format of a name; empty chooses by whether the answer streams.
+
+    Raises:
+        RequestError: there is none of that name.
+    """
+    if not name:
+        streamed = "sse" if requested.tgi_compat else "jsonlines"
+        name = streamed if requested.stream else "json"
+    # LMI's names for chat; chat bodies have OpenAI's form, and others the same as without.
+    name = name.removesuffix("_chat")
+    if name not in _FORMS:
+        accepted = ", ".join(NAMES)
+        field = "output_formatter"
+        raise RequestError("is not a formatter", field=field, value=name, accepted=accepted)
+    return _FORMS[name](requested)

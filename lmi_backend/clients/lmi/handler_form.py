@@ -1,0 +1,54 @@
+"""How the answers of LMI's path are written: also those of a user's own code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lmi_backend.clients.form import LINES, Ending, ReplyForm, answers_of
+from lmi_backend.clients.lmi.body_reply import LmiBodyReply
+from lmi_backend.clients.lmi.errors import lmi_failure
+from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.generation import HttpRequest
+
+if TYPE_CHECKING:
+    from lmi_backend.clients.form import Form
+    from lmi_backend.clients.reply import Reply
+    from lmi_backend.errors import LmiError
+    from lmi_backend.generation import Chunk, GenerateRequest
+
+
+class HandlerForm(HttpForm):
+    """The answer of a user's own code, whose clients may not know how LMI reports an error.
+
+    LMI's error is sent where it does not damage the format. The end is missing in any case.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_byte = b"\n"
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """See `HttpForm`."""
+        data = super().write(chunks)
+        self._last_byte = data[-1:] or self._last_byte
+        return data
+
+    def failure(self, error: LmiError) -> Ending:
+        """Return LMI's error as an event or a line; nothing for other content types."""
+        said = lmi_failure(error).data.strip()
+        if self.has_events:
+            # The code may have written a part of an event.
+            return Ending(b"\n\ndata: " + said + b"\n\n")
+        if self.headers.get("content-type", "").startswith(LINES):
+            return Ending((b"" if self._last_byte == b"\n" else b"\n") + said + b"\n")
+        return Ending()
+
+
+def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Form:
+    """Return what makes a response of the answer to a request."""
+    if isinstance(work, HttpRequest) and work.path == INVOCATIONS:
+        return HandlerForm()
+    if not isinstance(reply, LmiBodyReply):
+        return HttpForm()
+    return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)

@@ -1,0 +1,84 @@
+"""Answers of HTTP applications in OpenAI's events, and their error events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.clients.form import EVENTS, Ending
+from lmi_backend.clients.openai.errors import openai_failure
+from lmi_backend.clients.openai.writing import DONE
+from lmi_backend.errors import HTTP_ERROR, HttpError
+from lmi_backend.generation import HttpChunk, reports_error
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.errors import LmiError
+    from lmi_backend.generation import Chunk
+
+# Of one connection; an application's answer may not say them.
+_HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive"})
+
+
+class HttpForm:
+    """The answer of an HTTP application, byte by byte; its events are OpenAI's."""
+
+    def __init__(self) -> None:
+        self.status, self.is_over, self.is_failed = 0, False, False
+        self.headers: Mapping[str, str] = {}
+        self.has_events = False
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """Return the application's bytes.
+
+        Raises:
+            HttpError: the application reports an error in the middle of its answer.
+        """
+        data: list[bytes] = []
+        for chunk in chunks:
+            if not isinstance(chunk, HttpChunk):
+                continue
+            if not self.status:
+                self._begin(chunk)
+            elif chunk.status >= HTTP_ERROR > self.status:
+                raise HttpError(chunk.status, chunk.data.decode("utf-8", "replace"))
+            data.append(chunk.data)
+            self.is_over = self.is_over or chunk.is_last
+        written = data[0] if len(data) == 1 else b"".join(data)
+        if self.has_events and reports_error(written):
+            self.is_failed = True
+        return written
+
+    def _begin(self, chunk: HttpChunk) -> None:
+        kept = (pair for pair in chunk.headers.items() if pair[0] not in _HOP_BY_HOP)
+        self.status, self.headers = chunk.status, dict(kept)
+        self.has_events = self.headers.get("content-type", "").startswith(EVENTS)
+
+    def failure(self, error: LmiError) -> Ending:
+        """Return an event with the error; other content types have no way to report it."""
+        return Ending(self._event(error), is_end=True) if self.has_events else Ending()
+
+    def _event(self, error: LmiError) -> bytes:
+        return b"data: " + openai_failure(error).data + b"\n\n" + DONE
+
+
+class RefusingForm(HttpForm):
+    """The answer of an HTTP application; its refusal is written as its client reads errors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._refusal: list[bytes] = []
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """See `HttpForm`.
+
+        Raises:
+            HttpError: the answer is an error, which need not have the client's format.
+        """
+        data = super().write(chunks)
+        if self.status < HTTP_ERROR:
+            return data
+        self._refusal.append(data)
+        if self.is_over:
+            raise HttpError(self.status, b"".join(self._refusal).decode("utf-8", "replace"))
+        return b""

@@ -1,0 +1,10 @@
+"""OpenAI's paths that engines, handlers or readers of bodies name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CHATS: Final = "/v1/chat/completions"
+COMPLETIONS: Final = "/v1/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
+MODELS: Final = "/v1/models"

@@ -1,0 +1,80 @@
+"""All clients: a folder here with a module `spec` is one."""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from typing import Final
+
+from lmi_backend import clients
+from lmi_backend.clients.spec import RELAY, ClientSpec, Path
+
+
+def _found() -> list[ClientSpec]:
+    folders = [each.name for each in pkgutil.iter_modules(clients.__path__) if each.ispkg]
+    specs = [import_module(f"{clients.__name__}.{name}.spec").SPEC for name in folders]
+    return sorted(specs, key=lambda spec: spec.order)
+
+
+CLIENTS: Final = {spec.name: spec for spec in _found()}
+"""Each client by its name, in the order of documents."""
+PATHS: Final = tuple(path for spec in CLIENTS.values() for path in spec.paths)
+_EXACT: Final = {path.template: path for path in reversed(PATHS) if "{" not in path.template}
+
+
+_NAMED: Final = [path for path in PATHS if "{" in path.template]
+WORK: Final = frozenset(path.template for path in _EXACT.values() if path.takes_place)
+"""Paths without a name in them that take a place."""
+SHARED: Final = {
+    path.template: (spec, path) for spec in CLIENTS.values() for path in spec.paths if path.member
+}
+"""Paths of one client on which another's bodies come too, with who that is and its own row."""
+RELAYED: Final = tuple(path for path in PATHS if path.action == RELAY)
+"""Paths whose bodies the engine's own server reads and answers."""
+RESUMED: Final = frozenset(path.template for path in RELAYED if path.can_resume)
+"""Those of them whose streams another worker can continue."""
+COUNTED: Final = frozenset(path.template for path in RELAYED if path.counts_n)
+"""Those of them whose bodies may have several answers."""
+
+
+def path_at(path: str) -> Path | None:
+    """Return the entry of a request's path, query included; None if nobody serves it."""
+    bare = path.partition("?")[0]
+    if (found := _EXACT.get(bare)) is not None:
+        return found
+    parts = bare.split("/")
+    return next((path for path in _NAMED if _fits(path.template.split("/"), parts)), None)
+
+
+def _fits(template: list[str], parts: list[str]) -> bool:
+    if template[-1].endswith(":path}"):
+        last = len(template) - 1
+        parts = [*parts[:last], "/".join(parts[last:])]
+    return len(template) == len(parts) and all(
+        part != "" if name.startswith("{") else part == name
+        for name, part in zip(template, parts, strict=True)
+    )
+
+
+def is_at_once(path: str) -> bool:
+    """Return whether a request to a path is answered at once; no for an unknown path."""
+    return (found := path_at(path)) is not None and not found.takes_place
+
+
+_FOLDERS: Final = {
+    tuple(path.template.partition("{")[0].strip("/").split("/")): spec
+    for spec in reversed(CLIENTS.values())
+    for path in spec.paths
+}
+
+
+def client_near(path: str) -> ClientSpec:
+    """Return whose client sends a request to a path that nobody serves.
+
+    It is the client with the longest path above this one; OpenAI's, if there is none.
+    """
+    parts = path.strip("/").split("/")
+    for length in range(len(parts), 0, -1):
+        if (spec := _FOLDERS.get(tuple(parts[:length]))) is not None:
+            return spec
+    return CLIENTS["openai"]

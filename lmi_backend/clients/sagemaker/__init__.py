@@ -1,0 +1,1 @@
+"""AWS's libraries, which call SageMaker's own service."""

@@ -1,0 +1,1 @@
+"""Clients of Triton's TensorRT-LLM backend."""

@@ -1,0 +1,145 @@
+"""What a model does before it can answer: kept in a file next to the endpoints."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from lmi_backend.endpoint.address import endpoint_address, endpoint_folder
+from lmi_backend.fetch.weights import duration
+from lmi_backend.threads import guarded_thread
+
+if TYPE_CHECKING:
+    from lmi_backend.fetch.weights import Download
+
+_SHARDS: Final = re.compile(r"checkpoint shards:\s+(\d{1,3})% Completed")
+"""vLLM's progress; for an engine that reports none the seconds are shown."""
+_ALL: Final = 100
+_SUFFIX: Final = ".loading"
+_WRITE_SECONDS: Final = 1.0
+# Of a process that has died, or hangs.
+_STALE_SECONDS: Final = 30.0
+_LARGEST: Final = 1 << 16
+_RETRY_SECONDS: Final = 5
+
+
+class Loading(NamedTuple):
+    """What is known of a model that loads."""
+
+    model: str
+    text: str
+    """What it does, for people."""
+    done: int = 0
+    """Bytes that are downloaded."""
+    total: int = 0
+    """Bytes to download; 0 if nothing is downloaded."""
+    rate: float = 0.0
+    """Bytes a second."""
+    seconds_left: float | None = None
+    """To the end of the download, if that can be told."""
+    loaded: int = -1
+    """How much of the weights the engine has read, of 100; -1 if it does not say."""
+    seconds: float = 0.0
+    """How long the engine has been loading; 0 before."""
+
+    @property
+    def retry_seconds(self) -> int:
+        """When a client may try again."""
+        return max(_RETRY_SECONDS, int(self.seconds_left or 0))
+
+    @property
+    def brief(self) -> str:
+        """What a client is told: "62 %, about 3 min"; empty if nothing can be told."""
+        so_far = f"{duration(self.seconds)} so far" if self.seconds else ""
+        if self.loaded >= 0:
+            return ", ".join(filter(None, (f"{self.loaded} % of the weights are loaded", so_far)))
+        if not self.total:
+            return so_far
+        percent = f"{100 * self.done // self.total} %"
+        if self.seconds_left is None:
+            return percent
+        return f"{percent}, about {duration(self.seconds_left)}"
+
+
+class LoadingFile:
+    """Keeps the file of a model up to date, until it is closed."""
+
+    def __init__(self, model: str) -> None:
+        self._model, self._path = model, endpoint_address(model).with_suffix(_SUFFIX)
+        self._download: Download | None = None
+        self._doing = ""
+        self._loaded = -1
+        self._began = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = guarded_thread("lmi-loading", self._run)
+        self._thread.start()
+
+    def note(self, download: Download | None) -> None:
+        """Take how far the download is; None when it is over, and the engine loads."""
+        if (download is None) != (self._download is None):
+            self._began = time.monotonic()
+        self._download = download
+
+    def say(self, text: str) -> None:
+        """Take what is done before the engine starts; nothing when that is over."""
+        self._doing = text
+
+    def hear(self, line: str) -> None:
+        """Take a line of a worker, which may say how much is loaded."""
+        if found := _SHARDS.search(line):
+            self._loaded = min(100, int(found[1]))
+
+    def close(self) -> None:
+        """Remove the file: the model is there, or has failed."""
+        self._ended.set()
+        self._thread.join()
+        self._path.unlink(missing_ok=True)
+
+    def _run(self) -> None:
+        while True:
+            # What cannot be written is not told; the load matters more.
+            with contextlib.suppress(OSError):
+                self._write()
+            if self._ended.wait(_WRITE_SECONDS):
+                return
+
+    def _write(self) -> None:
+        draft = self._path.with_suffix(".draft")
+        draft.write_text(json.dumps({**self._now()._asdict(), "at": time.time()}), "utf-8")
+        draft.replace(self._path)
+
+    def _now(self) -> Loading:
+        if self._doing:
+            return Loading(self._model, self._doing)
+        if (told := self._download) is None:
+            seconds = time.monotonic() - self._began
+            text = f"loading for {duration(seconds)}"
+            if not 0 <= self._loaded < _ALL:
+                return Loading(self._model, text, seconds=seconds)
+            text += f": {self._loaded} % of the weights"
+            return Loading(self._model, text, loaded=self._loaded, seconds=seconds)
+        return Loading(self._model, str(told), told.done, told.total, told.rate, told.seconds_left)
+
+
+def read_loading(base: Path) -> dict[str, Loading]:
+    """Return the models that load now, by name; of files that cannot be read, none."""
+    found = {}
+    for path in endpoint_folder(base).glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            if loading := _read(path):
+                found[loading.model] = loading
+    return found
+
+
+def _read(path: Path) -> Loading | None:
+    known = path.lstat()
+    if known.st_uid != os.getuid() or known.st_size > _LARGEST:
+        return None
+    values: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return Loading(**values) if time.time() - values.pop("at") < _STALE_SECONDS else None

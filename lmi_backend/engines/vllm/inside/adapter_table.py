@@ -1,0 +1,61 @@
+"""The LoRA adapters that vLLM's server knows: those of the engine, in one table or told to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.engines.vllm.inside import holds, names
+from lmi_backend.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class AdapterTable:
+    """The adapters of one server.
+
+    Args:
+        models: vLLM's OpenAIServingModels.
+        known: adapter name to vLLM's LoRARequest; it changes.
+    """
+
+    def __init__(self, models: Any, known: Mapping[str, Any]) -> None:
+        self._models, self._known = models, known
+        self._told: dict[str, Any] = {}
+        self._lock = asyncio.Lock()
+        holds.probe("adapter_table", "a table of adapters by name", self._share)
+
+    def _share(self) -> None:
+        if not isinstance(self._models.lora_requests, dict):
+            raise TypeError(f"lora_requests is of type {type(self._models.lora_requests).__name__}")
+        # What we load or forget is known there at once.
+        self._models.lora_requests = self._known
+        if self._models.lora_requests is not self._known:
+            raise TypeError("lora_requests cannot be replaced")
+
+    async def tell(self) -> None:
+        """Tell the server what has changed, where it does not have our table.
+
+        Raises:
+            EngineError: it does not take an adapter.
+        """
+        if holds.is_held("adapter_table"):
+            return
+        async with self._lock:
+            for name in [
+                name for name, each in self._told.items() if self._known.get(name) != each
+            ]:
+                request = names.UnloadLoRAAdapterRequest(lora_name=name)
+                await self._models.unload_lora_adapter(request)
+                del self._told[name]
+            for name, adapter in self._known.items():
+                if name not in self._told:
+                    await self._load(name, adapter)
+
+    async def _load(self, name: str, adapter: Any) -> None:
+        request = names.LoadLoRAAdapterRequest(lora_name=name, lora_path=adapter.lora_path)
+        answer = await self._models.load_lora_adapter(request)
+        if not isinstance(answer, str):
+            raise EngineError(f"vLLM's server does not take the adapter {name}: {answer}")
+        self._told[name] = adapter

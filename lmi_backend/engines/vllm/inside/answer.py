@@ -1,0 +1,145 @@
+"""The answer to one HTTP body: what vLLM's server writes of it, what we write, and their tokens."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.vllm.inside import compat, holds, images, names
+from lmi_backend.engines.vllm.inside.continuation import way_of
+from lmi_backend.engines.vllm.inside.plain_stream import Middle, Pattern
+from lmi_backend.generation import HttpChunk
+from lmi_backend.token_ids import pack
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.protocol import ChunkSink
+
+_TRIES: Final = 4
+"""Events of a stream that are looked at, whether they are plain."""
+
+
+class Answer:
+    """One body's answer: hands chunks on, and counts their tokens."""
+
+    def __init__(
+        self, sink: ChunkSink, engine: Any, *, may_be_plain: bool, sends_ids: bool
+    ) -> None:
+        self._sink, self.engine, self.may_be_plain = sink, engine, may_be_plain
+        self.sends_ids = sends_ids
+        """Whether chunks carry the ids of their tokens, where the answer could resume from them."""
+        self.ids = b""
+        """Of tokens that no chunk has carried yet."""
+        self.is_over = False
+        """Whether its last token has come: what is left of it leaves as one chunk."""
+        self._held = HttpChunk()
+        self.holds_role = False
+        """Whether the next event tells a chat's role, and leaves with the first that tells a token.
+
+        The ids of that token come with the role, so a worker that resumes from there would not send
+        the token itself.
+        """
+        self.shows_prompt_only = False
+        """Whether the prompt is all that its client wants."""
+        self.prompt_tokens = self.generated_tokens = 0
+        self.num_generations = 0
+        """Calls of the engine by the server."""
+        self.last_data = b""
+        self.has_middle = False
+        """Whether all between the first and the last events is written without the server."""
+        self.is_cut = False
+        """Whether the engine died, also if the server hid that."""
+        self._given = 0
+
+    def take(self, chunk: HttpChunk) -> None:
+        """Take a chunk from the server."""
+        if self.engine.errored:
+            # Perhaps the server's own words of that, in the middle of a stream that can resume.
+            self.is_cut = True
+            return
+        if images.is_refused():
+            # In vLLM's words, as a fault of the server; `HttpApp.respond` raises it.
+            return
+        chunk.num_tokens, self._given = self.generated_tokens - self._given, self.generated_tokens
+        chunk.num_prompt_tokens = self.prompt_tokens
+        chunk.ids, self.ids = self.ids, b""
+        self.last_data = chunk.data
+        if self.holds_role and not chunk.is_last:
+            self.holds_role, self._held = False, chunk
+            return
+        if self.is_over and not chunk.is_last:
+            # A worker that resumes from an answer's last token would generate more.
+            self._held.merge(chunk)
+            return
+        if self._held.data:
+            self._held.merge(chunk)
+            self._held.status, self._held.headers = chunk.status, chunk.headers
+            chunk, self._held = self._held, HttpChunk()
+        self._sink.take(chunk)
+
+    def middle(self, state: Any, pattern: Pattern) -> Middle:
+        """Have the events of a request's middle written without the server."""
+        self.has_middle = True
+        return Middle(
+            state,
+            pattern,
+            self._sink,
+            compat.take_interval(state),
+            num_prompt_tokens=self.prompt_tokens,
+            sends_ids=self.sends_ids,
+        )
+
+
+answers: contextvars.ContextVar[Answer | None] = contextvars.ContextVar("answers", default=None)
+
+
+class Generation:
+    """What the engine generates for an answer."""
+
+    def __init__(self, engine: Any, answer: Answer, params: Any) -> None:
+        self._engine, self._answer = engine, answer
+        answer.num_generations += 1
+        if answer.sends_ids:
+            answer.sends_ids = answer.num_generations == 1 and bool(way_of(engine, params))
+        self._is_delta = getattr(params, "output_kind", None) == names.RequestOutputKind.DELTA
+        may_be_plain = answer.may_be_plain and holds.is_held("plain_stream")
+        self._tries = _TRIES if may_be_plain and self._is_delta and params.n == 1 else 0
+        self._has_prompt = False
+        self._counted: dict[int, int] = {}
+        """Tokens that are counted already of what an output tells, by answer."""
+        self._middle: Middle | None = None
+
+    def count(self, output: Any, *, is_known: bool = False) -> None:
+        """Count the tokens of an output; vLLM gives all so far, or only what is new.
+
+        Args:
+            is_known: whether the stub has their ids.
+        """
+        if not self._has_prompt:
+            self._has_prompt = True
+            images.release()
+            self._answer.prompt_tokens += len(output.prompt_token_ids or ())
+        if self._middle is not None:
+            self._counted[0] = self._middle.num_sent
+        for answer in output.outputs:
+            given, counted = len(answer.token_ids), self._counted.get(answer.index, 0)
+            self._answer.generated_tokens += given - counted
+            if self._answer.sends_ids and not is_known:
+                self._answer.ids += pack(answer.token_ids[counted:])
+            if not self._is_delta:
+                self._counted[answer.index] = given
+        if output.finished and self._answer.sends_ids:
+            self._answer.is_over = True
+
+    def sent(self, output: Any) -> None:
+        """Note that the server has sent what it made of an output; write the next if that is plain.
+
+        Nothing may wait between the server's event and ours.
+        """
+        if not self._tries or output.finished or self._answer.num_generations > 1:
+            return
+        self._tries -= 1
+        state = compat.running_state(self._engine, output.request_id)
+        pattern = Pattern.of(self._answer.last_data, output.outputs[0].text) if state else None
+        if pattern is not None:
+            self._tries = 0
+            self._middle = self._answer.middle(state, pattern)

@@ -1,0 +1,240 @@
+"""What this package does with vLLM's engine, where releases differ; names.py has its names."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, get_args
+
+from lmi_backend.engines.vllm.inside import holds, names, needs, single_process
+
+EXTERNAL_LAUNCHER = "external_launcher"
+"""vLLM's name of an executor whose ranks somebody else starts."""
+
+
+def create_engine(
+    arguments: Any, loggers: list[Any], on_config: Callable[[Any], None] = lambda _config: None
+) -> Any:
+    """Start the engine of these arguments; blocks until its core has loaded the model.
+
+    Args:
+        arguments: as vLLM's `AsyncLLM.from_engine_args` takes them.
+        loggers: factories of what gets the engine's stats.
+        on_config: called with the engine's config before any process is started.
+    """
+    config = needs.checked(
+        arguments.create_engine_config(names.UsageContext.ENGINE_CONTEXT),
+        "AsyncEngineArgs.create_engine_config",
+        "parallel_config",
+    )
+    chosen = getattr(arguments, "distributed_executor_backend", None)
+    with single_process.prepare(config, chosen=chosen):
+        on_config(config)
+        engine = names.AsyncLLM.from_vllm_config(
+            config,
+            stat_loggers=loggers,
+            enable_log_requests=arguments.enable_log_requests,
+            disable_log_stats=arguments.disable_log_stats,
+        )
+    return needs.engine(engine)
+
+
+def count_less(engine: Any, is_ours: Callable[[Any], bool]) -> None:
+    """Let an AsyncLLM count only what our loggers look at.
+
+    Its further counts are for the metrics page of vLLM's server, and take a quarter of the front
+    end's CPU a token (benchmarks/README.md).
+    """
+    manager = engine.logger_manager
+    if hasattr(manager, "stat_loggers"):  # 0.13
+        ours = [each for each in manager.stat_loggers if is_ours(each)]
+        if not ours:
+            raise LookupError("our logger is not among those that are called")
+        manager.stat_loggers[:] = ours
+    elif manager is not None:
+        _ = manager.per_engine_logger_dict
+    if engine.vllm_config.observability_config.otlp_traces_endpoint is None:
+        # An attribute that nobody reads would change nothing.
+        _ = engine.log_stats, engine.output_processor.log_stats
+        engine.log_stats = engine.output_processor.log_stats = False
+        if engine.log_stats is not False or engine.output_processor.log_stats is not False:
+            raise TypeError("log_stats cannot be turned off")
+
+
+def take_outputs(engine: Any) -> None:
+    """Have an AsyncLLM take the outputs of its core; called on the event loop.
+
+    Its `add_request` does since 0.16, only its `generate` before.
+    """
+    if run := getattr(engine, "_run_output_handler", None):
+        run()
+
+
+def request_state(engine: Any, queue: Any, request_id: str) -> Any:
+    """Return what vLLM keeps of a running request; None if it has several answers."""
+    own_id = getattr(queue, "request_id", request_id)  # 0.13: the engine's own
+    return engine.output_processor.request_states.get(own_id)
+
+
+def running_state(engine: Any, request_id: str) -> Any:
+    """Return what vLLM keeps of a request of one answer, by the caller's id.
+
+    None if the request is finished, even if its last output still waits for its reader.
+    """
+    processor = engine.output_processor
+    if hasattr(processor, "external_req_ids"):  # 0.13: the engine's own ids differ
+        own_ids = processor.external_req_ids.get(request_id, ())
+        request_id = own_ids[0] if len(own_ids) == 1 else ""
+    state = processor.request_states.get(request_id)
+    if state is None or state.queue is None:
+        return None
+    waiting = state.queue.output
+    return None if isinstance(waiting, Exception) or getattr(waiting, "finished", False) else state
+
+
+def take_interval(state: Any) -> tuple[int, list[int]]:
+    """Make a RequestState produce each output at once; it streams deltas.
+
+    Returns:
+        How many tokens an output of its middle was to have, and the ids of the tokens that no
+        output has yet.
+    """
+    interval: int = getattr(state, "stream_interval", 1)  # since 0.13
+    if interval == 1:
+        return 1, []
+    state.stream_interval = 1
+    return interval, state.detokenizer.output_token_ids[state.sent_tokens_offset :]
+
+
+def certain_logprobs(ids: Sequence[int]) -> Any:
+    """Return what a core says of tokens that it was certain of, and names no other for."""
+    import numpy as np  # noqa: PLC0415  vLLM's processes have it
+
+    count = len(ids)
+    tokens = np.array(ids, np.int32).reshape(count, 1)
+    return names.LogprobsLists(tokens, np.zeros((count, 1), np.float32), np.ones(count, np.int32))
+
+
+def requests_of_copies(engine: Any) -> dict[int, int]:
+    """Return how many requests each copy of a data-parallel engine has; none where one copy runs.
+
+    None before 0.32 either, which counts them for its own choice of a copy.
+    """
+    core = engine.engine_core
+    counts = getattr(core, "engine_inflight", None)
+    if counts is None:
+        return {}
+    copies = zip(core.engine_ranks_managed, core.core_engines, strict=False)
+    return {number: counts[identity] for number, identity in copies}
+
+
+async def abort(engine: Any, queue: Any, request_id: str) -> None:
+    """End the request whose outputs a queue collects; None if it was still being added."""
+    own_id = getattr(queue, "request_id", None)  # 0.13: it differs from the caller's
+    if own_id is None or "internal" not in inspect.signature(engine.abort).parameters:
+        await needs.settled(engine.abort(request_id))
+    else:
+        await needs.settled(engine.abort(own_id, internal=True))
+
+
+def engine_arguments() -> dict[str, bool]:
+    """Return the arguments that AsyncEngineArgs takes, and whether each may be None."""
+    fields = dataclasses.fields(names.AsyncEngineArgs)
+    return {field.name: type(None) in get_args(field.type) for field in fields}
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    """Return vLLM's own command-line parser of engine arguments."""
+    add = names.AsyncEngineArgs.add_cli_args
+    # The engine's arguments too, whatever a release adds by itself.
+    whole = {_WHOLE: False} if _WHOLE in inspect.signature(add).parameters else {}
+    own = names.FlexibleArgumentParser(add_help=False, exit_on_error=False)
+    parser: argparse.ArgumentParser = needs.checked(
+        add(own, **whole), "AsyncEngineArgs.add_cli_args", "parse_args"
+    )
+    return parser
+
+
+def import_reasoning_parser(plugin: str) -> None:
+    """Make the parsers of a user's file known, which vLLM does only in its own server."""
+    names.ReasoningParserManager.import_reasoning_parser(plugin)
+
+
+def prompt_of(ids: Sequence[int]) -> Any:
+    """Return a prompt of token ids as vLLM takes it."""
+    if names.tokens_input is None:  # as its documentation has it
+        return {"prompt_token_ids": ids}
+    return names.tokens_input(ids)
+
+
+def core_config(arguments: Any) -> Any:
+    """Return the VllmConfig of an engine core."""
+    return arguments.create_engine_config()
+
+
+def rank_executor(vllm_config: Any) -> Any:
+    """Return the class of the executor of a rank that mpirun started.
+
+    On a CPU, 0.11 to 0.16 have put vLLM's own processes in its place when they made the config.
+    """
+    vllm_config.parallel_config.distributed_executor_backend = EXTERNAL_LAUNCHER
+    return names.Executor.get_class(vllm_config)
+
+
+@contextmanager
+def core_client(client: Any) -> Iterator[None]:
+    """Let each AsyncLLM that is made meanwhile speak to its core through another class."""
+    before = names.EngineCoreClient.make_async_mp_client
+    names.EngineCoreClient.make_async_mp_client = staticmethod(client)
+    try:
+        yield
+    finally:
+        names.EngineCoreClient.make_async_mp_client = staticmethod(before)
+
+
+def run_headless(arguments: Any) -> None:
+    """Run the part of a machine after the first one (0.12 and later), until it exits."""
+    fields = {each.name: getattr(arguments, each.name) for each in dataclasses.fields(arguments)}
+    given = {"api_server_count": 0, "reasoning_parser_plugin": ""} | fields
+    names.run_headless(argparse.Namespace(**given))
+
+
+def failed_outputs(request_id: str) -> Any:
+    """Return the output of a request that a core could not take."""
+    reason = getattr(names.FinishReason, "ERROR", names.FinishReason.ABORT)
+    output = names.EngineCoreOutput(request_id=request_id, new_token_ids=[], finish_reason=reason)
+    return names.EngineCoreOutputs(outputs=[output])
+
+
+def default_sampling(engine: Any) -> dict[str, Any]:
+    """Return the sampling values of the model's generation_config.json that differ from vLLM's."""
+    model_config = engine.model_config
+    defaults: dict[str, Any] = {}
+
+    def ask() -> None:
+        said = model_config.get_diff_sampling_param()
+        if not isinstance(said, dict):
+            raise TypeError(f"it is a {type(said).__name__}")
+        defaults.update(said)
+
+    if not holds.probe("defaults", "the model's own sampling values", ask):
+        defaults = _file_sampling(model_config.model)
+    return defaults
+
+
+def _file_sampling(model: str) -> dict[str, Any]:
+    """Return what a model's generation_config.json says, of what vLLM reads there."""
+    from transformers import GenerationConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
+
+    try:
+        said: dict[str, Any] = GenerationConfig.from_pretrained(model).to_diff_dict()
+    except (OSError, ValueError):  # it has none
+        return {}
+    return {name: said[name] for name in _READ if name in said}
+
+
+_WHOLE: Final = "async_args_only"
+_READ: Final = ("repetition_penalty", "temperature", "top_k", "top_p", "min_p")

@@ -1,0 +1,202 @@
+"""Let a request of vLLM resume from tokens that another engine generated.
+
+The tokens pass vLLM's output processor as if they had just been generated, in their original
+groups. So its detokeniser, its stop strings and all that reads its outputs are in the state of the
+other engine's. Its core gets the prompt and these tokens as a prompt. If more depends on which of
+them were generated, it gets the original request. A plugin then has it choose these tokens again
+(`forced_tokens`). What it repeats is checked.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections import deque
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from lmi_backend.engines.vllm.inside import compat, forced_ids, holds, names
+from lmi_backend.errors import EngineError
+from lmi_backend.token_ids import unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmi_backend.generation import Continuation
+
+Way = Literal["from the prompt", "from the start", ""]
+
+_GREEDY: Final = 1e-5
+"""Temperature below which vLLM takes the likeliest token."""
+_STATEFUL: Final = (
+    "structured_outputs", "guided_decoding", "presence_penalty", "frequency_penalty", "bad_words",
+    "thinking_token_budget", "repetition_detection",
+)  # fmt: skip
+"""Parameters for which vLLM tells tokens that were generated from those of the prompt."""
+
+
+def way_of(engine: Any, params: Any) -> Way:
+    """Return how a request could resume: with its tokens as a prompt, repeated, or not at all."""
+    if not holds.is_held("resumption"):
+        return ""
+    if getattr(params, "n", 0) != 1 or params.output_kind != names.RequestOutputKind.DELTA:
+        return ""
+    is_greedy = params.temperature < _GREEDY
+    is_seeded = params.seed is not None and not is_greedy
+    is_stateful = any(getattr(params, name, None) for name in _STATEFUL)
+    if not (is_seeded or is_stateful or _is_watermarked(engine, params)):
+        custom = getattr(engine.model_config, "logits_processors", None)
+        if not custom:
+            return "from the prompt"
+    may_repeat = is_greedy or is_seeded or forced_ids.are_taken(engine)
+    return "from the start" if may_repeat else ""
+
+
+def _is_watermarked(engine: Any, params: Any) -> bool:
+    """Tell whether vLLM marks an answer: where it is configured to, if the request does not say."""
+    config = getattr(getattr(engine, "vllm_config", None), "watermark_config", None)
+    return config is not None and getattr(params, "watermarking", None) is not False
+
+
+class Continued:
+    """One request that resumes."""
+
+    def __init__(self, continuation: Continuation) -> None:
+        self._groups = unpack(continuation.ids)
+        self._cumulative_logprob = continuation.cumulative_logprob
+        self.is_begun = False
+        self.outputs: deque[Any] = deque()
+        """What vLLM made of the tokens so far, in its order."""
+
+    @classmethod
+    def of(cls, continuation: Continuation) -> Continued:
+        """Make one.
+
+        Raises:
+            EngineError: this vLLM lets none resume.
+        """
+        if not holds.is_held("resumption"):
+            raise EngineError("the answer cannot be resumed: this vLLM's inside is not as expected")
+        return cls(continuation)
+
+    def begin(self, engine: Any, request: Any) -> tuple[Any, list[int]]:
+        """Bring the output processor to where the answer is.
+
+        Returns:
+            What the core is to be sent instead of its EngineCoreRequest, and the tokens that it
+            will repeat.
+
+        Raises:
+            EngineError: the answer is another here.
+        """
+        self.is_begun = True
+        state = engine.output_processor.request_states.get(request.request_id)
+        for group in self._groups:
+            self._replay(engine, state, request.request_id, group)
+        if self._cumulative_logprob is not None:
+            state.logprobs_processor.cumulative_logprob = self._cumulative_logprob
+        ids = list(chain.from_iterable(self._groups))
+        changed, params = copy(request), request.sampling_params.clone()
+        changed.sampling_params = params
+        params.prompt_logprobs = None
+        has_prompt = request.prompt_token_ids and request.prompt_embeds is None
+        if way_of(engine, params) != "from the prompt" or not has_prompt:
+            # Without the plugin a greedy or seeded request repeats them by itself.
+            if forced_ids.are_taken(engine):
+                forced_ids.add(params, ids)
+            return changed, ids
+        params.max_tokens -= len(ids)
+        params.min_tokens = max(0, params.min_tokens - len(ids))
+        changed.prompt_token_ids = [*request.prompt_token_ids, *ids]
+        return changed, []
+
+    def _replay(self, engine: Any, state: Any, request_id: str, group: list[int]) -> None:
+        output = names.EngineCoreOutput(request_id=request_id, new_token_ids=list(group))
+        if getattr(state.logprobs_processor, "num_logprobs", None) is not None:
+            # The client has the true ones. vLLM resumes from the texts of these tokens.
+            output.new_logprobs = compat.certain_logprobs(group)
+        engine.output_processor.process_outputs([output])
+        made = state.queue.get_nowait()
+        if request_id not in engine.output_processor.request_states:
+            raise EngineError("the answer cannot resume: it has finished on this worker")
+        if made is not None:
+            self.outputs.append(made)
+
+
+current: contextvars.ContextVar[Continued | None] = contextvars.ContextVar("current", default=None)
+"""What resumes in this task."""
+
+
+class Continuations:
+    """Stands between an AsyncLLM and its core, for requests that resume. `attach` puts it there."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._add = engine.engine_core.add_request_async
+        self._process = engine.output_processor.process_outputs
+        self._repeated: dict[str, list[int]] = {}
+        """Request to the tokens that its core will repeat."""
+
+    def attach(self) -> None:
+        """See all requests from now on."""
+        self._engine.engine_core.add_request_async = self._add_request
+
+    async def _add_request(self, request: Any, *more: Any, **named: Any) -> None:
+        # A client could name ids that no vocabulary has, and its core would die.
+        forced_ids.remove(request.sampling_params)
+        continued = current.get()
+        if continued is not None and not continued.is_begun:
+            with holds.held("resumption", "an output processor that can be brought to any token"):
+                request, repeated = continued.begin(self._engine, request)
+            if repeated:
+                self._repeated[request.request_id] = repeated
+                self._engine.output_processor.process_outputs = self._process_others
+        await self._add(request, *more, **named)
+
+    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+        """Process outputs but for what they repeat; only there while something is repeated."""
+        left = [output for output in outputs if self._is_new_alone(output)]
+        if not self._repeated:
+            self._engine.output_processor.process_outputs = self._process
+        return self._process(left, *more, **named)
+
+    def _is_new_alone(self, output: Any) -> bool:
+        """Take from an output what it repeats; what that raises fails its request alone."""
+        try:
+            return self._is_new(output)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            self._repeated.pop(output.request_id, None)
+            state = self._engine.output_processor.request_states.get(output.request_id)
+            if state is not None:
+                state.queue.put(error)
+            return False
+
+    def _is_new(self, output: Any) -> bool:
+        """Take from an output what it repeats; tell whether anything is left."""
+        repeated = self._repeated.get(output.request_id)
+        if repeated is None:
+            return True
+        state = self._engine.output_processor.request_states.get(output.request_id)
+        ids = output.new_token_ids
+        count = min(len(ids), len(repeated))
+        is_same = ids[:count] == repeated[:count]
+        if state is None or not is_same or (output.finished and count < len(repeated)):
+            del self._repeated[output.request_id]
+            if state is not None:
+                said = "the answer cannot resume: it comes out otherwise on this worker"
+                state.queue.put(EngineError(said))
+            return False
+        del repeated[:count]
+        if not repeated:
+            del self._repeated[output.request_id]
+        output.new_token_ids = ids[count:]
+        output.new_prompt_logprobs_tensors = None
+        if output.new_logprobs is not None:
+            output.new_logprobs = _logprobs_after(output.new_logprobs, count)
+        return bool(output.new_token_ids) or output.finished
+
+
+def _logprobs_after(lists: Any, count: int) -> Any:
+    """Return vLLM's log probabilities of one request without those of its first tokens."""
+    names = ("logprob_token_ids", "logprobs", "sampled_token_ranks")
+    return lists._replace(**{name: getattr(lists, name)[count:] for name in names})

@@ -1,0 +1,149 @@
+"""Call the endpoints of vLLM's server without its middleware, its router and its response.
+
+These take more time than all else that is done once for a short answer, and a share of each event.
+A body that cannot be read, and what no endpoint takes, is left to them.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.engines.bodies import read_body
+from lmi_backend.engines.vllm.asgi import scope_of
+from lmi_backend.engines.vllm.inside import holds, server_compat
+from lmi_backend.generation import HttpChunk
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from lmi_backend.engines.vllm.inside.answer import Answer
+    from lmi_backend.generation import HttpRequest
+    from lmi_backend.outline import Outline
+
+_log = logging.getLogger(__name__)
+
+_JSON: Final = "application/json"
+
+
+_WATCHED: Final = ("direct_calls", "plain_stream")
+"""Holds by which an answer is not seen by all of vLLM's server."""
+
+
+def _leave_out(watching: Collection[str], options: Collection[str]) -> None:
+    chosen = [name for name in watching if name in options]
+    for hold in _WATCHED:
+        if chosen:
+            holds.leave_out(hold, f"{chosen[0]} has vLLM's server look at each answer")
+        else:
+            came = ", ".join(watching)
+            holds.let_go(hold, "an application that looks at no answer", came)
+
+
+class DirectCalls:
+    """The calls of one application.
+
+    Args:
+        app: vLLM's, with its state.
+        options: of its server, that the user gave.
+    """
+
+    def __init__(self, app: Any, options: Collection[str]) -> None:
+        self._app = app
+        self._endpoints: dict[str, Any] = {}
+        self.plain_paths: set[str] = set()
+        """Paths whose streams may be plain."""
+        if watching := server_compat.watchers(app):
+            _leave_out(watching, options)
+            return
+        if holds.probe("direct_calls", "endpoints that a body and a request answer", self._find):
+            paths = ", ".join(sorted(self._endpoints))
+            _log.info("vLLM's code for %s is called without its HTTP server", paths)
+        else:
+            self._endpoints = {}
+            holds.let_go("plain_stream", "direct_calls", "they are off")
+        holds.probe("plain_stream", "a chat server that names its parsers", self._find_plain)
+
+    def _find(self) -> None:
+        self._endpoints = server_compat.endpoints(self._app)
+        wanted = {CHATS, COMPLETIONS}
+        if opaque := {
+            type(each).__name__ for each in self._app.routes if not hasattr(each, "path")
+        }:
+            raise LookupError(f"routes have no path: {', '.join(sorted(opaque))}")
+        paths = {each.path for each in self._app.routes}
+        if lacking := (wanted & paths) - self._endpoints.keys():
+            raise LookupError(f"something else is around {', '.join(sorted(lacking))}")
+
+    def _find_plain(self) -> None:
+        self.plain_paths = server_compat.plain_paths(self._app.state) & self._endpoints.keys()
+
+    async def respond(self, request: HttpRequest, answer: Answer, outlined: Outline) -> bool:
+        """Answer a body; False if the application must.
+
+        Args:
+            request: the body.
+            answer: takes the answer.
+            outlined: the outline of the body.
+        """
+        found = self._endpoints.get(request.path) if holds.is_held("direct_calls") else None
+        if found is None or not _is_json_body(request):
+            return False
+        endpoint, read = found
+        try:
+            # As the router reads a body.
+            body = read(await read_body(request.body, outlined))
+        except Exception as error:  # noqa: BLE001  the application will say it in its own form
+            _log.debug("%s: %s", request.path, error)
+            return False
+        asked = server_compat.http_request(scope_of(request), self._app)
+        try:
+            response = await endpoint(body, asked)
+        except Exception as error:
+            if (handler := self._handler(error)) is None:
+                raise
+            response = await handler(asked, error)
+        is_chat = request.path == CHATS
+        is_plain_chat = answer.may_be_plain and is_chat
+        answer.holds_role = is_chat and not is_plain_chat
+        await _send(response, answer, has_role=is_plain_chat)
+        return True
+
+    def _handler(self, error: Exception) -> Any:
+        """Return what the application answers an error with, found as its router finds it."""
+        handlers = self._app.exception_handlers
+        return next((handlers[each] for each in type(error).__mro__ if each in handlers), None)
+
+
+async def _send(response: Any, answer: Answer, *, has_role: bool) -> None:
+    """Hand over a response of Starlette's.
+
+    Args:
+        has_role: whether its first event tells a chat's role, with the first text in the same turn.
+    """
+    head = HttpChunk(status=response.status_code, headers=dict(response.headers))
+    if not hasattr(response, "body_iterator"):
+        head.data, head.is_last = response.body, True
+        answer.take(head)
+        return
+    # What comes in one turn is one chunk: the role, and all events after the last token.
+    held = b""
+    async with aclosing(response.body_iterator) as events:
+        async for event in events:
+            data = event.encode() if isinstance(event, str) else bytes(event)
+            held += data
+            if not has_role and not answer.has_middle:
+                answer.take(HttpChunk(held, status=head.status, headers=head.headers))
+                answer.last_data, held = data, b""
+            has_role = False
+    answer.take(HttpChunk(held, is_last=True, status=head.status, headers=head.headers))
+
+
+def _is_json_body(request: HttpRequest) -> bool:
+    """Tell whether it is one that the router reads as JSON, and no web page's."""
+    given = {name.lower(): value for name, value in request.headers.items()}
+    kind = given.get("content-type", _JSON).partition(";")[0].strip().lower()
+    is_post = given.get(":method", "POST") == "POST" and bool(request.body)
+    return is_post and kind == _JSON and "origin" not in given

@@ -1,0 +1,298 @@
+"""vLLM's own HTTP application around our engine: OpenAI's bodies are read where they are defined.
+
+Chat templates, tools, reasoning, structured output, log probabilities, usage: all of it is vLLM's.
+"""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
+from lmi_backend.clients.registry import RESUMED
+from lmi_backend.engines.bodies import BodyBounds, asked_in, check_body
+from lmi_backend.engines.vllm.asgi import respond
+from lmi_backend.engines.vllm.inside import (
+    holds,
+    images,
+    names,
+    needs,
+    prefill,
+    server_compat,
+    tool_calls,
+)
+from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
+from lmi_backend.engines.vllm.inside.answer import Answer, Generation, answers
+from lmi_backend.engines.vllm.inside.asked_name import AskedName
+from lmi_backend.engines.vllm.inside.continuation import Continued, current
+from lmi_backend.engines.vllm.inside.direct_calls import DirectCalls
+from lmi_backend.engines.vllm.inside.outputs import NOTHING_FITS
+from lmi_backend.engines.vllm.inside.shown_prompt import ShownPrompt
+from lmi_backend.errors import ConfigurationError, EngineDeadError, OptionError, RequestError
+from lmi_backend.generation import HttpRequest, openai_error
+from lmi_backend.names import DEFAULT_MODEL_NAME
+from lmi_backend.structures import StructureBounds, check_structures
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Mapping
+
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.engines.protocol import ChunkSink
+    from lmi_backend.engines.vllm.inside.grammars import GrammarTrials
+    from lmi_backend.engines.vllm.lora import LoraAdapters
+
+_OWN_SIZE: Final = 4
+_OWN_DEPTH: Final = 16
+"""Of what vLLM writes around a client's schema, or makes of a grammar: times, and levels."""
+
+
+class HttpApp:
+    """vLLM's application, called without a socket. `create` makes one."""
+
+    def __init__(
+        self,
+        app: Any,
+        engine: Any,
+        config: EngineConfig,
+        longest_token: int,
+        adapters: AdapterTable,
+    ) -> None:
+        self._app, self._engine, self._sends_ids = app, engine, config.sends_ids
+        max_model_len = engine.model_config.max_model_len
+        self._bounds = BodyBounds(
+            config.structure_bounds,
+            max_model_len,
+            longest_token,
+            reads=server_compat.members_read(app),
+            trusts_media=bool(getattr(app.state.args, "trust_request_mm_kwargs", False)),  # 0.32
+        )
+        self._calls, self._adapters = DirectCalls(app, config.front_end), adapters
+        tool_calls.attach(app.state)
+        prefill.attach(app.state)
+        self._asked = AskedName(app.state.openai_serving_models, app.state.args.served_model_name)
+        self.num_answered = 0
+        """Bodies that were answered with tokens."""
+
+    @classmethod
+    async def create(
+        cls,
+        engine: Any,
+        engine_args: Any,
+        adapters: LoraAdapters,
+        config: EngineConfig,
+        *,
+        longest_token: int = 0,
+        grammars: GrammarTrials,
+    ) -> HttpApp:
+        """Build the application.
+
+        Args:
+            longest_token: its characters; 0 if they are not known.
+            grammars: try what is to be compiled.
+
+        Raises:
+            OptionError: an option is not one of vLLM's server.
+            ConfigurationError: vLLM's server refuses an option's value.
+        """
+        server = server_compat.http_server()
+        holds.probe("short_errors", "a function that cleans errors", server_compat.cut_messages)
+        arguments = _arguments(server, engine_args, config)
+        client = _CountingClient(engine, _wrapped(config.structure_bounds), grammars)
+        tasks = await needs.supported_tasks(engine)
+        with server_compat.hidden():
+            app = server_compat.call(
+                server.build_app,
+                args=arguments,
+                supported_tasks=tasks,  # 0.16
+                model_config=engine.model_config,  # 0.20
+            )
+        needs.checked(app, "build_app", "routes", "state")
+        app.state.args = arguments  # as 0.13 and later do
+        try:
+            filling = server_compat.call(
+                server.init_app_state,
+                engine_client=client,
+                vllm_config=engine.vllm_config,  # 0.11
+                state=app.state,
+                args=arguments,
+                supported_tasks=tasks,
+            )
+            await needs.settled(filling)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ConfigurationError(f"vLLM's server refuses its options: {error}") from error
+        # In place of uvicorn's: an error handler of vLLM's sets it, and a worker stops itself.
+        app.state.server = SimpleNamespace(should_exit=False)
+        table = AdapterTable(app.state.openai_serving_models, adapters.known)
+        return cls(app, engine, config, longest_token, table)
+
+    async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
+        """Answer a body.
+
+        Raises:
+            EngineDeadError: the engine died under it.
+            UnavailableError: there was no room for its media.
+        """
+        try:
+            body, outlined = await check_body(request.body, self._bounds, request.path)
+            asked = asked_in(outlined)
+        except RequestError as error:
+            sink.take(openai_error(400, str(error), error.field))
+            return
+        if body is not request.body:
+            request = msgspec.structs.replace(request, body=body)
+        answer = Answer(
+            sink,
+            self._engine,
+            may_be_plain=request.path in self._calls.plain_paths,
+            sends_ids=self._sends_ids and request.path in RESUMED,
+        )
+        answer.shows_prompt_only = request.path == COMPLETIONS and asked.shows_prompt_only
+        answers.set(answer)
+        with images.charged(), self._asked.asked(asked.model):
+            if request.continuation is not None:
+                current.set(Continued.of(request.continuation))
+            await self._adapters.tell()
+            try:
+                if not await self._calls.respond(request, answer, outlined):
+                    answer.holds_role = request.path == CHATS
+                    await respond(self._app, request, answer.take)
+            except EngineDeadError:
+                raise
+            except Exception as error:
+                if self._engine.errored:
+                    raise self._death() from error
+                raise
+        if answer.is_cut:
+            raise self._death()
+        self.num_answered += answer.generated_tokens > 0
+
+    async def play(
+        self, request: HttpRequest, sink: ChunkSink, engine: Any, *, is_direct: bool, is_plain: bool
+    ) -> bool:
+        """Answer a body by certain fast paths: see `trial.Answering`."""
+        is_plain = is_plain and request.path in self._calls.plain_paths
+        answer = Answer(sink, engine, may_be_plain=is_plain, sends_ids=False)
+        answers.set(answer)
+        _, outlined = await check_body(request.body, self._bounds)
+        if not is_direct or not await self._calls.respond(request, answer, outlined):
+            await respond(self._app, request, answer.take)
+        return answer.has_middle
+
+    @property
+    def plain_paths(self) -> set[str]:
+        """See `DirectCalls.plain_paths`."""
+        return self._calls.plain_paths
+
+    def _death(self) -> EngineDeadError:
+        why = getattr(self._engine, "dead_error", "it does not say why")
+        return EngineDeadError(f"vLLM's engine core died: {why}")
+
+
+class _CountingClient:
+    """The engine, whose generated tokens are counted for the HTTP request they belong to.
+
+    All calls of vLLM's server come through here, so what it compiles is checked too.
+    """
+
+    def __init__(self, engine: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
+        self._engine, self._bounds, self._grammars = engine, bounds, grammars
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+        params, answer = _params(args, kwargs), answers.get()
+        await _check(params, self._bounds, self._grammars)
+        engine = answer.engine if answer else self._engine
+        generation = Generation(engine, answer, params) if answer else None
+        shown = ShownPrompt(params, is_all=answer is not None and answer.shows_prompt_only)
+        may_fit_nothing = getattr(params, "structured_outputs", None) is not None
+        # Closed with this one: closing is the abort.
+        async with aclosing(engine.generate(*args, **kwargs)) as outputs:
+            async for output in outputs:
+                shown.mend(output)
+                if may_fit_nothing:
+                    may_fit_nothing = _has_no_token(output)
+                for known in _known(generation):
+                    yield known
+                if generation is not None:
+                    generation.count(output)
+                yield output
+                if generation is not None:
+                    generation.sent(output)
+
+
+def _known(generation: Generation | None) -> Iterator[Any]:
+    """Yield the outputs of what the client of a request that resumes has, once."""
+    continued = current.get()
+    while continued is not None and continued.outputs:
+        output = continued.outputs.popleft()
+        if generation is not None:
+            generation.count(output, is_known=True)
+        yield output
+
+
+def _has_no_token(output: Any) -> bool:
+    """Tell whether an answer with structured outputs has no token yet.
+
+    Raises:
+        VLLMClientError: none fits them; vLLM's server would call it a fault of its own.
+    """
+    answers_of_it = getattr(output, "outputs", ())
+    # vLLM hands on the token that it has refused.
+    if any(each.finish_reason == "error" for each in answers_of_it):
+        raise names.VLLMClientError(f"structured_outputs {NOTHING_FITS}")
+    return not any(each.token_ids for each in answers_of_it)
+
+
+def _params(args: Any, kwargs: Mapping[str, Any]) -> Any:
+    return kwargs.get("sampling_params", args[1] if len(args) > 1 else None)
+
+
+def _wrapped(bounds: StructureBounds) -> StructureBounds:
+    """Return the bounds of what vLLM makes of a client's schemas: it puts them into its own."""
+    return replace(
+        bounds,
+        size=_OWN_SIZE * bounds.size,
+        depth=bounds.depth + _OWN_DEPTH,
+        repeats=_OWN_SIZE * bounds.repeats,
+    )
+
+
+async def _check(params: Any, bounds: StructureBounds, grammars: GrammarTrials) -> None:
+    """Check what will be compiled, made of any field of a body."""
+    structures = getattr(params, "structured_outputs", None)
+    if structures is None:
+        return
+    given = {name: value for name, value in vars(structures).items() if value is not None}
+    try:
+        check_structures(given, bounds)
+        await grammars.check(params)
+    except RequestError as error:
+        raise names.VLLMClientError(str(error)) from error
+
+
+def _arguments(server: Any, engine_args: Any, config: EngineConfig) -> Any:
+    """Return vLLM's server arguments: its defaults, the engine's, and the user's."""
+    arguments = server.argument_parser().parse_args([])
+    for name, value in vars(engine_args).items():
+        setattr(arguments, name, value)
+    arguments.disable_fastapi_docs = True
+    for name, value in config.front_end.items():
+        if not hasattr(arguments, name):
+            problem = f"is not known to the server of vLLM {names.vllm_version}"
+            key = f"option.{name}"
+            raise OptionError(problem, option=key, value=str(value), origin="vLLM")
+        setattr(arguments, name, value)
+    given = arguments.served_model_name or [DEFAULT_MODEL_NAME]
+    served = [given] if isinstance(given, str) else list(given)
+    # Last: answers carry the first of them.
+    own = () if config.name in ("", *config.adapters) else (config.name,)
+    arguments.served_model_name = list(dict.fromkeys((*served, *own)))
+    if plugin := getattr(arguments, "tool_parser_plugin", ""):
+        server.import_tool_parser(plugin)
+    return arguments

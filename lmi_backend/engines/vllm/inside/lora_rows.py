@@ -1,0 +1,72 @@
+"""Log probabilities of several prompts at once, where LoRA runs on a CPU.
+
+vLLM computes the logits of one prompt's tokens. It looks up their LoRA adapters as if they were the
+last tokens of all requests of the step. With several requests the numbers differ, and its engine
+crashes with all its requests. Here the adapters are those of the prompt's own tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmi_backend.engines.vllm.inside import holds, names
+
+_ROWS = "_lmi_backend_rows"
+"""Member of a wrapper with the adapters of the tokens whose logits are computed."""
+
+
+def install() -> None:
+    """Have this process look them up so, if its model is on the CPU."""
+    holds.probe("lora_rows", "a class that applies LoRA on a CPU", _install)
+
+
+def _install() -> None:
+    if not names.current_platform.is_cpu():
+        return
+    wrapper = names.PunicaWrapperCPU
+    own, indices, tokens = (
+        getattr(wrapper, name)
+        for name in ("add_lora_logits", "sampler_indices", "token_lora_indices")
+    )
+    if not (callable(own) and isinstance(indices, property) and isinstance(tokens, property)):
+        raise TypeError("its add_lora_logits and its indices are of another kind")
+
+    def let_go(error: Exception) -> None:
+        wrapper.add_lora_logits, wrapper.sampler_indices = own, indices
+        came = f"{type(error).__name__}: {error}"
+        holds.let_go("lora_rows", "adapters of tokens that can be looked up", came)
+
+    def add(self: Any, y: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            setattr(self, _ROWS, _rows(self, x))
+        except Exception as error:  # noqa: BLE001  the step of all requests goes on without
+            let_go(error)
+            return own(self, y, x, *args, **kwargs)
+        try:
+            return own(self, y, x, *args, **kwargs)
+        finally:
+            setattr(self, _ROWS, None)
+
+    def chosen(self: Any) -> Any:
+        rows = getattr(self, _ROWS, None)
+        if rows is not None:
+            return rows
+        try:
+            return indices.__get__(self)
+        except Exception as error:  # noqa: BLE001  as above
+            let_go(error)
+            return indices.__get__(self)
+
+    wrapper.add_lora_logits, wrapper.sampler_indices = add, property(chosen)
+
+
+def _rows(wrapper: Any, states: Any) -> Any:
+    """Return the adapters of the tokens of some hidden states; None if they are the last tokens.
+
+    What is a part of the states of a step is one prompt's: the last tokens are picked, so copied.
+    """
+    if states.dim() < 2 or states.untyped_storage().nbytes() <= states.nbytes:
+        return None
+    first = states.storage_offset() // states.stride(0)
+    rows = wrapper.token_lora_indices[first : first + states.shape[0]]
+    return rows if len(rows) == len(states) else None

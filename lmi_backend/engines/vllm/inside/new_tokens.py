@@ -1,0 +1,112 @@
+"""Take the new tokens of a step past what vLLM does for each output.
+
+vLLM's output processor looks at each field of each output, and has each token decoded as it comes.
+In the middle of most answers an output has new tokens and nothing else. Nobody looks at their text
+before some of them are sent together. Those tokens go to their sender, which has them decoded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.engines.vllm.inside import holds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_EXPECTED: Final = "outputs whose new tokens alone can be told by comparing"
+_READER: Final = "lmi_token_reader"
+"""Member of a RequestState of vLLM: what is known of a request lives as long."""
+
+
+class TokenReader:
+    """Takes the new tokens of one request. `read_tokens` makes one."""
+
+    def __init__(self, state: Any, take: Callable[[Sequence[int]], None]) -> None:
+        self._state, self._take = state, take
+        self._undecoded: list[int] = []
+        self.weight_version: Any = self
+        """That vLLM has noted for the tokens to come; no version, before it has seen any token."""
+
+    def take(self, ids: Sequence[int]) -> None:
+        """Take new tokens, which vLLM's detokeniser has not got."""
+        self._undecoded.extend(ids)
+        self._take(ids)
+
+    def decode(self) -> None:
+        """Give vLLM's detokeniser the tokens that it has not got; must be called before it is read.
+
+        An exception of it fails the request.
+        """
+        if not self._undecoded:
+            return
+        ids, self._undecoded = self._undecoded, []
+        try:
+            self._state.detokenizer.update(ids, False)
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self._state.queue.put(error)
+
+
+def read_tokens(state: Any, take: Callable[[Sequence[int]], None]) -> TokenReader:
+    """Have the new tokens of a RequestState of vLLM taken, where nothing else looks at each.
+
+    Stop strings do: it decodes such a request's tokens as before, and `take` gets none.
+    """
+    reader = TokenReader(state, take)
+    if not getattr(state.detokenizer, "stop", None):
+        setattr(state, _READER, reader)
+    return reader
+
+
+class NewTokens:
+    """Stands before the output processor of an AsyncLLM. `attach` puts it there.
+
+    Args:
+        engine: the AsyncLLM.
+        plain: an EngineCoreOutput of this vLLM with new tokens and nothing else.
+    """
+
+    def __init__(self, engine: Any, plain: Any) -> None:
+        self._processor, self._plain = engine.output_processor, plain
+        self._process = self._processor.process_outputs
+
+    def attach(self) -> None:
+        """See all outputs from now on; none if vLLM counts them for its own metrics."""
+        if not self._processor.log_stats:
+            self._processor.process_outputs = self._process_others
+
+    def _process_others(self, outputs: Iterable[Any], *more: Any, **named: Any) -> Any:
+        version = named.get("weight_version")
+        left = []
+        for output in outputs:
+            try:
+                is_taken = self._is_taken(output, version)
+            except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+                holds.let_go("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
+                is_taken = False
+            if not is_taken:
+                left.append(output)
+        return self._process(left, *more, **named)
+
+    def _is_taken(self, output: Any, version: Any) -> bool:
+        state = self._processor.request_states.get(output.request_id)
+        reader: TokenReader | None = getattr(state, _READER, None)
+        if reader is None:
+            return False
+        plain = self._plain
+        plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
+        try:
+            is_plain = output == plain and version == reader.weight_version
+            is_plain = is_plain and holds.is_held("new_tokens")
+        except ValueError:  # it has an array where the other one has none
+            is_plain = False
+        if is_plain:
+            try:
+                reader.take(output.new_token_ids)
+            except Exception as error:  # noqa: BLE001  it must not end the other requests
+                state.queue.put(error)
+            return True
+        # vLLM continues from all tokens before.
+        reader.decode()
+        reader.weight_version = version
+        return False

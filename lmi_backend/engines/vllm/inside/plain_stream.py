@@ -1,0 +1,186 @@
+"""Write the middle of a plain stream of OpenAI's without vLLM's server.
+
+vLLM's server writes the first event of an answer, the last ones, and everything of an answer that
+is not plain. It takes an output, a validated object, its JSON and a chain of generators for each
+event. Between the first and the last event of a plain stream nothing changes but the text: the
+first one is the pattern of those, and vLLM's detokeniser has the text.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
+from lmi_backend.generation import HttpChunk
+from lmi_backend.token_ids import pack
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from lmi_backend.engines.protocol import ChunkSink
+
+_PREFIX: Final = b"data: "
+_KEYS: Final = (b'"content":', b'"text":')
+"""The member that has the text, of chats and of completions."""
+_encode = msgspec.json.encode
+
+
+_CONSTANT: Final = frozenset({"id", "object", "created", "model", "index"})
+"""Members that are the same in all events of a stream."""
+_TOLD: Final = frozenset(
+    {"logprobs", "finish_reason", "stop_reason", "token_ids", "prompt_token_ids"}
+)  # fmt: skip
+"""Members that tell more than the text, unless they are null."""
+
+Members = frozenset[tuple[str, str]]
+"""Further members of an event, each with its value as JSON."""
+further: Members = frozenset()
+"""Members that this vLLM writes into each event besides those above, as `trial` has seen."""
+
+
+class Pattern:
+    """The bytes of an event before and after its text. `of` makes one."""
+
+    def __init__(self, before: bytes, after: bytes) -> None:
+        self._before, self._after = before, after
+
+    @classmethod
+    def of(cls, event: bytes, text: str) -> Pattern | None:
+        """Return the pattern of an event that tells a text, or None if it tells more."""
+        read = _read(event)
+        if read is None or read.text != text or not read.further <= further:
+            return None
+        # Inside a string its quotes would be escaped.
+        before, found, rest = event.partition(read.key + _encode(text))
+        pattern = cls(before + read.key, rest)
+        return pattern if found and pattern.event(text) == event else None
+
+    def event(self, text: str) -> bytes:
+        """Return the event that tells another text."""
+        return self._before + _encode(text) + self._after
+
+
+class _Read(NamedTuple):
+    text: str
+    key: bytes
+    further: Members
+
+
+def further_members(event: bytes) -> Members | None:
+    """Return what an event of a text has besides the known members; None of other events."""
+    read = _read(event)
+    return read.further if read and read.text else None
+
+
+def common_and_changing(events: Iterable[bytes]) -> tuple[Members, frozenset[str]]:
+    """Return the further members that all events of texts have, and the names of the others."""
+    found = [members for each in events if (members := further_members(each)) is not None]
+    common = frozenset.intersection(*found) if found else frozenset()
+    return common, frozenset(name for members in found for name, _ in members - common)
+
+
+def _read(event: bytes) -> _Read | None:
+    """Read an event of one choice that tells a text; None if it tells more that is known."""
+    try:
+        value = msgspec.json.decode(event.removeprefix(_PREFIX), type=dict[str, Any])
+        (choice,) = value.pop("choices")
+        delta = choice.pop("delta", None)
+        text = choice.pop("text") if delta is None else delta.pop("content")
+        parts = (value, choice, delta or {})
+        members = [item for part in parts for item in part.items() if item[0] not in _CONSTANT]
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
+        return None
+    if not isinstance(text, str) or any(
+        name in _TOLD and each is not None for name, each in members
+    ):
+        return None
+    others = ((name, _encode(each).decode()) for name, each in members if name not in _TOLD)
+    return _Read(text, _KEYS[delta is None], frozenset(others))
+
+
+class Middle:
+    """Replaces the part of a RequestState of vLLM that makes outputs, and writes events instead.
+
+    vLLM makes the last output. It has the ids of all tokens since this replacement: the server
+    counts them.
+
+    Args:
+        state: the request's, in vLLM. An output that waits for its reader is written at once.
+        pattern: of its events.
+        sink: takes them.
+        interval: fewest tokens of an event, and the ids of earlier tokens that no output of vLLM
+            has, as `compat.take_interval` returns them.
+        num_prompt_tokens: length of the prompt.
+        sends_ids: whether events carry the ids of their tokens.
+    """
+
+    def __init__(
+        self,
+        state: Any,
+        pattern: Pattern,
+        sink: ChunkSink,
+        interval: tuple[int, Sequence[int]] = (1, ()),
+        *,
+        num_prompt_tokens: int = 0,
+        sends_ids: bool = False,
+    ) -> None:
+        self._pattern, self._take, self._defer = pattern, sink.take, sink.defer
+        self._num_prompt_tokens, self._sends_ids = num_prompt_tokens, sends_ids
+        self._state = state
+        self._text = state.detokenizer.get_next_output_text
+        self._make = state.make_request_output
+        self._decode = read_tokens(state, self._add).decode
+        self._interval, unsent = interval
+        self._ids: list[int] = []
+        self.num_sent = 0
+        """Tokens whose events were written."""
+        state.make_request_output = self._make_output
+        if (waiting := state.queue.get_nowait()) is not None:
+            self._write(waiting.outputs[0].text, waiting.outputs[0].token_ids)
+        self._ids += unsent
+
+    def _make_output(
+        self,
+        new_token_ids: Sequence[int],
+        pooling_output: Any,
+        finish_reason: Any,
+        *more: Any,
+        **named: Any,
+    ) -> Any:
+        """Return vLLM's output of the end of the answer, else None; the names are vLLM's."""
+        if finish_reason is None:
+            self._add(new_token_ids)
+            return None
+        # An abort comes between tokens.
+        self._decode()
+        # None are left for a flush that comes later.
+        ids, self._ids = [*self._ids, *new_token_ids], []
+        return self._make(ids, pooling_output, finish_reason, *more, **named)
+
+    def _add(self, new_token_ids: Sequence[int]) -> None:
+        self._ids.extend(new_token_ids)
+        num_new = len(self._ids) - self.num_sent
+        if num_new >= self._interval and not self._defer(self._flush, num_new):
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            if len(self._ids) > self.num_sent:
+                self._decode()
+                self._write(self._text(finished=False, delta=True))
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self._state.queue.put(error)
+
+    def _write(self, text: str, ids: Sequence[int] = ()) -> None:
+        self._ids.extend(ids)
+        new, self.num_sent = self._ids[self.num_sent :], len(self._ids)
+        self._take(
+            HttpChunk(
+                self._pattern.event(text),
+                num_tokens=len(new),
+                num_prompt_tokens=self._num_prompt_tokens,
+                ids=pack(new) if self._sends_ids else b"",
+            )
+        )

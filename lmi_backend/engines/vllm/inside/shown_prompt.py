@@ -1,0 +1,34 @@
+"""Prompts that a completion shows before its answers (`echo`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ShownPrompt:
+    """The prompt of one request; `mend` looks at each output before vLLM's server does.
+
+    Args:
+        params: vLLM's sampling parameters.
+        is_all: whether the prompt is all that is wanted. vLLM generates a token to get there, which
+            its server would count.
+    """
+
+    def __init__(self, params: Any, *, is_all: bool) -> None:
+        self._is_all = is_all
+        self._has_several = getattr(params, "n", 1) > 1
+        self._logprobs: Any = None
+
+    def mend(self, output: Any) -> None:
+        """Mend an output of the request.
+
+        Each of several answers brings the log probabilities of the prompt with its first output. If
+        one of them is ahead, its second output may be merged with the first of another: that then
+        has none, and vLLM's server looks for the prompt's tokens among the answer's.
+        """
+        if self._has_several and hasattr(output, "prompt_logprobs"):
+            self._logprobs = self._logprobs or output.prompt_logprobs
+            output.prompt_logprobs = self._logprobs
+        if self._is_all:
+            for each in output.outputs:
+                each.text, each.token_ids = "", []

@@ -1,0 +1,48 @@
+"""A core that computes on the CPU in its own process, as a core with a single GPU does.
+
+On a CPU vLLM gives each core a worker process: the threads of OpenMP are set by variables of a
+process that has just been started (`CpuPlatform.check_and_update_config`). The two poll each other
+in a loop for each step. A core of one rank is itself such a process: with the variables of its
+worker it computes. That saves the waiting, a start of Python, half a GiB of memory and half of a
+core (benchmarks/README.md has the figures).
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from typing import Any
+
+from lmi_backend.engines.vllm.inside import holds, names
+
+
+def prepare(config: Any, *, chosen: Any) -> AbstractContextManager[object]:
+    """Let the core of a VllmConfig compute by itself, where it can.
+
+    Args:
+        config: changed in place.
+        chosen: the executor that the user named; it stays.
+
+    Returns:
+        In which the core's process is to be started; it has been entered.
+    """
+    if not holds.is_held("single_process") or chosen is not None:
+        return nullcontext()
+    parallel = config.parallel_config
+    before = parallel.distributed_executor_backend
+    try:
+        with holds.held("single_process", "an executor, and the variables of a worker on a CPU"):
+            if not names.current_platform.is_cpu() or parallel.world_size_across_dp > 1:
+                return nullcontext()
+            # Before 0.20, which has the manager, a worker bound its threads by itself.
+            variables = names.OMPProcessManager(config).configure_omp_envs(0, 0)
+            # A class, and no function that makes its objects.
+            issubclass(names.UniProcExecutor, object)
+            # The name "uni" would be changed to "mp" again, in the core too.
+            parallel.distributed_executor_backend = names.UniProcExecutor
+            stack = ExitStack()
+            stack.enter_context(variables)
+    except Exception:  # noqa: BLE001  it was warned of
+        if parallel.distributed_executor_backend is not before:
+            parallel.distributed_executor_backend = before
+        return nullcontext()
+    return stack

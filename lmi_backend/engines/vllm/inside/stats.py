@@ -1,0 +1,200 @@
+"""Keep vLLM's stats: the last load, sums since the start, and the engine's capacity."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from lmi_backend.engines.vllm.inside import compat, holds, names
+from lmi_backend.ipc.engine import EngineStats
+
+_SUMS: Final = (
+    "running", "waiting", "steps", "prompt_tokens_looked_up", "prompt_tokens_cached",
+    "tokens_drafted", "tokens_accepted",
+)  # fmt: skip
+
+
+class LastStats:
+    """Holds what was reported; `logger` is the factory vLLM wants.
+
+    With data parallelism each copy of the model reports by itself: requests are added up, of shares
+    of KV-cache blocks the largest counts.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, EngineStats] = {}
+        """Of each copy, by vLLM's number."""
+
+    @property
+    def value(self) -> EngineStats:
+        """Of all copies together."""
+        copies = list(self._copies.values())
+        if len(copies) < 2:
+            return copies[0] if copies else EngineStats()
+        sums: dict[str, Any] = {
+            name: sum(getattr(each, name) or 0 for each in copies) for name in _SUMS
+        }
+        return EngineStats(kv_cache_usage=max(each.kv_cache_usage for each in copies), **sums)
+
+    def copies(self, requests: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        """Return the steps and the requests of each copy.
+
+        Args:
+            requests: that each copy has, by its number; one that has reported nothing is left out.
+        """
+        return tuple(
+            (self._copies[number].steps or 0, count)
+            for number, count in requests.items()
+            if number in self._copies
+        )
+
+    def loggers(self) -> list[Any]:
+        """Return the factories that vLLM is to be given; none if it cannot report here."""
+        is_held = holds.probe("load", "loggers that are given a scheduler's stats", _logger_class)
+        return [self.logger] if is_held else []
+
+    def logger(self, vllm_config: Any, engine_index: int = 0) -> Any:
+        """Return a stat logger that reports here."""
+        return _logger_class()(self._copies, engine_index)
+
+
+def is_ours(logger: Any) -> bool:
+    """Tell whether one of vLLM's loggers hands on to one of `LastStats.logger`."""
+    held = [each.values() if isinstance(each, dict) else [each] for each in vars(logger).values()]
+    return any(isinstance(each, _Logger) for some in [[logger], *held] for each in some)
+
+
+def capacity(vllm_config: Any) -> dict[str, int]:
+    """Return the fields of `EngineStats` that do not change, of an engine that has started."""
+    cache, lora = vllm_config.cache_config, vllm_config.lora_config
+    return {
+        "kv_block_size": cache.block_size or 0,
+        "kv_blocks": cache.num_gpu_blocks or 0,
+        "max_adapters": lora.max_loras if lora is not None else 0,
+    }
+
+
+def read_stats(
+    engine: Any,
+    last_stats: LastStats,
+    fixed: Mapping[str, int],
+    num_requests: int,
+    num_answered: int,
+) -> EngineStats:
+    """Return the stats of an AsyncLLM.
+
+    Args:
+        last_stats: what it has reported.
+        fixed: its `capacity`.
+        num_requests: that the worker has given it.
+        num_answered: of these, answered with tokens since the start.
+    """
+    if holds.is_held("load"):
+        try:
+            stats = _read(engine, last_stats, fixed, is_answering=num_answered > 0)
+            # What a heartbeat could not carry would end the worker.
+            return msgspec.msgpack.decode(msgspec.msgpack.encode(stats), type=EngineStats)
+        except Exception as error:  # noqa: BLE001  heartbeats continue
+            came = f"{type(error).__name__}: {error}"
+            holds.let_go("load", "an output processor that tells its requests", came)
+    return EngineStats(running=num_requests, fast_paths=holds.report())
+
+
+def _read(
+    engine: Any, last_stats: LastStats, fixed: Mapping[str, int], *, is_answering: bool
+) -> EngineStats:
+    processor, last = engine.output_processor, last_stats.value
+    if is_answering and last.steps is None and engine.logger_manager is not None:
+        raise LookupError("no step was reported, and tokens came")
+    # vLLM reports with each step; an idle engine makes none, so its last report is stale.
+    unfinished = processor.get_num_unfinished_requests()
+    waiting = min(last.waiting, unfinished)
+    adapters: dict[str, tuple[str, ...]] = {}
+    if unfinished and fixed["max_adapters"]:
+        adapters = adapters_in_use(processor.request_states.values(), holds_back=waiting > 0)
+    return msgspec.structs.replace(
+        last,
+        # With those that its core has not got yet; if it never does, it hangs.
+        running=unfinished - waiting,
+        waiting=waiting,
+        kv_cache_usage=last.kv_cache_usage if unfinished else 0.0,
+        copies=last_stats.copies(compat.requests_of_copies(engine)),
+        fast_paths=holds.report(),
+        **fixed,
+        **adapters,
+    )
+
+
+def adapters_in_use(states: Iterable[Any], *, holds_back: bool) -> dict[str, tuple[str, ...]]:
+    """Return the fields of `EngineStats` about adapters.
+
+    vLLM counts this by itself only together with what `compat.count_less` turns off.
+
+    Args:
+        states: what vLLM keeps of each request that runs or waits.
+        holds_back: whether any waits; which of those without a token it is, vLLM does not say.
+    """
+    running: set[str] = set()
+    waiting: set[str] = set()
+    for state in states:
+        if state.lora_name is not None:
+            among = waiting if holds_back and state.is_prefilling else running
+            among.add(state.lora_name)
+    return {
+        "running_adapters": tuple(sorted(running)),
+        "waiting_adapters": tuple(sorted(waiting)),
+    }
+
+
+class _Logger:
+    """What vLLM calls; `_logger_class` makes it one of vLLM's own kind."""
+
+    def __init__(self, copies: dict[int, EngineStats], engine_index: int) -> None:
+        self._copies, self._index = copies, engine_index
+
+    def record(self, scheduler_stats: Any = None, *_: Any, **__: Any) -> None:
+        """Take vLLM's report of one step. Its further arguments have grown twice."""
+        if scheduler_stats is None or not holds.is_held("load"):
+            return
+        try:
+            self._record(scheduler_stats)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            came = f"{type(error).__name__}: {error}"
+            holds.let_go("load", "a scheduler's report that can be read", came)
+            self._copies.clear()
+
+    def _record(self, scheduler_stats: Any) -> None:
+        # No steps before vLLM reports one, which option.disable_log_stats keeps it from.
+        before = self._copies.get(self._index, EngineStats())
+        sums: dict[str, int] = {"steps": (before.steps or 0) + 1}
+        if (cache := scheduler_stats.prefix_cache_stats) is not None and cache.queries:
+            sums["prompt_tokens_looked_up"] = before.prompt_tokens_looked_up + cache.queries
+            sums["prompt_tokens_cached"] = before.prompt_tokens_cached + cache.hits
+        if (drafts := scheduler_stats.spec_decoding_stats) is not None:
+            sums["tokens_drafted"] = before.tokens_drafted + drafts.num_draft_tokens
+            sums["tokens_accepted"] = before.tokens_accepted + drafts.num_accepted_tokens
+        self._copies[self._index] = msgspec.structs.replace(
+            before,
+            running=scheduler_stats.num_running_reqs,
+            waiting=scheduler_stats.num_waiting_reqs,
+            kv_cache_usage=scheduler_stats.kv_cache_usage,
+            **sums,
+        )
+
+    def log_engine_initialized(self) -> None:
+        """Log nothing; the worker logs that it is ready."""
+
+    def log(self) -> None:
+        """Log nothing; the stats go to Triton's metrics."""
+
+
+@cache
+def _logger_class() -> type:
+    parameters = inspect.signature(names.StatLoggerBase.record).parameters
+    if list(parameters)[1:2] != ["scheduler_stats"]:
+        raise TypeError(f"its loggers record ({', '.join(parameters)})")
+    return type("_VllmsLogger", (_Logger, names.StatLoggerBase), {})

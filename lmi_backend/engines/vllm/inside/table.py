@@ -1,0 +1,289 @@
+"""The table of what this package holds on to inside vLLM, and of what it cannot do without.
+
+This module imports nothing of vLLM, so that documents and commands can read it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hold:
+    """One place where this package reaches into vLLM."""
+
+    name: str
+    purpose: str
+    """What it is for; a noun phrase."""
+    names: tuple[str, ...]
+    """What it touches: `Class.member`, or a function, as vLLM spells them.
+
+    A question mark is behind those that older releases do not have, nor need.
+    """
+    public_way: str
+    """What answers the same requests without it; empty if nothing does."""
+    cost: str
+    """What the public way costs, or what fails without the hold."""
+
+
+HOLDS: Final = (
+    Hold(
+        name="output_hook",
+        purpose="one output of several tokens, taken where vLLM makes it",
+        names=(
+            "AsyncLLM.add_request",
+            "RequestOutputCollector.put",
+            "RequestOutputCollector.get_nowait",
+            "OutputProcessor.request_states",
+            "RequestState.make_request_output",
+        ),
+        public_way="AsyncLLM.generate, which makes an output for each token",
+        cost="more CPU a token: a task is woken for each",
+    ),
+    Hold(
+        name="new_tokens",
+        purpose="new tokens that pass the output processor, and are decoded together",
+        names=(
+            "OutputProcessor.process_outputs",
+            "OutputProcessor.log_stats",
+            "EngineCoreOutput",
+            "RequestState.detokenizer",
+            "RequestState.queue",
+            "IncrementalDetokenizer.update",
+        ),
+        public_way="vLLM's output processor sees each output",
+        cost="about a tenth more CPU of the worker",
+    ),
+    Hold(
+        name="token_texts",
+        purpose="texts of tokens for log probabilities, decoded once for each token",
+        names=("logprobs.convert_ids_list_to_tokens",),
+        public_way="vLLM decodes each candidate of each position",
+        cost="more CPU of the worker for each log probability",
+    ),
+    Hold(
+        name="plain_stream",
+        purpose="the middle of a plain stream, written from the pattern of its first event",
+        names=(
+            "RequestState.make_request_output",
+            "RequestState.sent_tokens_offset?",
+            "RequestState.stream_interval?",
+            "OutputProcessor.external_req_ids?",
+            "IncrementalDetokenizer.get_next_output_text",
+            "ChatCompletionStreamResponse",
+            "CompletionStreamResponse",
+        ),
+        public_way="the events of vLLM's server, as they come",
+        cost="two to three times the CPU a token for OpenAI's streams",
+    ),
+    Hold(
+        name="direct_calls",
+        purpose="calls of the server's endpoints without its router and middleware",
+        names=("build_app", "APIRoute.endpoint", "APIRoute.dependencies"),
+        public_way="vLLM's server by ASGI",
+        cost="more CPU a request",
+    ),
+    Hold(
+        name="resumption",
+        purpose="requests that resume from tokens which another worker generated",
+        names=(
+            "AsyncLLM.engine_core",
+            "AsyncMPClient.add_request_async",
+            "OutputProcessor.process_outputs",
+            "EngineCoreOutput",
+            "LogprobsLists",
+            "RequestState.logprobs_processor",
+            "LogprobsProcessor.cumulative_logprob",
+        ),
+        public_way="none for a request whose worker died: it fails with an error that says so",
+        cost="a crash of a worker fails its streams",
+    ),
+    Hold(
+        name="forced_tokens",
+        purpose="resumption of requests with a grammar or penalties, by a plugin in vLLM's core",
+        names=("AdapterLogitsProcessor", "LogitsProcessor"),
+        public_way="such requests resume only if they are greedy or have a seed",
+        cost="a crash of a worker fails sampled streams with a grammar or penalties",
+    ),
+    Hold(
+        name="fewer_counts",
+        purpose="none of the counts that only the metrics page of vLLM's server shows",
+        names=("AsyncLLM.logger_manager", "AsyncLLM.log_stats", "OutputProcessor.log_stats"),
+        public_way="vLLM counts everything",
+        cost="about a quarter more CPU a token; new_tokens goes with it",
+    ),
+    Hold(
+        name="load",
+        purpose="how many requests, tokens and adapters the engine has",
+        names=(
+            "StatLoggerBase",
+            "OutputProcessor.get_num_unfinished_requests",
+            "RequestState.lora_name",
+            "RequestState.is_prefilling",
+        ),
+        public_way="the worker counts its own requests",
+        cost="no metrics of KV cache, drafts and adapters; a hang is found by silence only",
+    ),
+    Hold(
+        name="defaults",
+        purpose="sampling values of the model's own, where a request gives none",
+        names=("ModelConfig.get_diff_sampling_param",),
+        public_way="the model's generation_config.json, read by this package",
+        cost="vLLM's arguments generation_config and override_generation_config change nothing",
+    ),
+    Hold(
+        name="waits",
+        purpose="processes on a CPU that sleep while they wait for each other",
+        names=("shm_broadcast.sched_yield", "shm_broadcast.SpinCondition?"),
+        public_way="vLLM's processes wait in a loop",
+        cost="on a CPU: half a core while it is idle, and long gaps on some kernels",
+    ),
+    Hold(
+        name="lora_rows",
+        purpose="log probabilities of several prompts at once, where LoRA runs on a CPU",
+        names=(
+            "PunicaWrapperCPU.add_lora_logits",
+            "PunicaWrapperBase.sampler_indices",
+            "PunicaWrapperBase.token_lora_indices",
+        ),
+        public_way="vLLM's code, whose engine may end",
+        cost="on a CPU with LoRA: log probabilities of two prompts at once end the engine",
+    ),
+    Hold(
+        name="single_process",
+        purpose="a core of one rank on a CPU that computes in its own process",
+        names=(
+            "UniProcExecutor",
+            "OMPProcessManager.configure_omp_envs",
+            "ParallelConfig.distributed_executor_backend",
+            "ParallelConfig.world_size_across_dp",
+        ),
+        public_way="vLLM's own worker process",
+        cost="on a CPU: one process more, half a GiB and a slower step",
+    ),
+    Hold(
+        name="media",
+        purpose="media that are fetched from listed hosts, whose addresses are looked at",
+        names=(
+            "MediaConnector.load_from_url",
+            "MediaConnector.load_from_url_async",
+            "HTTPConnection",
+        ),
+        public_way="no URL is fetched; data: URLs are read within vLLM's own bounds",
+        cost="bodies with http: URLs of media are refused",
+    ),
+    Hold(
+        name="short_errors",
+        purpose="errors that are cut before vLLM looks for paths in them",
+        names=("sanitize_message",),
+        public_way="vLLM's errors, as they are",
+        cost="an error that quotes a long text may take long",
+    ),
+    Hold(
+        name="asked_name",
+        purpose="answers that name their model as the client does",
+        names=("OpenAIServingModels.model_name",),
+        public_way="the first of the model's names in each answer",
+        cost="bills and traces that go by the answer's name have another",
+    ),
+    Hold(
+        name="whole_tool_calls",
+        purpose="whole answers that show of a cut tool call what streams show",
+        names=("OpenAIServingChat.chat_completion_full_generator", "OpenAIServingChat.parser_cls?"),
+        public_way="vLLM's whole answers, as they are",
+        cost="a tool call that is cut is shown as text, and its finish reason may be tool_calls",
+    ),
+    Hold(
+        name="prefill",
+        purpose="Anthropic's messages whose last one is the assistant's, which is continued",
+        names=("AnthropicServingMessages.to_chat_completion_request",),
+        public_way="vLLM's server, which begins a new message",
+        cost="an answer does not continue what its client began",
+    ),
+    Hold(
+        name="adapter_table",
+        purpose="one table of LoRA adapters for the engine and its server",
+        names=("OpenAIServingModels.lora_requests",),
+        public_way="the server's own table, told with the first request of each adapter",
+        cost="an adapter is loaded twice",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Need:
+    """Names without which nothing is served; an engine that lacks one is refused."""
+
+    name: str
+    purpose: str
+    names: tuple[str, ...]
+    """As a hold's; in parentheses, for a function, all the arguments that it is given.
+
+    `name=` is given by name, `name=?` where the release takes it, others by their places.
+    """
+
+
+NEEDS: Final = (
+    Need(
+        name="engine",
+        purpose="the engine",
+        names=(
+            "AsyncEngineArgs.create_engine_config(usage_context)",
+            "AsyncEngineArgs.add_cli_args(parser)",
+            "FlexibleArgumentParser",
+            "AsyncLLM.from_vllm_config(vllm_config stat_loggers= enable_log_requests= "
+            "disable_log_stats=)",
+            "AsyncLLM.generate(prompt= sampling_params= request_id= lora_request= priority= "
+            "trace_headers=)",
+            "AsyncLLM.abort(request_id)",
+            "AsyncLLM.check_health()",
+            "AsyncLLM.shutdown()",
+            "AsyncLLM.get_tokenizer()",
+            "AsyncLLM.get_supported_tasks()",
+            "AsyncLLM.model_config",
+            "AsyncLLM.vllm_config",
+            "AsyncLLM.errored",
+            "UsageContext.ENGINE_CONTEXT",
+            "SamplingParams",
+            "RequestOutputKind.DELTA",
+            "RequestOutputKind.FINAL_ONLY",
+            "StructuredOutputsParams",
+            "LoRARequest",
+        ),
+    ),
+    Need(
+        name="server",
+        purpose="vLLM's HTTP server, which reads OpenAI's bodies",
+        names=(
+            "build_app(args= supported_tasks=? model_config=?)",
+            "init_app_state(engine_client= vllm_config=? state= args= supported_tasks=?)",
+            "make_arg_parser(parser)",
+        ),
+    ),
+    Need(
+        name="ranks",
+        purpose="MPI mode: an engine core on each rank",
+        names=(
+            "InprocClient.get_output()",
+            "InprocClient.add_request(request)",
+            "InprocClient.abort_requests(request_ids)",
+            "InprocClient.engine_core",
+            "EngineCore.__init__(vllm_config executor_class log_stats=)",
+            "EngineCore.scheduler",
+            "EngineCore.batch_queue",
+            "SchedulerInterface.has_requests()",
+            "EngineCoreClient.make_async_mp_client",
+            "EngineCoreOutput",
+            "EngineCoreOutputs",
+            "EngineCoreRequest",
+            "Executor.get_class(vllm_config)",
+            "ParallelConfig.distributed_executor_backend",
+            "FinishReason.ABORT",
+            "MsgpackDecoder",
+            "MsgpackEncoder",
+        ),
+    ),
+    Need(name="nodes", purpose="several machines without MPI", names=("run_headless(args)",)),
+)
+"""`ranks` and `nodes` are needed only where they are used."""

@@ -1,0 +1,197 @@
+"""What a front end is started with: each setting once, with the option that sets it.
+
+`lmi-backend frontend` and `serve` make their options from the fields of `Settings`. A front end
+that `serve` starts gets them all as the value of one variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PORT: Final = 8080
+"""Where clients of LMI and SageMaker expect a server."""
+KEY_VARIABLE: Final = "LMI_API_KEY"
+"""Environment variable that holds a single key of clients."""
+VARIABLE: Final = "LMI_BACKEND_FRONT_END"
+"""Holds the settings of a front end that `serve` starts; only its own user can read it."""
+_OPTION: Final = "option"
+
+
+class Option(NamedTuple):
+    """An option of the command line, which sets a field of the same name."""
+
+    flag: str
+    help: str
+    metavar: str = ""
+    variable: str = ""
+    """Environment variable that holds the default."""
+    is_shared: bool = True
+    """Whether `serve` has the option too; `frontend` has all."""
+
+
+def _set_by(flag: str, help: str, **more: Any) -> dict[str, Option]:  # noqa: A002  argparse's word
+    return {_OPTION: Option(flag, help, **more)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a front end serves, and within which limits."""
+
+    base: Path
+    """Folder for temporary files of the server, or its supervisor's run folder."""
+    control_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The key of Triton's model repository."""
+    awaited: tuple[str, ...] = ()
+    """Models that `serve` loads at each start; empty where nobody says."""
+    required: tuple[str, ...] = ()
+    """Models without which the server is not ready."""
+    api_key: str = field(default="", repr=False)
+    """One key, itself."""
+    triton_url: str = field(
+        default="http://127.0.0.1:8000",
+        metadata=_set_by(
+            "--triton-url",
+            "Triton's HTTP port, to which V2 paths are passed (default %(default)s)",
+            metavar="URL",
+            is_shared=False,
+        ),
+    )
+    metrics_url: str = field(
+        default="http://127.0.0.1:8002/metrics",
+        metadata=_set_by(
+            "--metrics-url",
+            "Triton's metrics, which /metrics shows too (default %(default)s)",
+            metavar="URL",
+            is_shared=False,
+        ),
+    )
+    host: str = field(
+        default="127.0.0.1",
+        metadata=_set_by(
+            "--host",
+            "address to listen on; default: LMI_BACKEND_HOST, which images set to 0.0.0.0, or "
+            "127.0.0.1",
+            variable="LMI_BACKEND_HOST",
+        ),
+    )
+    port: int = field(
+        default=PORT,
+        metadata=_set_by(
+            "--port",
+            f"default: SAGEMAKER_BIND_TO_PORT, or {PORT}, LMI's and SageMaker's",
+            variable="SAGEMAKER_BIND_TO_PORT",
+        ),
+    )
+    processes: int = field(
+        default=1,
+        metadata=_set_by(
+            "--frontend-processes",
+            "processes that share the port (default %(default)s)",
+            metavar="N",
+        ),
+    )
+    api_keys: Path | None = field(
+        default=None,
+        metadata=_set_by(
+            "--api-keys",
+            "keys of clients, one a line (`lmi-backend api-key NAME` makes one); read again when "
+            "changed. LMI_API_KEY holds a single key. Default: no key is needed",
+            metavar="FILE",
+        ),
+    )
+    tls_certificate: Path | None = field(
+        default=None,
+        metadata=_set_by(
+            "--tls-certificate",
+            "speak HTTPS only, with these certificates (PEM, the server's own first). They and "
+            "their key are read again when the files change, within a few seconds. Default: plain "
+            "HTTP",
+            metavar="FILE",
+        ),
+    )
+    tls_key: Path | None = field(
+        default=None,
+        metadata=_set_by(
+            "--tls-key", "its private key (PEM, without a passphrase)", metavar="FILE"
+        ),
+    )
+    origins: tuple[str, ...] = field(
+        default=(),
+        metadata=_set_by(
+            "--allowed-origins",
+            "sites whose pages may send requests, as https://host; * for all. Default: this one",
+            metavar="A,B",
+        ),
+    )
+    hosts: tuple[str, ...] = field(
+        default=(),
+        metadata=_set_by(
+            "--allowed-hosts",
+            "names of this server, in addition to its addresses, localhost and --host; * for all. "
+            "Under other names pages, operators and, where no key is needed, everybody but probes "
+            "get 403. Default on a port of the network without keys: other names are refused to "
+            "pages and operators only",
+            metavar="A,B",
+        ),
+    )
+    max_body: int = field(
+        default=64 << 20,
+        metadata=_set_by("--max-body", "of a request (default %(default)s)", metavar="BYTES"),
+    )
+    client_seconds: float = field(
+        default=60.0,
+        metadata=_set_by(
+            "--client-timeout",
+            "time a client may take to send its headers, to send its body, and to take, or only "
+            "acknowledge, what it is sent (default %(default)s)",
+            metavar="SECONDS",
+        ),
+    )
+    keep_alive_seconds: float = field(
+        default=65.0,
+        metadata=_set_by(
+            "--keep-alive",
+            "time between two requests of a connection (default %(default)s). It must be longer "
+            "than that of the load balancer, which must close first; AWS has 60",
+            metavar="SECONDS",
+        ),
+    )
+    has_page: bool = field(default=True, metadata=_set_by("--no-page", "nothing for browsers at /"))
+    logs_access: bool = field(
+        default=True, metadata=_set_by("--no-access-log", "no line for each request")
+    )
+
+
+class Setting(NamedTuple):
+    """A field of `Settings` that an option sets."""
+
+    name: str
+    kind: str
+    """Type of the field, as it is written."""
+    default: object
+    option: Option
+
+
+def options() -> Iterator[Setting]:
+    """Yield what options set, in the order in which help lists them."""
+    for each in fields(Settings):
+        if option := each.metadata.get(_OPTION):
+            yield Setting(each.name, str(each.type), each.default, option)
+
+
+def encode(settings: Settings) -> str:
+    """Return settings as a text for `VARIABLE`."""
+    return msgspec.json.encode(settings, enc_hook=str).decode()
+
+
+def decode(text: str) -> Settings:
+    """Return the settings in a text that `encode` made."""
+    return msgspec.json.decode(text, type=Settings, dec_hook=lambda kind, value: kind(value))

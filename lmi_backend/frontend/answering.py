@@ -1,0 +1,104 @@
+"""Answer bodies as their client's spec says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.clients.dropped import DroppedParameters
+from lmi_backend.clients.lmi.handler_form import HandlerForm
+from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
+from lmi_backend.clients.tracing import take_trace, with_trace
+from lmi_backend.frontend.adapters import manage
+from lmi_backend.frontend.keeping import LAST_ID
+from lmi_backend.frontend.kept_responses import KeptResponses
+from lmi_backend.frontend.relay import send_answer
+
+if TYPE_CHECKING:
+    from lmi_backend.clients.spec import Path, Read
+    from lmi_backend.clients.triton.body import Body
+    from lmi_backend.clients.triton.paths import Path as TritonPath
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.keeping import Keeping
+    from lmi_backend.frontend.kept_answer import KeptAnswer
+    from lmi_backend.frontend.models import Model
+    from lmi_backend.frontend.reading import Reading
+
+
+class Answering:
+    """Reads a body, finds its model, sends it the request, and writes the answer.
+
+    Args:
+        reading: finds the model and reads what it is to do.
+        keeping: keeps answers for clients that reconnect.
+        limit: bytes of a body.
+        seconds: time a body may take to come.
+    """
+
+    resumed: Final = frozenset({READ, RELAY, INVOKE, STORED})
+    """Actions of the paths whose streams a client may resume."""
+
+    def __init__(self, reading: Reading, keeping: Keeping, limit: int, seconds: float) -> None:
+        self._reading, self._limit, self._seconds = reading, limit, seconds
+        self._keeping, self._responses = keeping, KeptResponses(keeping)
+        self._dropped = DroppedParameters()
+
+    async def __call__(self, path: Path, exchange: Exchange) -> None:
+        """Answer a request that came to a path of one of the reader's actions."""
+        data = await exchange.text(self._limit, self._seconds)
+        model, asked = await self._reading.actions[path.action](path, exchange, data)
+        kept = None if _is_own(asked) else self._keeping.open(exchange, model.info)
+        await self._send(exchange, model, asked, kept)
+
+    def is_back(self, exchange: Exchange) -> bool:
+        """Tell whether a request is about a kept answer, and starts no other."""
+        has_id = LAST_ID in exchange.headers and exchange.method == "POST"
+        return has_id or self._responses.find(exchange) is not None
+
+    async def come_back(self, exchange: Exchange) -> None:
+        """Answer a client that reconnects; raises as `Keeping` and `KeptResponses` do."""
+        # The request was read when the answer began.
+        await exchange.body(self._limit, self._seconds)
+        if (kept := self._responses.find(exchange)) is not None:
+            await self._responses.answer(exchange, kept)
+        else:
+            await self._keeping.come_back(exchange)
+
+    async def generate(self, exchange: Exchange, path: TritonPath, body: Body, size: int) -> bool:
+        """Answer a body of Triton's `generate`; return False where Triton is to answer it.
+
+        Args:
+            exchange: the request.
+            path: its path.
+            body: its members.
+            size: bytes of the body.
+
+        Raises:
+            UnavailableError: the model has gone, or as for `Models.reach`.
+            ClientGoneError: the client left while it waited for the model.
+        """
+        found = await self._reading.generate(exchange, path, body, size)
+        if found is not None:
+            await self._send(exchange, *found)
+        return found is not None
+
+    async def _send(
+        self, exchange: Exchange, model: Model, asked: Read, kept: KeptAnswer | None = None
+    ) -> None:
+        self._dropped.note(asked.dropped)
+        if isinstance(asked.work, AdapterChange):
+            answer = manage(exchange, model, asked.work.body)
+        else:
+            trace = asked.trace or take_trace(dict(exchange.headers))
+            work = with_trace(asked.work, trace)
+            answer = model.connection.submit(work, exchange.tenant or asked.tenant)
+        failure = asked.failure or exchange.spec.failure
+        if kept is None:
+            await send_answer(exchange, answer, asked.form, failure)
+        else:
+            await kept.serve(send_answer(kept, answer, asked.form, failure))
+
+
+def _is_own(asked: Read) -> bool:
+    """Tell whether users' code answers, whose events may have ids of their own."""
+    return isinstance(asked.form, HandlerForm)

@@ -1,0 +1,1 @@
+"""HTTP as the front end speaks it: connections, exchanges, routes, TLS, keys and access."""

@@ -1,0 +1,289 @@
+"""One HTTP request and its response, over ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.clients.form import EVENTS
+from lmi_backend.clients.openai.spec import SPEC as OPENAI
+from lmi_backend.errors import HTTP_ERROR, EngineError, HttpError
+from lmi_backend.frontend.http.bodies import Bodies, ClientGoneError, aside, too_large
+from lmi_backend.frontend.http.client import CLIENT
+from lmi_backend.frontend.http.encodings import ACCEPTED, decoding_of, utf8_of
+from lmi_backend.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+
+    from lmi_backend.clients.spec import ClientSpec
+    from lmi_backend.frontend.http.api_keys import ApiKey
+    from lmi_backend.frontend.http.client import Client
+
+    Scope = Mapping[str, Any]
+    Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+    Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+
+PING_SECONDS: Final = 15.0
+"""Of silence on an event stream, after which a comment is sent: proxies close idle ones."""
+PING: Final = b": ping\n\n"
+_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
+_STREAM_HEADERS: Final = {b"cache-control": b"no-cache", b"x-accel-buffering": b"no"}
+"""Of a response without a length, so that proxies pass each part on at once."""
+_EMPTY: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
+
+
+class Exchange:
+    """A request that is being answered."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, bodies: Bodies | None = None
+    ) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self._has_head_only = scope["method"] == "HEAD"
+        self.method: str = "GET" if self._has_head_only else scope["method"]
+        """How it is answered: `HEAD` as `GET`, and the server leaves the body out."""
+        self.path: str = scope["path"]
+        self.began = time.monotonic()
+        self.headers = {
+            name.decode("latin-1").lower(): value.decode("latin-1")
+            for name, value in scope["headers"]
+        }
+        self.parameters: Mapping[str, str] = scope.get("path_params", {})
+        self.spec: ClientSpec = OPENAI
+        """What its client is."""
+        self.status = 0
+        """Of the response; 0 before it has begun."""
+        self.is_event_stream = False
+        """Whether the response is a stream of events."""
+        self.error = ""
+        """Name of the error with which the answer failed; empty if it did not."""
+        self.request_id = ""
+        self.tenant = ""
+        """On whose behalf, as the key says; empty where there are no keys."""
+        self.model = ""
+        """Name of the model that the request names; empty if it names none, or none that is
+        there."""
+        self.key_digest = ""
+        """Hash of the client's key; empty where there are no keys."""
+        self.key: ApiKey | None = None
+        """The key that counts the request as running, and is to be told of its end."""
+        self.is_operator = False
+        """Whether the client may manage what is served."""
+        self.has_token_limit = False
+        """Whether the client's key has a limit of tokens."""
+        self.num_prompt_tokens = self.num_tokens = 0
+        """Of the answer so far, where the engine counts them."""
+        self.extra_headers: list[tuple[bytes, bytes]] = []
+        self.ping_text = PING
+        """Comment that is sent on a silent event stream."""
+        self._ends_at_close = False
+        """Whether the end of the connection is that of the response."""
+        self._is_over = False
+        self._written_at = 0.0
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._client: Client = scope[CLIENT]
+        self._bodies = bodies or Bodies()
+        self._body_size = 0
+
+    @property
+    def query(self) -> str:
+        """The query string as it was written."""
+        text: bytes = self._scope.get("query_string", b"")
+        return text.decode("latin-1")
+
+    @property
+    def address(self) -> str:
+        """The client's address; empty if it is not known."""
+        host, *_ = self._scope.get("client") or ("",)
+        return str(host)
+
+    @property
+    def raw_path(self) -> str:
+        """The path as it was written, before %-escapes were read."""
+        raw: bytes = self._scope.get("raw_path") or self.path.encode()
+        return raw.decode("latin-1").partition("?")[0]
+
+    async def body(self, limit: int, seconds: float) -> bytes:
+        """Read the request's body.
+
+        Args:
+            limit: bytes it may have.
+            seconds: time it may take.
+
+        Raises:
+            HttpError: it is too large (413), too slow (408), in an unknown encoding (415) or wrong
+                in a known one (400), or all bodies together are too large (503).
+            ClientGoneError: the client left in the middle.
+        """
+        if int(self.headers.get("content-length") or 0) > limit:
+            raise too_large(limit)
+        self._body_ended()
+        try:
+            decoding = decoding_of(self._encodings(), limit)
+            data, self._body_size = await self._bodies.read(self._receive, limit, seconds, decoding)
+        except HttpError as error:
+            if error.status == HTTPStatus.REQUEST_TIMEOUT:
+                self.extra_headers.append((b"connection", b"close"))
+            elif error.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE:
+                accepted = ", ".join(ACCEPTED).encode()
+                self.extra_headers.append((b"accept-encoding", accepted))
+            raise
+        if decoding is not None:
+            self._becomes(data)
+        return data
+
+    def _becomes(self, body: bytes) -> None:
+        """Have the headers, which users' code may read, describe the body as it now is."""
+        self.headers.pop("content-encoding", None)
+        if "content-length" in self.headers:
+            self.headers["content-length"] = str(len(body))
+
+    def _encodings(self) -> Iterator[str]:
+        """Yield the body's encodings as headers name them, the one that was applied first first."""
+        for wanted in (b"content-encoding", b"transfer-encoding"):
+            for name, value in self._scope["headers"]:
+                if name == wanted:
+                    # Chunks are the last one, and the server's protocol has read them.
+                    yield value.decode("latin-1").lower().removesuffix("chunked")
+
+    async def text(self, limit: int, seconds: float) -> bytes:
+        """Read the request's body as `body` does; return JSON in UTF-8, and other text as it is.
+
+        Raises:
+            HttpError, ClientGoneError: as `body`; it is in no encoding of Unicode (400).
+        """
+        data = await self.body(limit, seconds)
+        text = await aside(len(data), utf8_of, data, limit)
+        if text is not data:
+            self._becomes(text)
+        return text
+
+    def _body_ended(self) -> None:
+        self._bodies.release(self._body_size)
+        self._body_size = 0
+
+    @property
+    def direct(self) -> Client:
+        """What writes at once the parts that follow the response's beginning."""
+        return self._client
+
+    def when_gone(self, leave: Callable[[], object]) -> None:
+        """Have something called when the client closes its connection, or has done so."""
+        self._client.on_gone = leave
+        if self._client.is_gone:
+            leave()
+
+    async def unless_gone(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do some work, and leave it when the client has gone.
+
+        Raises:
+            ClientGoneError: the client closed its connection.
+        """
+        task = asyncio.ensure_future(work)
+        self.when_gone(task.cancel)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if self._client.is_gone:
+                raise ClientGoneError from None
+            raise
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the client has a part of the response, so that its status cannot change."""
+        return bool(self.status) and self._client.has_begun
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the client closed its connection before it had the whole response."""
+        return self._client.is_gone
+
+    @property
+    def outcome(self) -> str:
+        """How the exchange finished: `whole`, `failed`, or `left` by the client."""
+        if self.has_left:
+            return "left"
+        return "failed" if self.error or self.status >= HTTP_ERROR else "whole"
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """Begin the response.
+
+        Raises:
+            EngineError: the model, or a user's code, has a header that HTTP does not allow.
+        """
+        # Not later: the server's protocol would leave the response without any beginning.
+        lines = [_header(*each) for each in headers.items()]
+        self.status = int(status)  # As in HttpError.
+        self.is_event_stream = headers.get("content-type", "").startswith(EVENTS)
+        named = {name.lower() for name, _ in lines}
+        if b"content-length" not in named and status not in _EMPTY:
+            lines += (line for line in _STREAM_HEADERS.items() if line[0] not in named)
+            # HTTP/1.0 knows no chunks.
+            is_old = self._scope.get("http_version") == "1.0"
+            self._ends_at_close = is_old and not self._has_head_only
+        if self._ends_at_close:
+            self._client.end_at_close()
+        lines += self.extra_headers
+        await self._send({"type": "http.response.start", "status": status, "headers": lines})
+        self._written_at = time.monotonic()
+        if self.is_event_stream:
+            self._ping_timer = asyncio.get_running_loop().call_later(PING_SECONDS, self.ping)
+
+    async def write(self, data: bytes, *, is_last: bool = False) -> None:
+        """Send the next bytes of the response."""
+        self._is_over = is_last
+        self._written_at = time.monotonic()
+        if self._ends_at_close:
+            self._client.announce(len(data))
+        await self._send({"type": "http.response.body", "body": data, "more_body": not is_last})
+
+    def has_written(self) -> None:
+        """Note that `direct` has just written."""
+        self._written_at = time.monotonic()
+
+    async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
+        """Send a whole response."""
+        length = {} if status == HTTPStatus.NO_CONTENT else {"content-length": str(len(data))}
+        await self.start(status, {**headers, **length})
+        await self.write(data, is_last=True)
+
+    def ping(self) -> None:
+        """Say on an event stream that has been silent for a while that the server is there."""
+        now = time.monotonic()
+        if self._is_over:
+            return
+        loop = asyncio.get_running_loop()
+        silent = now - self._written_at
+        if silent >= PING_SECONDS:
+            self._written_at, silent = now, 0.0
+            # What waits for a client that does not read tells it the same.
+            if self._client.is_free:
+                self._client.write(self.ping_text)
+        self._ping_timer = loop.call_later(PING_SECONDS - silent, self.ping)
+
+    def close(self) -> None:
+        """Forget the exchange, whether it has come to its end or its client has left.
+
+        A response without its end is left so: its client must not take it for whole.
+        """
+        if not (self._is_over or self.has_left):
+            self.error = self.error or "unfinished"
+            if self.has_begun:
+                self._client.cut()
+        self._is_over = True
+        self._body_ended()
+        self._client.release()
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+
+
+def _header(name: str, value: str) -> tuple[bytes, bytes]:
+    if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
+        text = f"the answer has the header {printable(name)!r} with {printable(value)!r}"
+        raise EngineError(f"{text}: HTTP does not allow it")
+    return name.encode(), value.encode("latin-1", "replace")

@@ -1,0 +1,147 @@
+"""The answers that this process keeps for clients that reconnect."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import HttpError
+from lmi_backend.frontend.kept_answer import KeptAnswer, owner_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from lmi_backend.engine_config import ModelInfo
+    from lmi_backend.frontend.http.exchange import Exchange
+
+WANTED: Final = "x-lmi-resumable"
+"""Header of a request: 1 for ids of events, 0 for none where the model gives them."""
+LAST_ID: Final = "last-event-id"
+KEPT_BYTES: Final = 4 << 20
+"""Of one answer. Above it the oldest events are deleted."""
+ALL_KEPT_BYTES: Final = 256 << 20
+"""Of all answers. Above it those are deleted whose clients disconnected first."""
+_ID: Final = re.compile(r"([\w-]{16})\.([0-9]{1,9})", re.ASCII)
+_NOT_KEPT: Final = (
+    f"nothing is kept for this {LAST_ID}, this key and this path: option.resume_window is over, or "
+    "the id belongs to another client; send the request without it"
+)
+
+
+@dataclass
+class _Counts:
+    """What became of the answers of a model."""
+
+    resumed: int = 0
+    """Times that a client reconnected."""
+    lapsed: int = 0
+    """Answers that were cancelled because their clients did not reconnect."""
+
+
+class Keeping:
+    """Holds the kept answers, and bounds their number and size.
+
+    Args:
+        is_on: whether a client that reconnects reaches this process.
+    """
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self._is_on = is_on
+        self._kept: dict[str, KeptAnswer] = {}
+        self._away: dict[str, KeptAnswer] = {}
+        """Answers whose clients are disconnected, in the order of their disconnections."""
+        self._counts: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._size = 0
+
+    def counts(self, model: str) -> dict[str, int]:
+        """Return a model's counts, the number of its kept answers, and their bytes."""
+        sizes = [each.noted_size for each in self._kept.values() if each.model == model]
+        return {"kept": len(sizes), "kept_bytes": sum(sizes), **asdict(self._counts[model])}
+
+    def open(self, exchange: Exchange, model: ModelInfo) -> KeptAnswer | None:
+        """Return what takes an answer in place of its client; None if it is not to be kept."""
+        asked = exchange.headers.get(WANTED)
+        is_wanted = model.is_resumable if asked is None else asked.strip().lower() in ("1", "true")
+        if not (self._is_on and is_wanted) or not model.resume_window:
+            return None
+        return KeptAnswer(self, exchange, model.resume_window)
+
+    async def come_back(self, exchange: Exchange) -> None:
+        """Send a client the events after the one that it names.
+
+        Raises:
+            HttpError: nothing is kept there for this client (404).
+        """
+        match = _ID.fullmatch(exchange.headers[LAST_ID].strip())
+        kept = self._kept.get(match[1]) if match else None
+        if match is None or kept is None or kept.owner != owner_of(exchange):
+            raise HttpError(HTTPStatus.NOT_FOUND, _NOT_KEPT)
+        await self.follow(exchange, kept, int(match[2]))
+
+    async def follow(self, exchange: Exchange, kept: KeptAnswer, number: int) -> None:
+        """Send a client the events after one; raises like `come_back`."""
+        if not kept.events.has(number):
+            raise HttpError(HTTPStatus.NOT_FOUND, _NOT_KEPT)
+        exchange.model = kept.model
+        self._counts[kept.model].resumed += 1
+        await kept.follow(exchange, number)
+
+    def of_path(self, key_digest: str, path: str) -> Iterator[KeptAnswer]:
+        """Yield the answers that a client has begun on a path."""
+        owner = key_digest, path
+        return (each for each in self._kept.values() if each.owner == owner)
+
+    def add(self, kept: KeptAnswer) -> None:
+        """Begin to keep an answer."""
+        self._kept[kept.name] = kept
+        self.note_size(kept)
+
+    def note_away(self, kept: KeptAnswer, *, is_away: bool) -> None:
+        """Note that a client has disconnected, or is connected."""
+        self._away.pop(kept.name, None)
+        if is_away and kept.name in self._kept:
+            self._away[kept.name] = kept
+
+    def note_size(self, kept: KeptAnswer) -> None:
+        """Count the memory of an answer that has changed, and keep it within the bounds."""
+        if kept.name not in self._kept:
+            return
+        self._count(kept)
+        if kept.noted_size > KEPT_BYTES:
+            self._bound(kept)
+        while self._size > ALL_KEPT_BYTES and self._free_some():
+            pass
+
+    def _count(self, kept: KeptAnswer) -> None:
+        self._size += kept.events.size - kept.noted_size
+        kept.noted_size = kept.events.size
+
+    def _bound(self, kept: KeptAnswer) -> None:
+        if kept.is_away:
+            # Its client would miss what is deleted.
+            self.forget(kept)
+        else:
+            kept.events.shrink()
+            self._count(kept)
+
+    def _free_some(self) -> bool:
+        """Delete something; return whether there was anything."""
+        if self._away:
+            self.forget(next(iter(self._away.values())))
+            return True
+        largest = max(self._kept.values(), key=lambda each: each.noted_size)
+        has_shrunk = largest.events.shrink()
+        self._count(largest)
+        return has_shrunk
+
+    def forget(self, kept: KeptAnswer) -> None:
+        """Delete an answer; cancel it if it is not complete."""
+        if self._kept.pop(kept.name, None) is None:
+            return
+        self._away.pop(kept.name, None)
+        self._size -= kept.noted_size
+        self._counts[kept.model].lapsed += not kept.is_over
+        kept.forget()

@@ -1,0 +1,258 @@
+"""Streams that outlive the connection of their client, which reconnects for the rest.
+
+The answer is generated without a client for the window of its model. `relay`, which sends it, has
+a `KeptAnswer` in place of the client, from the beginning to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from lmi_backend.clients.form import EVENTS
+from lmi_backend.endpoint.backlog import UNREAD
+from lmi_backend.errors import EngineError
+from lmi_backend.frontend.kept_events import KeptEvents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from lmi_backend.frontend.http.api_keys import ApiKey
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.keeping import Keeping
+
+_log = logging.getLogger(__name__)
+
+_NAME_BYTES: Final = 12
+_PING: Final = b": ping\n"
+"""Has no empty line: after an id, clients read one as an event without data."""
+_TAKEN_OVER: Final = "TakenOver"
+"""Error of a connection whose client has reconnected on another one."""
+
+
+class KeptAnswer:
+    """An answer whose client may disconnect and reconnect.
+
+    Until the answer begins, and if it is no stream of events, all is sent to the client at once.
+
+    Args:
+        store: holds it while it is kept.
+        exchange: its first request.
+        window: seconds that it is kept without a client.
+    """
+
+    def __init__(self, store: Keeping, exchange: Exchange, window: float) -> None:
+        self._store, self._window = store, window
+        self.first = exchange
+        """Its first request; deleted when the answer is kept."""
+        self.name = secrets.token_urlsafe(_NAME_BYTES)
+        self.model, self.owner = exchange.model, owner_of(exchange)
+        self.events = KeptEvents(self.name)
+        self.noted_size = 0
+        """Bytes that the store has counted for it."""
+        self.created: dict[str, Any] | None = None
+        """For `kept_responses`: the response that the first event has."""
+        self.direct = _Direct(self)
+        """As `Exchange.direct`."""
+        self.status, self.error = 0, ""
+        self.num_tokens = self.num_prompt_tokens = 0
+        self.is_kept = self.is_over = self._has_end = self._is_forgotten = False
+        self._headers: Mapping[str, str] = {}
+        self._key: ApiKey | None = None
+        self._leave: Callable[[], object] = _nothing
+        self._reader: Exchange | None = None
+        self._news = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def serve(self, sending: Coroutine[Any, Any, None]) -> None:
+        """Send the answer here, and from here to its first client.
+
+        Args:
+            sending: a call of `send_answer` with this object.
+        """
+        exchange = self.first
+        # The answer counts as running until it is over, with or without its client.
+        self._key, exchange.key = exchange.key, None
+        task = self._task = asyncio.ensure_future(sending)
+        task.add_done_callback(self._end)
+        while not (self.is_kept or self.is_over):
+            self._news.clear()
+            await self._news.wait()
+        if self.is_kept:
+            await self.follow(exchange, 0)
+            return
+        exchange.status, exchange.error = exchange.status or self.status, self.error
+        exchange.num_tokens = self.num_tokens
+        exchange.num_prompt_tokens = self.num_prompt_tokens
+        await task
+
+    async def follow(self, exchange: Exchange, number: int) -> None:
+        """Send a client the events after one; an older connection of the client is closed."""
+        counted = self.num_tokens if number else 0
+        self._attach(exchange)
+        try:
+            await exchange.start(self.status, self._headers)
+            exchange.ping_text = _PING
+            await self._send(exchange, number)
+        finally:
+            self._detach(exchange)
+            exchange.num_tokens = self.num_tokens - counted
+            exchange.num_prompt_tokens = 0 if number else self.num_prompt_tokens
+
+    async def _send(self, exchange: Exchange, number: int) -> None:
+        while self._reader is exchange:
+            self._news.clear()
+            try:
+                data, number = self.events.after(number)
+            except LookupError:
+                _log.warning("an answer of model %s is forgotten: %s", self.model, UNREAD)
+                exchange.error = EngineError.__name__
+                self._store.forget(self)
+                return
+            is_whole = self.is_over and number == self.events.count
+            if data or (is_whole and self._has_end):
+                await exchange.write(data, is_last=is_whole and self._has_end)
+            if is_whole:
+                exchange.error = self.error
+                return
+            if not data:
+                await self._news.wait()
+        exchange.error = exchange.error or ("" if exchange.has_left else _TAKEN_OVER)
+
+    def _attach(self, exchange: Exchange) -> None:
+        self._reader = exchange
+        self._news.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._store.note_away(self, is_away=False)
+        exchange.when_gone(partial(self._detach, exchange))
+
+    def _detach(self, exchange: Exchange) -> None:
+        """Start to wait for the client, unless it has reconnected."""
+        if self._reader is not exchange:
+            return
+        self._reader = None
+        self._news.set()
+        if self._is_forgotten:
+            return
+        self._store.note_away(self, is_away=True)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._window, self._store.forget, self)
+
+    @property
+    def is_away(self) -> bool:
+        """Whether its client is disconnected."""
+        return self._reader is None
+
+    def forget(self) -> None:
+        """Cancel the answer if it is not over."""
+        self._is_forgotten = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.is_over:
+            self._leave()
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        """Note that the answer is over."""
+        self.is_over = True
+        self._leave = _nothing
+        self.events.end()
+        self._store.note_size(self)
+        if self._key is not None:
+            self._key.leave(self.num_tokens + self.num_prompt_tokens)
+        if self.is_kept and not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("an answer of model %s failed", self.model, exc_info=error)
+            self.error = type(error).__name__
+        self._news.set()
+
+    def put(self, data: bytes) -> None:
+        """Keep data, and wake what sends it to the client."""
+        self.events.add(data)
+        self._store.note_size(self)
+        self._news.set()
+
+    # The interface that `relay` uses.
+
+    @property
+    def has_begun(self) -> bool:
+        """See `Exchange.has_begun`."""
+        return self.is_kept or self.first.has_begun
+
+    @property
+    def has_left(self) -> bool:
+        """See `Exchange.has_left`."""
+        return self._is_forgotten if self.is_kept else self.first.has_left
+
+    def when_gone(self, leave: Callable[[], object]) -> None:
+        """See `Exchange.when_gone`."""
+        self._leave = leave
+        self.first.when_gone(leave)
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        """See `Exchange.start`."""
+        if not self._keeps(status, headers):
+            await self.first.start(status, headers)
+
+    async def respond(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
+        """See `Exchange.respond`."""
+        if self._keeps(status, headers):
+            await self.write(data, is_last=True)
+        else:
+            await self.first.respond(status, data, headers)
+
+    async def write(self, data: bytes, *, is_last: bool = False) -> None:
+        """See `Exchange.write`."""
+        if self.is_kept:
+            self._has_end = is_last
+            self.put(data)
+        else:
+            await self.first.write(data, is_last=is_last)
+
+    def has_written(self) -> None:
+        """See `Exchange.has_written`."""
+        if not self.is_kept:
+            self.first.has_written()
+
+    def _keeps(self, status: int, headers: Mapping[str, str]) -> bool:
+        """Begin to keep a stream of events; return whether the response is one."""
+        self.status, exchange = status, self.first
+        is_stream = headers.get("content-type", "").startswith(EVENTS)
+        if not is_stream or status != HTTPStatus.OK or exchange.has_left:
+            return False
+        self.is_kept, self._headers = True, headers
+        del self.first
+        self._store.add(self)
+        self._attach(exchange)
+        return True
+
+
+class _Direct:
+    """Takes the middle of an answer, as `Client` does."""
+
+    def __init__(self, kept: KeptAnswer) -> None:
+        self._kept = kept
+
+    @property
+    def is_free(self) -> bool:
+        """See `Client.is_free`."""
+        return self._kept.is_kept or self._kept.first.direct.is_free
+
+    def write(self, data: bytes) -> None:
+        """See `Client.write`."""
+        if self._kept.is_kept:
+            self._kept.put(data)
+        else:
+            self._kept.first.direct.write(data)
+
+
+def owner_of(exchange: Exchange) -> tuple[str, str]:
+    """Return the key and the path with which a client may resume the answer to a request."""
+    return exchange.key_digest, exchange.path
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,93 @@
+"""Streams of `/v1/responses` that are kept, which OpenAI's clients resume by the response's id."""
+
+from __future__ import annotations
+
+import json
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from lmi_backend.clients.form import JSON
+from lmi_backend.errors import RequestError
+
+if TYPE_CHECKING:
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.keeping import Keeping
+    from lmi_backend.frontend.kept_answer import KeptAnswer
+
+_PATH: Final = "/v1/responses"
+_TRUE: Final = ("true", "1")
+
+
+class KeptResponses:
+    """Finds kept streams by the ids of their responses.
+
+    Args:
+        keeping: holds the streams.
+    """
+
+    def __init__(self, keeping: Keeping) -> None:
+        self._keeping = keeping
+
+    def find(self, exchange: Exchange) -> KeptAnswer | None:
+        """Return the stream whose response a path names, for the client that began it."""
+        name = exchange.parameters.get("id", "")
+        if not name or not exchange.path.startswith(f"{_PATH}/"):
+            return None
+        streams = self._keeping.of_path(exchange.key_digest, _PATH)
+        return next((each for each in streams if _created(each).get("id") == name), None)
+
+    async def answer(self, exchange: Exchange, kept: KeptAnswer) -> None:
+        """Answer a request for the rest of a stream or its response, or to cancel or delete it.
+
+        Raises:
+            RequestError: `starting_after` is no number.
+            HttpError: what follows is not kept (404).
+        """
+        query = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
+        if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
+            await self._keeping.follow(exchange, kept, _number(query))
+            return
+        said = _latest(kept)
+        if exchange.method == "DELETE":
+            said = {"id": said.get("id"), "object": "response", "deleted": True}
+        elif exchange.method == "POST" and not kept.is_over:
+            said |= {"status": "cancelled"}
+        if exchange.method != "GET":
+            self._keeping.forget(kept)
+        await exchange.respond(HTTPStatus.OK, msgspec.json.encode(said), {"content-type": JSON})
+
+
+def _number(query: dict[str, str]) -> int:
+    """Return the number of the last event that a client has; they count from 0, ours from 1."""
+    text = query.get("starting_after", "-1")
+    try:
+        return int(text) + 1
+    except ValueError:
+        raise RequestError("is no whole number", field="starting_after", value=text) from None
+
+
+def _created(kept: KeptAnswer) -> dict[str, Any]:
+    """Return the response as the stream began with it; empty if that is not kept."""
+    if kept.created is None:
+        kept.created = _response_in(kept, 0)
+    return kept.created
+
+
+def _latest(kept: KeptAnswer) -> dict[str, Any]:
+    """Return the response as the latest event has it, or as the first one had it."""
+    return _response_in(kept, kept.events.count - 1) or _created(kept)
+
+
+def _response_in(kept: KeptAnswer, number: int) -> dict[str, Any]:
+    """Return the response in the event after one; empty if that event has none."""
+    if not kept.events.has(number):
+        return {}
+    data, _ = kept.events.after(number)
+    for line in data.split(b"\n"):
+        if line.startswith(b"data: {"):
+            response = json.loads(line[5:]).get("response")
+            return response if isinstance(response, dict) else {}
+    return {}

@@ -1,0 +1,82 @@
+"""What clients are told of the models: OpenAI's list, and what Text Generation Inference says."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from lmi_backend.engine_config import ModelInfo
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+
+_JSON: Final = {"content-type": "application/json"}
+
+
+class Listing:
+    """Answers what is no body."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def models(self, exchange: Exchange) -> None:
+        """List all names that a body may have."""
+        cards = [
+            card
+            for model in self._models.all()
+            for card in _cards(model)
+            if self._models.find(card["id"]) is model
+        ]
+        await exchange.respond(200, msgspec.json.encode({"object": "list", "data": cards}), _JSON)
+
+    async def model(self, exchange: Exchange) -> None:
+        """Show one of them."""
+        name = exchange.parameters["model"]
+        model = self._models.find(name)
+        if model is None:
+            raise self._models.unknown(name)
+        (card,) = (card for card in _cards(model) if card["id"] == name)
+        await exchange.respond(200, msgspec.json.encode(card), _JSON)
+
+    async def info(self, exchange: Exchange) -> None:
+        """Say which model is served, as the server of Text Generation Inference does."""
+        said = (await self._models.of_body(exchange, "")).info
+        body = {
+            "model_id": shown_root(said),
+            "model_dtype": None,
+            "max_input_tokens": said.max_model_len - 1,
+            "max_total_tokens": said.max_model_len,
+            "router": "lmi-backend",
+            "version": said.version,
+        }
+        await exchange.respond(200, msgspec.json.encode(body), _JSON)
+
+
+def _cards(model: Model) -> list[dict[str, Any]]:
+    """Return what vLLM's server says of a model: its names, then its LoRA adapters."""
+    said = model.info
+    common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
+    own = dict.fromkeys((said.name, *said.served_names))
+    cards = [
+        {
+            "id": name,
+            **common,
+            "root": shown_root(said),
+            "parent": None,
+            "max_model_len": said.max_model_len,
+        }
+        for name in own
+    ]
+    cards += [
+        {"id": name, **common, "root": name, "parent": said.name, "max_model_len": None}
+        for name in model.context.adapters
+    ]
+    return cards
+
+
+def shown_root(said: ModelInfo) -> str:
+    """Return what a client may know of the origin of a model: its id, not a folder here."""
+    return said.name if os.path.isabs(said.root) else said.root

@@ -1,0 +1,90 @@
+"""Whether the server is there and takes requests."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from lmi_backend import __version__
+from lmi_backend.errors import LmiError
+from lmi_backend.frontend.outages import AWAY
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from lmi_backend.endpoint.loading import Loading
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+
+_ASK_SECONDS: Final = 2.0
+_JSON: Final = {"content-type": "application/json"}
+STOPPING: Final = "the server is stopping"
+
+
+class Health:
+    """Answers probes; ready when there is a model, and each that is loaded takes requests.
+
+    Args:
+        models: of the server.
+        required: names of those without which it is not ready.
+    """
+
+    def __init__(self, models: Models, required: Collection[str] = ()) -> None:
+        self._models, self._required = models, required
+        self.is_stopping = False
+        """Whether new requests are refused."""
+
+    async def ping(self, exchange: Exchange) -> None:
+        """Answer SageMaker's and Kubernetes' probes: 200 or 503."""
+        troubles = await self.troubles()
+        body: dict[str, object] = {"status": "Unhealthy" if troubles else "Healthy"}
+        if troubles:
+            body["trouble"] = troubles
+        if missing := self._models.failed:
+            body["missing"] = missing
+        headers = _JSON | ({"retry-after": "1"} if troubles else {})
+        await exchange.respond(503 if troubles else 200, msgspec.json.encode(body), headers)
+
+    async def live(self, exchange: Exchange) -> None:
+        """Say that this process answers."""
+        await exchange.respond(200, b"", {})
+
+    async def version(self, exchange: Exchange) -> None:
+        """Say which engine answers."""
+        said = [model.info for model in self._models.all()]
+        body = {"version": said[0].version if said else __version__, "lmi_backend": __version__}
+        await exchange.respond(200, msgspec.json.encode(body), _JSON)
+
+    async def troubles(self) -> list[str]:
+        """Return why requests would be refused, a line for each model; none if all is well."""
+        if self.is_stopping:
+            return [STOPPING]
+        models = self._models.all()
+        awaited = self._models.awaited
+        missing = [f"{name}: {AWAY}" for name in awaited]
+        failed = self._models.failed
+        missing += [f"{name}: {failed[name]}" for name in self._required if name in failed]
+        told = self._models.progress()
+        loading = [name for name in self._models.loading if name not in awaited]
+        missing += [_loading(name, told) for name in loading]
+        if not models:
+            return missing or [self._models.why_none()]
+        said = await asyncio.gather(*(_trouble(model) for model in models))
+        return missing + [text for text in said if text]
+
+
+def _loading(name: str, told: Mapping[str, Loading]) -> str:
+    brief = told[name].brief if name in told else ""
+    return f"loading {name}: {brief}" if brief else f"loading {name}"
+
+
+async def _trouble(model: Model) -> str:
+    try:
+        health = await asyncio.wait_for(model.connection.questions.health(), _ASK_SECONDS)
+    except asyncio.TimeoutError:
+        return f"{model.name}: its stub does not answer"
+    except LmiError as error:
+        return f"{model.name}: {error}"
+    return "" if health.is_ready else f"{model.name}: {health.trouble}"

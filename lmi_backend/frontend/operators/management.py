@@ -1,0 +1,239 @@
+"""DJLServing's management API, as SageMaker's multi-model endpoints use it too.
+
+A model is one of Triton's repository, by its name there. Its serving.properties decide what it is,
+its workers and its limits. So a key for this port loads only code and folders that the operator of
+the machine has put there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from lmi_backend.errors import HttpError, LmiError, UnknownModelError
+from lmi_backend.frontend.http.bodies import read_object
+from lmi_backend.frontend.model_control import ModelControl, RepositoryModel
+from lmi_backend.printable import listed, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.models import Models
+
+_log = logging.getLogger(__name__)
+
+_JSON: Final = {"content-type": "application/json"}
+_LOOK_SECONDS: Final = 0.05
+_FOUND_LOOKS: Final = 40
+"""In which the endpoint of a model that is ready is found."""
+_UNLOAD_SECONDS: Final = 60.0
+_STATE_SECONDS: Final = 2.0
+_PAGE: Final = 100
+_REGISTER: Final = ("url", "model_name", "synchronous")
+
+
+class Management:
+    """Answers `/models` and `/models/NAME`.
+
+    Args:
+        models: those that are loaded and have an endpoint.
+        control: of the repository.
+        limit: bytes of a body.
+        seconds: time a body may take to come.
+    """
+
+    def __init__(self, models: Models, control: ModelControl, limit: int, seconds: float) -> None:
+        self._models, self._control = models, control
+        self._limit, self._seconds = limit, seconds
+        self._loading: dict[str, asyncio.Task[None]] = {}
+
+    def actions(self) -> dict[str, Callable[[Exchange], Awaitable[None]]]:
+        """Return what answers, by the names that the clients' paths have for it."""
+        return {
+            "list registered": self.list,
+            "register": self.register,
+            "describe": self.describe,
+            "unregister": self.unregister,
+        }
+
+    async def list(self, exchange: Exchange) -> None:
+        """Answer with the models that are loaded, are being loaded, or have failed."""
+        asked = _known(dict(parse_qsl(exchange.query)), ("limit", "next_page_token"))
+        first = _number(asked, "next_page_token", 0)
+        end = first + max(1, _number(asked, "limit", _PAGE))
+        index = await self._control.index()
+        rows = [
+            {"modelName": name, "modelUrl": name, "status": model.status}
+            for name, model in sorted(index.items())
+            if model.status
+        ]
+        body: dict[str, Any] = {"models": rows[first:end]}
+        if end < len(rows):
+            body["nextPageToken"] = str(end)
+        await _respond(exchange, HTTPStatus.OK, body)
+
+    async def describe(self, exchange: Exchange) -> None:
+        """Answer with one model that is loaded, and its workers."""
+        name, model = await self._loaded(exchange)
+        state = await self._state(name)
+        health = state.get("health", {"is_ready": model.state == "READY"})
+        workers = [
+            {"id": number, "status": "READY" if worker["is_ready"] else "FAILED"}
+            for number, worker in enumerate(state.get("workers", ()), start=1)
+            if worker["is_wanted"]
+        ]
+        described: dict[str, Any] = {
+            "modelName": name,
+            "modelUrl": name,
+            "status": "Healthy" if health["is_ready"] else "Unhealthy",
+        }
+        if state:
+            least, most = _bounds(state)
+            group = {"minWorkers": least, "maxWorkers": most, "workers": workers}
+            described["requestInQueue"] = state["stats"]["waiting"]
+            described["workerGroups"] = [group]
+        await _respond(exchange, HTTPStatus.OK, [{"workflowName": name, "models": [described]}])
+
+    async def register(self, exchange: Exchange) -> None:
+        """Load a model of the repository."""
+        asked = dict(parse_qsl(exchange.query))
+        if data := await exchange.text(self._limit, self._seconds):
+            asked |= await read_object(data)
+        name = _name_of(_known(asked, _REGISTER))
+        is_synchronous = _flag(asked, "synchronous")
+        index = await self._control.index()
+        if name not in index:
+            accepted = f"the models of the server's repository: {listed(index)}"
+            raise HttpError(
+                HTTPStatus.NOT_FOUND,
+                f"model_name={printable(name)} is unknown; accepted: {accepted}",
+            )
+        if index[name].is_loaded or name in self._loading:
+            raise HttpError(HTTPStatus.CONFLICT, f"model {name} is registered already")
+        loading = asyncio.create_task(self._load(name))
+        self._loading[name] = loading
+        loading.add_done_callback(partial(self._forget, name))
+        if not is_synchronous:
+            await _respond(
+                exchange, HTTPStatus.ACCEPTED, _said(f'Model "{name}" registration scheduled.')
+            )
+            return
+        # It continues when its client leaves.
+        await asyncio.shield(loading)
+        await _respond(exchange, HTTPStatus.OK, _said(f'Model "{name}" registered.'))
+
+    async def unregister(self, exchange: Exchange) -> None:
+        """Unload a model; the requests that run may end first."""
+        name, _ = await self._loaded(exchange)
+        await self._control.unload(name)
+        end = asyncio.get_running_loop().time() + _UNLOAD_SECONDS
+        while (left := (await self._control.index()).get(name)) and left.state == "UNLOADING":
+            if asyncio.get_running_loop().time() > end:
+                text = f'Model "{name}" is unregistered when its requests have finished'
+                await _respond(exchange, HTTPStatus.ACCEPTED, _said(text))
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+        await _respond(exchange, HTTPStatus.OK, _said(f'Model or workflow "{name}" unregistered'))
+
+    async def _load(self, name: str) -> None:
+        try:
+            await self._control.load(name)
+        except LmiError as error:
+            _log.error("model %s is not loaded: %s", name, error)
+            raise
+        # An alias model has none, nor has one of another backend.
+        for _ in range(_FOUND_LOOKS):
+            if self._models.find(name) is not None:
+                return
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    def _forget(self, name: str, loading: asyncio.Task[None]) -> None:
+        del self._loading[name]
+        # It is in the log, also where nobody waited.
+        if not loading.cancelled():
+            loading.exception()
+
+    async def _loaded(self, exchange: Exchange) -> tuple[str, RepositoryModel]:
+        name = exchange.parameters["model"]
+        model = (await self._control.index()).get(name)
+        if model is None or not model.is_loaded:
+            raise UnknownModelError(name)
+        return name, model
+
+    async def _state(self, name: str) -> dict[str, Any]:
+        """Return the state of an LMI model (`endpoint/state.py`); nothing for other models."""
+        model = self._models.find(name)
+        if model is None or model.name != name:
+            return {}
+        try:
+            return await asyncio.wait_for(model.connection.questions.state(), _STATE_SECONDS)
+        except asyncio.TimeoutError:
+            raise HttpError(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"model {name}: its process does not answer"
+            ) from None
+
+
+def _bounds(state: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many workers of a model always run, and how many there may be."""
+    most = len(state["workers"])
+    return state["plan"]["min_workers"] or most, most
+
+
+def _name_of(asked: Mapping[str, str]) -> str:
+    name, url = asked.get("model_name") or "", asked.get("url") or ""
+    if not (name or url):
+        raise HttpError(
+            HTTPStatus.BAD_REQUEST, "model_name is missing; accepted: a model of the repository"
+        )
+    if url not in ("", name) and (name or "/" in url):
+        text = (
+            f"url={printable(url)}: nothing is fetched or read from elsewhere; accepted: no url, "
+        )
+        text += "or as url the name of a model of the server's repository"
+        raise HttpError(HTTPStatus.BAD_REQUEST, text)
+    return name or url
+
+
+def _known(asked: dict[str, Any], accepted: tuple[str, ...]) -> dict[str, str]:
+    for name, value in asked.items():
+        if name not in accepted:
+            text = f"{printable(name)} is not taken; accepted: {listed(accepted)}"
+            raise HttpError(
+                HTTPStatus.BAD_REQUEST, f"{text}. serving.properties says all else of a model"
+            )
+        if not (isinstance(value, str) or (name == "synchronous" and isinstance(value, bool))):
+            raise HttpError(HTTPStatus.BAD_REQUEST, f"{name} is not a text")
+    return asked
+
+
+def _number(asked: Mapping[str, str], name: str, default: int) -> int:
+    text = asked.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HttpError(
+            HTTPStatus.BAD_REQUEST, f"{name}={printable(text)}; accepted: a whole number"
+        )
+    return int(text)
+
+
+def _flag(asked: Mapping[str, Any], name: str) -> bool:
+    text = str(asked.get(name, "true")).lower()
+    if text not in ("true", "false"):
+        raise HttpError(HTTPStatus.BAD_REQUEST, f"{name}={printable(text)}; accepted: true, false")
+    return text == "true"
+
+
+def _said(text: str) -> dict[str, str]:
+    return {"status": text}
+
+
+async def _respond(exchange: Exchange, status: int, body: object) -> None:
+    await exchange.respond(status, msgspec.json.encode(body), _JSON)

@@ -1,0 +1,230 @@
+"""Metrics on the clients' port: Triton's, LMI's among them, and those that fleets route by.
+
+Gateways' endpoint pickers take one series of a name and never sum, so there is one of each, over
+all models and workers. They scrape twenty times a second. So what is costly is kept for a while,
+and a connection that repeats its request meanwhile is answered at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+
+from lmi_backend.errors import LmiError
+from lmi_backend.frontend.operators.histograms import as_histograms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.keeping import Keeping
+    from lmi_backend.frontend.models import Model, Models
+
+_TRITON_SECONDS: Final = 1.0
+"""Between two looks at Triton's metrics; the stubs publish theirs once a second."""
+_MODEL_SECONDS: Final = 0.09
+"""Between two questions to the models, which cost more than the rest of an answer."""
+_IDLE_SECONDS: Final = 0.5
+"""The same if nothing ran or waited then, and no request came through this process since. Requests
+on Triton's own ports, or through another process of the front end, show this late."""
+_ASK_SECONDS: Final = 1.0
+_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
+_CACHE_USAGE: Final = "vllm:kv_cache_usage_perc"
+_OF_MODELS: Final = re.compile(
+    rf"^(?:# (?:HELP|TYPE) )?(?:{_RUNNING}|{_WAITING}|{_CACHE_USAGE})[ {{].*\n", re.MULTILINE
+)
+"""Lines of Triton's that are of one worker, where one series is wanted."""
+FAMILIES: Final = {
+    "lmi_front_end_requests_waiting": (
+        "gauge", "waiting", "Requests that wait for a model that has gone, to begin or to resume",
+    ),
+    "lmi_front_end_migrations_total": (
+        "counter", "moved", "Times a request resumed after its model's process had died",
+    ),
+    "lmi_front_end_requests_held_total": (
+        "counter", "held", "Requests that waited to begin because their model had gone",
+    ),
+    "lmi_front_end_requests_given_up_total": (
+        "counter", "given_up",
+        "Requests that waited for a model, to begin or to resume, that was not back in time",
+    ),
+    "lmi_front_end_answers_kept": (
+        "gauge", "kept", "Streams that are kept for clients that may reconnect",
+    ),
+    "lmi_front_end_answers_kept_bytes": (
+        "gauge", "kept_bytes", "Bytes of memory that they take, about",
+    ),
+    "lmi_front_end_reconnections_total": (
+        "counter", "resumed", "Times that a client reconnected for the rest of its stream",
+    ),
+    "lmi_front_end_answers_lapsed_total": (
+        "counter", "lapsed", "Streams that were cancelled because their clients did not reconnect",
+    ),
+}  # fmt: skip
+"""Name to kind, count and help of what the front end itself counts."""
+_HEADERS: Final = {"content-type": "text/plain; version=0.0.4; charset=utf-8"}
+_ESCAPES: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class Metrics:
+    """Answers `GET /metrics`.
+
+    Args:
+        models: those there are.
+        keeping: counts the kept answers.
+        url: of Triton's own metrics.
+    """
+
+    def __init__(self, models: Models, keeping: Keeping, url: str) -> None:
+        self._models, self._keeping, self._url = models, keeping, url
+        self._triton, self._triton_at = "", -_TRITON_SECONDS
+        self._fleet, self._fleet_at = "", -_IDLE_SECONDS
+        self._is_idle = False
+        self._renewing = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def show(self, exchange: Exchange) -> None:
+        """Answer with all of them, in Prometheus's text format."""
+        async with self._renewing:
+            now = time.monotonic()
+            if self._is_triton_old(now):
+                self._triton, self._triton_at = await self._read_triton(), now
+            if self._is_fleet_old(now):
+                self._fleet, self._fleet_at = await self._read_models(), now
+        await exchange.respond(200, (self._triton + self._fleet).encode(), _HEADERS)
+
+    def _is_triton_old(self, now: float) -> bool:
+        return now - self._triton_at >= _TRITON_SECONDS
+
+    def _is_fleet_old(self, now: float) -> bool:
+        age = now - self._fleet_at
+        if age < _MODEL_SECONDS:
+            return False
+        asked = any(model.connection.num_open for model in self._models.all())
+        return age >= _IDLE_SECONDS or asked or not self._is_idle
+
+    async def close(self) -> None:
+        """Close the connection to Triton."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _read_triton(self) -> str:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(_ASK_SECONDS))
+        try:
+            async with self._session.get(self._url) as response:
+                text = await response.text() if response.ok else ""
+                return as_histograms(_OF_MODELS.sub("", text))
+        except (aiohttp.ClientError, asyncio.TimeoutError):
+            # The server starts, or is started again.
+            return ""
+
+    async def _read_models(self) -> str:
+        states = await asyncio.gather(*map(_state, self._models.all()))
+        outages = self._models.outage_counts()
+        held = {name: told | self._keeping.counts(name) for name, told in outages.items()}
+        is_waiting = any(told["waiting"] for told in held.values())
+        self._is_idle = not is_waiting and not any(map(_is_busy, states))
+        lines = (*_lines(states), *_held(held))
+        return "".join(f"{line}\n" for line in lines)
+
+
+async def _state(model: Model) -> dict[str, Any]:
+    try:
+        return await asyncio.wait_for(model.connection.questions.brief_state(), _ASK_SECONDS)
+    except (LmiError, asyncio.TimeoutError):
+        return {}
+
+
+def _is_busy(state: dict[str, Any]) -> bool:
+    """Tell whether a model has requests, or does not say."""
+    if not state or state["stats"]["waiting"]:
+        return True
+    return any(each["stats"]["running"] or each["stats"]["waiting"] for each in state["workers"])
+
+
+def _lines(states: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of some models' states (`endpoint/state.py`)."""
+    known = [state for state in states if state]
+    workers = [worker["stats"] for state in known for worker in state["workers"]]
+    waiting = sum(state["stats"]["waiting"] for state in known)
+    # By which vLLM's own boards ask; several models share the series.
+    name = {"model_name": known[0]["model"]} if len(known) == 1 else {}
+    yield from _family(
+        _RUNNING,
+        "Requests that engines generate for",
+        sum(worker["running"] for worker in workers),
+        name,
+    )
+    yield from _family(
+        _WAITING,
+        "Requests that wait, for a worker or in an engine",
+        waiting + sum(worker["waiting"] for worker in workers),
+        name,
+    )
+    yield from _family(
+        _CACHE_USAGE,
+        "Share of KV-cache blocks in use of the fullest worker, 0 to 1",
+        max((worker["kv_cache_usage"] for worker in workers), default=0.0),
+        name,
+    )
+    yield from _cache(workers)
+    yield from _adapters(workers, max((state["now"] for state in known), default=0.0))
+
+
+def _held(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    """Yield what this process counts of each model; others that share the port count for them."""
+    for name, (kind, key, meaning) in FAMILIES.items():
+        yield f"# HELP {name} {meaning}"
+        yield f"# TYPE {name} {kind}"
+        for model, told in counts.items():
+            yield _series(name, {"model": model, "process": str(os.getpid())}, told[key])
+
+
+def _cache(workers: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Yield what KV cache there is; nothing where no engine says, or their blocks differ."""
+    having = [worker for worker in workers if worker["kv_blocks"]]
+    sizes = {worker["kv_block_size"] for worker in having}
+    if len(sizes) == 1:
+        labels = {
+            "block_size": str(sizes.pop()),
+            "num_gpu_blocks": str(sum(worker["kv_blocks"] for worker in having)),
+        }
+        yield from _family("vllm:cache_config_info", "KV cache of all workers", 1, labels)
+
+
+def _adapters(workers: Iterable[dict[str, Any]], now: float) -> Iterator[str]:
+    """Yield which LoRA adapters are in use; nothing where no engine has LoRA."""
+    having = [worker for worker in workers if worker["max_adapters"]]
+    if having:
+        labels = {
+            # Of one worker: two may be in use by the same adapter.
+            "max_lora": str(max(worker["max_adapters"] for worker in having)),
+            "running_lora_adapters": _names(having, "running_adapters"),
+            "waiting_lora_adapters": _names(having, "waiting_adapters"),
+        }
+        meaning = "LoRA adapters in use; the value is when, in seconds since 1970"
+        yield from _family("vllm:lora_requests_info", meaning, now, labels)
+
+
+def _names(workers: Iterable[dict[str, Any]], key: str) -> str:
+    return ",".join(sorted({name for worker in workers for name in worker[key]}))
+
+
+def _family(
+    name: str, meaning: str, value: float, labels: Mapping[str, str] | None = None
+) -> Iterator[str]:
+    """Yield a family of one series."""
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} gauge"
+    yield _series(name, labels or {}, value)
+
+
+def _series(name: str, labels: Mapping[str, str], value: float) -> str:
+    pairs = [f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()]
+    return f"{name}{'{' + ','.join(pairs) + '}' if pairs else ''} {value}"

@@ -1,0 +1,81 @@
+"""What every model does now, for the page and for those who watch a server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from lmi_backend import __version__
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.outages import AWAY
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.keeping import Keeping
+    from lmi_backend.frontend.models import Model, Models
+
+_ASK_SECONDS: Final = 2.0
+_HEADERS: Final = {"content-type": "application/json", "cache-control": "no-store"}
+_log = logging.getLogger(__name__)
+
+
+class State:
+    """Collects the state of every model.
+
+    Args:
+        models: all models.
+        keeping: counts the kept answers.
+    """
+
+    def __init__(self, models: Models, keeping: Keeping) -> None:
+        self._models, self._keeping = models, keeping
+
+    async def show(self, exchange: Exchange) -> None:
+        """Answer `GET /api/state`: the state of each model, and the front end's counts.
+
+        `?log_after.MODEL=N` adds the lines of that model's log whose numbers are above N.
+        """
+        asked = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
+        models, held = self._models.all(), self._models.outage_counts()
+        said = await asyncio.gather(
+            *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
+        )
+        away = [{"model": name, "error": AWAY} for name in self._models.awaited]
+        failed = [{"model": name, "error": reason} for name, reason in self._models.failed.items()]
+        loads = [
+            {"model": name, "error": told.text, "loading": told._asdict()}
+            for name, told in self._models.progress().items()
+            if name not in self._models.awaited
+        ]
+        rows = (*said, *away, *failed, *loads)
+        shown = [{**each, "front_end": self._counts(each["model"], held)} for each in rows]
+        body = {"version": __version__, "models": shown}
+        await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
+
+    def _counts(self, name: str, held: Mapping[str, dict[str, int]]) -> dict[str, int]:
+        return held[name] | self._keeping.counts(name) if name in held else {}
+
+
+async def _state(model: Model, log_after: int) -> dict[str, Any]:
+    try:
+        return await asyncio.wait_for(model.connection.questions.state(log_after), _ASK_SECONDS)
+    except asyncio.TimeoutError:
+        return {"model": model.name, "error": "its process does not answer"}
+    except LmiError as error:
+        return {"model": model.name, "error": str(error)}
+
+
+def _number(text: str | None) -> int:
+    if text is None:
+        return -1
+    try:
+        return max(0, int(text))
+    except ValueError:
+        raise HttpError(HTTPStatus.BAD_REQUEST, "log_after is a whole number") from None

@@ -1,0 +1,285 @@
+"""Find the model that a request is for, and read what it has to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from lmi_backend.clients.form import answers_of
+from lmi_backend.clients.lmi.body import ADAPTER, is_order, pass_on, read_http_body, read_large_body
+from lmi_backend.clients.lmi.handler_form import form_of
+from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.clients.registry import SHARED
+from lmi_backend.clients.reply import AdapterChange
+from lmi_backend.clients.request import read_request
+from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED, TARGET, Path, Read
+from lmi_backend.clients.tracing import take_trace
+from lmi_backend.clients.triton.form import TritonForm
+from lmi_backend.clients.triton.reading import read_generate
+from lmi_backend.errors import HttpError, LmiError
+from lmi_backend.frontend.adapters import DoneForm, form_for
+from lmi_backend.frontend.http.bodies import aside, model_of, read_object
+from lmi_backend.generation import HttpRequest
+from lmi_backend.names import check_headers, check_name
+from lmi_backend.outline import LARGE
+
+if TYPE_CHECKING:
+    from lmi_backend.clients.reply import ParsedRequest
+    from lmi_backend.clients.triton.body import Body
+    from lmi_backend.clients.triton.paths import Path as TritonPath
+    from lmi_backend.clients.triton.reading import Asked
+    from lmi_backend.engine_config import Context
+    from lmi_backend.frontend.http.exchange import Exchange
+    from lmi_backend.frontend.models import Model, Models
+
+_Reader = Callable[[Path, "Exchange", bytes], Awaitable[tuple["Model", Read]]]
+
+_NO_NAMES: Final = ("tgi", "dummy")
+"""What clients of Text Generation Inference, whose server does not look, give as a model."""
+_IS_URL: Final = re.compile(r"https?://", re.IGNORECASE).match
+"""Their library for JavaScript gives the URL that it sends to."""
+_ENGINE_HEADERS: Final = ("x-request-id", "x-session-id", "x-correlation-id")
+"""Headers that vLLM's server reads; the client's key and cookies do not go to an engine."""
+_COMPONENT: Final = "x-amzn-sagemaker-inference-component"
+_NOT_FOR_MODELS: Final = frozenset({"authorization", "cookie", "proxy-authorization", "x-api-key"})
+"""The client's secrets, which are for us, or for what is before us."""
+_MANAGEMENT: Final = b"_ADAPTER"
+"""In each body that changes adapters."""
+
+
+class Reading:
+    """Reads requests; each reader raises LmiError where one is wrong or its model is unknown."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self.actions: dict[str, _Reader] = {
+            READ: self._object,
+            RELAY: self._relayed,
+            STORED: self._stored,
+            INVOKE: self._invoked,
+            "adapters": self._adapters,
+            "load adapter": self._load_adapter,
+            "unload adapter": self._unload_adapter,
+        }
+        """Readers by the actions that the clients' paths name."""
+
+    async def _object(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Read an object as the path's own reader does."""
+        body = await read_object(data)
+        name = exchange.spec.model_named(body, exchange.headers)
+        if self._is_no_name(name):
+            name = ""
+        model = await self._models.of_body(exchange, name)
+        if path.read is None:
+            raise TypeError(path)
+        return model, await aside(len(data), path.read, body, model.context_of(name))
+
+    async def _relayed(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Leave the body to the engine's own server code, if it is of that code's clients."""
+        if (shared := SHARED.get(path.template)) and shared[1].member in await read_object(data):
+            exchange.spec, theirs = shared
+            return await self._object(theirs, exchange, data)
+        name = await model_of(data)
+        target, adapter = exchange.headers.get(TARGET, ""), exchange.headers.get(ADAPTER, "")
+        if is_unnamed := self._is_no_name(name):
+            model = await self._models.of_body(exchange, target)
+            adapter = adapter or model.context_of(target).adapter
+        else:
+            model = await self._models.of_body(exchange, name)
+        if adapter or is_unnamed:
+            asked = {"model": adapter or model.name}
+            data = msgspec.json.encode(await read_object(data) | asked)
+        request = HttpRequest(exchange.path, data, _engine_headers(exchange))
+        return model, Read(request, exchange.spec.form())
+
+    def _is_no_name(self, name: str) -> bool:
+        """Tell whether a client that names no model gave this as one."""
+        return (name in _NO_NAMES or _IS_URL(name) is not None) and self._models.find(name) is None
+
+    async def _stored(self, _path: Path, exchange: Exchange, _data: bytes) -> tuple[Model, Read]:
+        """Read a response of `/v1/responses` by its id, if one model can have it."""
+        path = exchange.path + (f"?{exchange.query}" if exchange.query else "")
+        headers = _engine_headers(exchange) | {":method": exchange.method}
+        model = await self._models.of_body(exchange, "")
+        return model, Read(HttpRequest(path, b"", headers), exchange.spec.form())
+
+    async def _invoked(self, path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Read LMI's body for the model that the path, a header or the body names.
+
+        OpenAI's bodies, and those for users' own code, go to the worker as they are.
+        """
+        if path.accept in exchange.headers:
+            exchange.headers["accept"] = exchange.headers[path.accept]
+        model, name = await self._invoked_model(exchange, data)
+        context = model.context_of(name)
+        headers = {n: v for n, v in exchange.headers.items() if n not in _NOT_FOR_MODELS}
+        check_headers(headers)
+        if len(data) > LARGE:
+            parsed = await _parsed_in_turns(data, headers, context)
+        else:
+            parsed = read_http_body(_text(data), INVOCATIONS, headers, context)
+        asked = _asked(parsed, exchange)
+        return model, asked._replace(form=path.wrap(asked.form)) if path.wrap else asked
+
+    async def _adapters(self, _path: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Read LMI's and SageMaker's management of LoRA adapters."""
+        body: dict[str, Any] = dict(parse_qsl(exchange.query))
+        if exchange.method in ("POST", "PUT") and data:
+            body |= await read_object(data)
+        name = exchange.parameters.get("adapter", "")
+        if name:
+            body["name"] = name
+        words = {"GET": "DESCRIBE" if name else "LIST", "POST": "REGISTER", "PUT": "UPDATE",
+                 "DELETE": "UNREGISTER"}  # fmt: skip
+        kind = words[exchange.method]
+        order = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
+        model = await self._named(exchange, exchange.parameters.get("model", ""))
+        return model, Read(AdapterChange(body | {"requestType": order}), form_for(exchange))
+
+    async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
+        """Read an order to load a LoRA adapter, as vLLM's server does."""
+        body = await read_object(data)
+        name, folder = body.get("lora_name"), body.get("lora_path")
+        if not name or not folder:
+            text = "Both 'lora_name' and 'lora_path' must be provided."
+            raise HttpError(HTTPStatus.BAD_REQUEST, text)
+        kind = "UPDATE_ADAPTER" if body.get("load_inplace") else "REGISTER_ADAPTER"
+        order = AdapterChange({"requestType": kind, "name": name, "src": folder})
+        model = await self._models.of_body(exchange, str(body.get("model") or ""))
+        return model, Read(order, DoneForm(f"LoRA adapter '{name}' added"))
+
+    async def _unload_adapter(
+        self, _path: Path, exchange: Exchange, data: bytes
+    ) -> tuple[Model, Read]:
+        body = await read_object(data)
+        name = body.get("lora_name")
+        if not name:
+            text = "'lora_name' needs to be provided to unload a adapter."
+            raise HttpError(HTTPStatus.BAD_REQUEST, text)
+        order = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
+        model = await self._models.of_body(exchange, str(body.get("model") or name))
+        return model, Read(order, DoneForm(f"LoRA adapter '{name}' removed"))
+
+    async def generate(
+        self, exchange: Exchange, path: TritonPath, body: Body, size: int
+    ) -> tuple[Model, Read] | None:
+        """Read a body of Triton's `generate`; return None where Triton is to answer it."""
+        model = await self._models.reach(exchange, path.model)
+        if model is None or model.name != path.model:
+            return None
+        version = model.info.triton_version
+        if not version or (path.version or version) != version:
+            return None
+        if (asked := await aside(size, read_generate, body)) is None:
+            return None
+        trace = take_trace(asked.parameters)
+        parsed = await aside(size, _parsed, asked, model)
+        if parsed is None or not isinstance(parsed.work, HttpRequest | tuple):
+            return None
+        named = {"model_name": model.name, "model_version": version}
+        if asked.request_id:
+            named["id"] = asked.request_id
+        form = TritonForm(parsed.reply, answers_of(parsed.work), named, is_stream=path.is_stream)
+        return model, Read(parsed.work, form, parsed.tenant, trace, form.refusal, parsed.dropped)
+
+    async def _invoked_model(self, exchange: Exchange, data: bytes) -> tuple[Model, str]:
+        """Return the model, and its name in a path or a header."""
+        headers = exchange.headers
+        named = exchange.parameters.get("model") or headers.get(TARGET) or headers.get(_COMPONENT)
+        if named:
+            name = named.removesuffix(".tar.gz").strip("/")
+            return await self._named(exchange, name), name
+        endpoint = exchange.parameters.get("endpoint", "")
+        for name in (endpoint, ""):
+            if (model := await self._models.reach(exchange, name)) is not None:
+                return model, name
+        # A name in the body is read with the rest of it.
+        asked = await _model_named_in(data) or endpoint
+        return await self._models.of_body(exchange, asked), ""
+
+    async def _named(self, exchange: Exchange, name: str) -> Model:
+        if (model := await self._models.reach(exchange, name)) is None:
+            raise self._models.unknown(name)
+        return model
+
+
+def _engine_headers(exchange: Exchange) -> dict[str, str]:
+    given = exchange.headers
+    kept = {name: given[name] for name in _ENGINE_HEADERS if name in given}
+    if exchange.request_id:
+        kept["x-request-id"] = exchange.request_id
+    if "content-type" in given:
+        kept["content-type"] = given["content-type"]
+    check_headers(kept)
+    return kept
+
+
+def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
+    work = parsed.work
+    if isinstance(work, AdapterChange):
+        return Read(work, form_for(exchange))
+    if not isinstance(work, HttpRequest | tuple):
+        raise HttpError(HTTPStatus.NOT_FOUND, "there is nothing to cancel")
+    form = form_of(work, parsed.reply)
+    if isinstance(work, HttpRequest) and work.path != INVOCATIONS:
+        # OpenAI's body was told by its fields; its client may have named any type.
+        work = HttpRequest(
+            work.path, work.body, {**work.headers, "content-type": "application/json"}
+        )
+    return Read(work, form, parsed.tenant, dropped=parsed.dropped)
+
+
+def _parsed(asked: Asked, model: Model) -> ParsedRequest | None:
+    try:
+        check_name("id", asked.request_id)
+        return read_request([asked.inputs], asked.parameters, model.context)
+    except LmiError:
+        # The stub says the same in an answer of Triton's, and counts it.
+        return None
+
+
+async def _parsed_in_turns(data: bytes, headers: dict[str, str], context: Context) -> ParsedRequest:
+    """Return what a large body wants; raises like `read_http_body`."""
+    # Users' code reads its bodies itself.
+    if context.is_custom and _MANAGEMENT not in data:
+        return pass_on(data, headers)
+    try:
+        body = await read_object(data)
+    except HttpError as error:
+        raise _as_lmi(error) from error
+    if context.is_custom and not is_order(body):
+        return pass_on(data, headers)
+    return read_large_body(body, data, headers, context)
+
+
+async def _model_named_in(data: bytes) -> str:
+    try:
+        return await model_of(data)
+    except HttpError as error:
+        raise _as_lmi(error) from error
+
+
+def _as_lmi(error: HttpError) -> HttpError:
+    """Return the error of a body that is no JSON, whether one model reads it or it names one."""
+    return _step_failed(str(error)) if error.status == HTTPStatus.BAD_REQUEST else error
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise _step_failed(f"the body is not UTF-8: {error}") from error
+
+
+def _step_failed(text: str) -> HttpError:
+    """Return the error of a body that cannot be read, as LMI's clients know it."""
+    return HttpError(
+        HTTPStatus.FAILED_DEPENDENCY,
+        json.dumps({"code": HTTPStatus.FAILED_DEPENDENCY, "error": text}),
+    )

@@ -1,0 +1,79 @@
+"""The page about a migration: what stays, what changes, what somebody must decide."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_KEPT: Final = ("mapped", "passed")
+
+
+@dataclass(frozen=True)
+class Migration:
+    """What the page reports."""
+
+    name: str
+    what: str
+    """What would run, in a line."""
+    settings: Sequence[Mapping[str, str]]
+    """As `check --json` prints them, without secrets."""
+    changes: Sequence[str]
+    decisions: Sequence[str]
+    serve: Sequence[str]
+    """Arguments of `lmi-backend` that start the model."""
+    replay: Sequence[str]
+
+
+def page_of(migration: Migration) -> str:
+    """Return the page as Markdown."""
+    return "\n".join([*_lines(migration), ""])
+
+
+def _lines(migration: Migration) -> Iterator[str]:
+    kept = [each for each in migration.settings if each["status"] in _KEPT]
+    other = [each for each in migration.settings if each["status"] not in _KEPT]
+    yield f"# Migration of {_cell(migration.name)}\n"
+    yield f"{_cell(migration.what)}\n"
+    yield "## What stays\n"
+    yield "- Clients keep their bodies and paths: `/invocations`, `/endpoints/NAME/invocations`."
+    yield ""
+    yield from _table(kept)
+    yield "\n## What changes\n"
+    yield from _items(migration.changes)
+    yield "- Clients use the new address, with an API key instead of a signature of AWS."
+    if other:
+        yield ""
+        yield from _table(other)
+    yield "\n## What needs your decision\n"
+    yield from _items(migration.decisions or ["Nothing."])
+    yield "\n## Next\n"
+    yield "```sh"
+    yield _command(migration.serve)
+    yield _command(migration.replay)
+    yield "```"
+
+
+def _table(settings: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if not settings:
+        return
+    yield "| setting | value | where | becomes | |"
+    yield "| --- | --- | --- | --- | --- |"
+    for each in settings:
+        cells = (each[name] for name in ("name", "value", "origin", "status", "detail"))
+        yield f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _items(texts: Iterable[str]) -> Iterator[str]:
+    yield from (f"- {' '.join(text.split())}" for text in texts)
+
+
+def _cell(text: str) -> str:
+    """Return a text that stays in its cell."""
+    escaped = text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(escaped.split())
+
+
+def _command(arguments: Sequence[str]) -> str:
+    return f"lmi-backend {shlex.join(arguments)}"

@@ -1,0 +1,50 @@
+"""What is handed on under the engine's own names, to the engine and to its HTTP server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lmi_backend.errors import OptionError
+from lmi_backend.options.argument_types import value_of
+from lmi_backend.options.classification import LACKS, classify_unknown, turned
+from lmi_backend.options.option import PREFIX
+from lmi_backend.options.planned import signature_of
+
+if TYPE_CHECKING:
+    from lmi_backend.options import LmiOptions
+    from lmi_backend.plan.engine_plan import Explanation
+
+
+def passed_on(
+    options: LmiOptions, python: str, report: Explanation
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return what the engine reads as text, and the arguments of its own HTTP server.
+
+    Raises:
+        OptionError: neither has such an argument, or it does not take the text.
+    """
+    known = signature_of(options, python)
+    texts: dict[str, str] = {}
+    served: dict[str, Any] = {}
+    for name, status in classify_unknown(options, python).items():
+        setting = options.passthrough[name]
+        if status.word == "refused":
+            raise OptionError(
+                status.detail, option=setting.name, value=setting.shown, origin=setting.origin
+            )
+        if status.word != "passed":
+            report.notes.append(f"{setting} is ignored: {status.detail}")
+            continue
+        if LACKS in status.detail:
+            report.notes.append(f"{setting} is passed on as {status.detail}")
+        target, text = turned(known, name, setting.value)
+        if target != name and target in options.passthrough:
+            problem = f"contradicts {PREFIX}{target}: both set it"
+            raise OptionError(
+                problem, option=setting.name, value=setting.shown, origin=setting.origin
+            )
+        if known and target in known.server and target not in known.arguments:
+            served[target] = value_of(known.server[target].type, text)
+        else:
+            texts[target] = text
+    return texts, served

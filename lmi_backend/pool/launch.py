@@ -1,0 +1,191 @@
+"""A worker whose process runs and whose engine is not ready: one that starts, or a spare."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from lmi_backend.errors import (
+    ConfigurationError,
+    ConnectionLostError,
+    OptionError,
+    WorkerStartError,
+)
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import encode
+from lmi_backend.ipc.handshake import Handshakes
+from lmi_backend.options.engine_spec import CUSTOM
+from lmi_backend.pool.connection import POLL_SECONDS, Connection
+from lmi_backend.pool.diagnosis import likely_cause, with_root_cause
+from lmi_backend.pool.load_failure import LAST_LINES, LIKELY
+from lmi_backend.pool.process import WorkerProcess, describe_exit
+from lmi_backend.pool.rank_group import RankGroup, Worker
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable
+
+    from lmi_backend.plan import EnginePlan
+
+_log = logging.getLogger(__name__)
+
+_Answer = TypeVar("_Answer", msg.Prepared, msg.Ready)
+
+
+class Launch:
+    """A worker that is being started, or a spare.
+
+    Args:
+        name: of the worker.
+        start: what it is to load.
+        is_cancelled: polled; True cancels the start.
+    """
+
+    def __init__(
+        self,
+        plan: EnginePlan,
+        name: str,
+        process: WorkerProcess,
+        start: msg.Start,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        self._plan, self._name, self._process = plan, name, process
+        self._start, self._is_cancelled = start, is_cancelled
+        self._end = time.monotonic() + plan.launch.load_timeout
+        self._connections: dict[int, Connection] = {}
+        self._proceed: msg.Proceed | None = None
+        """What a spare waits for."""
+        self.listening = ExitStack()
+        """Closes the socket and the port that it needs until it is ready."""
+
+    @property
+    def pid(self) -> int:
+        """Process id, mpirun's for a group of ranks."""
+        return self._process.pid
+
+    def _send(self, message: msg.ToWorker) -> None:
+        """Send a message to every rank."""
+        frame = encode([message])
+        for connection in self._connections.values():
+            connection.send(frame)
+
+    def kill(self) -> None:
+        """End the process and all that it started."""
+        self._process.kill()
+        for connection in self._connections.values():
+            connection.close()
+        self.listening.close()
+
+    def prepare(self) -> None:
+        """Have it do all that takes no memory of a device; it stays so until `ready`.
+
+        Raises:
+            ConfigurationError: the engine refuses an option.
+            WorkerStartError: it exited or was not prepared in time; quotes its last lines.
+        """
+        self._send(msgspec.structs.replace(self._start, is_spare=True))
+        self._proceed = msg.Proceed(self._start.config.adapters)
+        self._await(msg.Prepared)
+        self._end = math.inf
+
+    def set_adapters(self, adapters: dict[str, str]) -> None:
+        """Have a spare know these LoRA adapters, name to folder, when it is ready."""
+        self._proceed = msg.Proceed(adapters)
+
+    def check_process(self) -> None:
+        """Raise WorkerStartError if its process has exited."""
+        self._check()
+
+    def ready(self) -> Worker:
+        """Have it load the engine, and wait until that is ready.
+
+        Raises:
+            ConfigurationError: the engine refuses an option.
+            WorkerStartError: it exited or was not ready in time; quotes its last lines.
+        """
+        try:
+            self._end = time.monotonic() + self._plan.launch.load_timeout
+            self._send(self._proceed or self._start)
+            answers = self._await(msg.Ready)
+            self._process.note_shared_memory()
+        except BaseException:
+            self.kill()
+            raise
+        self.listening.close()
+        in_order = [self._connections[rank] for rank in range(self._plan.parallel.processes)]
+        # The user's own code has no other way to learn on every rank what is asked.
+        shares_all = self._plan.engine == CUSTOM
+        ranks = RankGroup(in_order, self._process.pid, shares_all=shares_all)
+        return Worker(self._name, self._process, ranks, answers[0].capabilities)
+
+    def accept(self, listener: socket.socket, token: str) -> None:
+        """Wait until every rank has connected."""
+        connections, count = self._connections, self._plan.parallel.processes
+        with Handshakes(listener, token, count) as handshakes:
+            while len(connections) < count:
+                self._check(handshakes.refusals)
+                for rank, sock in handshakes.turn(POLL_SECONDS):
+                    connections[rank] = Connection(sock, self._plan.limits.max_message_size)
+        # Nobody connects while the engine loads.
+        listener.close()
+        if handshakes.refusals:
+            _log.warning("while the worker connected, %s", handshakes.refusals)
+
+    def _await(self, kind: type[_Answer]) -> dict[int, _Answer]:
+        """Wait until every rank has sent a message of a kind; return these by rank."""
+        heard: dict[int, _Answer] = {}
+        while len(heard) < len(self._connections):
+            for rank, connection in self._connections.items():
+                if rank not in heard and (message := self._hear(connection, kind)):
+                    heard[rank] = message
+            self._check()
+        return heard
+
+    def _hear(self, connection: Connection, kind: type[_Answer]) -> _Answer | None:
+        try:
+            messages = connection.read()
+        except ConnectionLostError:
+            self._process.wait(POLL_SECONDS)
+            self._check()
+            raise
+        for message in messages:
+            match message:
+                case msg.StartFailed(message=text, option=option) if option:
+                    raise OptionError(self._process.redact(text), option=option, origin="engine")
+                case msg.StartFailed(message=text):
+                    lines = self._process.kept_lines()
+                    advice = _advice(f"{text}\n{lines}")
+                    text = self._process.redact(with_root_cause(text, lines))
+                    raise ConfigurationError(text + advice)
+                case _ if isinstance(message, kind):
+                    return message
+                case _:
+                    pass
+        return None
+
+    def _check(self, refusals: str = "") -> None:
+        """Raise WorkerStartError if there is nothing to wait for any more."""
+        if (status := self._process.poll()) is not None:
+            problem = f"the worker {describe_exit(status)} before it was ready"
+        elif time.monotonic() > self._end:
+            seconds = self._plan.launch.load_timeout
+            problem = f"the worker was not ready within {seconds} s (option.model_loading_timeout)"
+        elif self._is_cancelled():
+            raise WorkerStartError("the start was cancelled: the server is stopping")
+        else:
+            return
+        if refusals:
+            problem += f"; {refusals}"
+        lines = self._process.last_lines()
+        advice = _advice(self._process.kept_lines(), status)
+        raise WorkerStartError(f"{problem}{advice}{LAST_LINES}{lines}")
+
+
+def _advice(words: str, status: int | None = None) -> str:
+    cause = likely_cause(words, status)
+    return f"{LIKELY}{cause}" if cause else ""

@@ -1,0 +1,177 @@
+"""Spares: processes that have prepared all they can to become the next worker of their slot.
+
+A spare has imported its engine, read config and tokenizer, and started the engine's processes. It
+has none of the model, and no memory of a device. When its slot's worker dies it loads the model.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from lmi_backend.errors import WorkerStartError
+from lmi_backend.pool.memory import available_memory
+from lmi_backend.threads import guarded_thread
+from lmi_backend.units import GIB
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lmi_backend.engine_config import EngineConfig
+    from lmi_backend.pool.launch import Launch
+    from lmi_backend.pool.slot import Slot
+
+_log = logging.getLogger(__name__)
+
+_LEAST_MEMORY: Final = 4 * GIB
+"""Bytes that are to be available before a spare is made; one of vLLM takes about 1 GiB."""
+_WATCH_SECONDS: Final = 1.0
+_END_SECONDS: Final = 5.0
+_MOST_FAILURES: Final = 2
+"""Spares of a slot that failed, after which it gets no more."""
+
+
+@dataclass(frozen=True)
+class _Spare:
+    launch: Launch
+    files: tuple[tuple[str, int, int], ...]
+    """Those of the model when it was made: name, time of change and bytes."""
+
+
+class Spares:
+    """The spares of a pool, at most one for a slot.
+
+    Args:
+        number: of the slots that have one: the first ones.
+        launch: starts the process of a slot with a config.
+        config: returns what a worker would be started with now.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        launch: Callable[[Slot, EngineConfig], Launch],
+        config: Callable[[], EngineConfig],
+    ) -> None:
+        self._number, self._launch, self._config = number, launch, config
+        self._lock = threading.Lock()
+        self._spares: dict[int, _Spare | None] = {}
+        """Of each slot that has one; None while it is made."""
+        self._keepers: list[threading.Thread] = []
+        self._failures: dict[int, int] = {}
+        self._closing = threading.Event()
+
+    def replenish(self, slot: Slot) -> None:
+        """Make a spare for a slot whose worker is ready, if it is to have one and has none."""
+        if slot.index >= self._number or self._failures.get(slot.index, 0) >= _MOST_FAILURES:
+            return
+        with self._lock:
+            if slot.index in self._spares or self._closing.is_set():
+                return
+            self._spares[slot.index] = None
+            self._keepers = [each for each in self._keepers if each.is_alive()]
+            keeper = guarded_thread(f"lmi-spare-{slot.name}", lambda: self._keep(slot))
+            self._keepers.append(keeper)
+            keeper.start()
+
+    def take(self, slot: Slot) -> Launch | None:
+        """Return the spare of a slot, which the caller owns from now on; None if there is none.
+
+        One that does not fit any more is killed. So is one whose slot's worker dies again and
+        again, because a spare may be the reason.
+        """
+        with self._lock:
+            if (spare := self._spares.get(slot.index)) is None:
+                return None
+            self._remove(slot)
+        reason = "its worker died soon after its start, again" if slot.fails_again else ""
+        config = self._config()
+        if not reason and spare.files != _files_of(config):
+            reason = "the model's files have changed"
+        if reason:
+            _log.info("worker %s: its spare is not used: %s", slot.name, reason)
+            spare.launch.kill()
+            return None
+        spare.launch.set_adapters(config.adapters)
+        return spare.launch
+
+    def close(self) -> None:
+        """End all of them, and make no more."""
+        self._closing.set()
+        with self._lock:
+            left, self._spares = list(self._spares.values()), {}
+        for spare in left:
+            if spare is not None:
+                spare.launch.kill()
+        for keeper in self._keepers:
+            keeper.join(_END_SECONDS)
+
+    def _keep(self, slot: Slot) -> None:
+        """Make a spare, and watch it until it is used."""
+        spare = None
+        try:
+            spare = self._make(slot)
+            self._watch(slot, spare)
+        except Exception as error:  # noqa: BLE001  a worker starts without one, too
+            with self._lock:
+                is_lost = slot.index in self._spares and self._spares[slot.index] is spare
+                if is_lost:
+                    self._remove(slot)
+            if spare is not None and is_lost:
+                spare.launch.kill()
+            if is_lost and not self._closing.is_set():
+                self._failures[slot.index] = self._failures.get(slot.index, 0) + 1
+                _log.warning("worker %s has no spare: %s", slot.name, error)
+
+    def _make(self, slot: Slot) -> _Spare:
+        available = available_memory()
+        if available < _LEAST_MEMORY:
+            raise WorkerStartError(
+                f"{available / GIB:.1f} GiB of memory are available, and {_LEAST_MEMORY / GIB:g} "
+                "are wanted (option.spare_workers)"
+            )
+        began, config = time.monotonic(), self._config()
+        files, launched = _files_of(config), self._launch(slot, config)
+        spare = _Spare(launched, files)
+        try:
+            launched.prepare()
+            self._add(slot, spare)
+        except BaseException:
+            launched.kill()
+            raise
+        seconds = time.monotonic() - began
+        _log.info("worker %s has a spare after %.1f s, pid %d", slot.name, seconds, launched.pid)
+        return spare
+
+    def _add(self, slot: Slot, spare: _Spare) -> None:
+        with self._lock:
+            if self._closing.is_set():
+                raise WorkerStartError("the server is stopping")
+            self._spares[slot.index], slot.has_spare = spare, True
+
+    def _remove(self, slot: Slot) -> None:
+        del self._spares[slot.index]
+        slot.has_spare = False
+
+    def _watch(self, slot: Slot, spare: _Spare) -> None:
+        """Wait until a spare is used.
+
+        Raises:
+            WorkerStartError: its process has exited.
+        """
+        while not self._closing.wait(_WATCH_SECONDS) and self._spares.get(slot.index) is spare:
+            spare.launch.check_process()
+
+
+def _files_of(config: EngineConfig) -> tuple[tuple[str, int, int], ...]:
+    """Return name, time of change and bytes of each file of a local model."""
+    folder = Path(config.model or "/nonexistent")
+    try:
+        found = [(each.name, each.stat()) for each in sorted(folder.iterdir()) if each.is_file()]
+    except OSError:
+        return ()
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in found)

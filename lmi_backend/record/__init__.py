@@ -1,0 +1,1 @@
+"""A proxy that changes nothing, and writes the requests and answers that pass it into files."""

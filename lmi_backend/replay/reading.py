@@ -1,0 +1,131 @@
+"""Read recorded exchanges from files, folders and S3; count what cannot be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from lmi_backend.bounded_files import LARGEST, read_bounded
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.fetch.s3 import fetch_s3
+from lmi_backend.replay.exchange import Exchange
+from lmi_backend.replay.records import BadRecordError, read_har_entry, read_record
+from lmi_backend.units import human_bytes
+
+SUFFIXES: Final = (".jsonl", ".json", ".har", ".ndjson")
+"""Of the files that are read in a folder."""
+
+
+class Problem(NamedTuple):
+    """A record that cannot be read."""
+
+    place: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.text}"
+
+
+@dataclass
+class Corpus:
+    """What was read."""
+
+    exchanges: list[Exchange] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    skipped: int = 0
+    """Entries of HAR files that load a page or a picture."""
+
+
+def read_corpus(
+    names: Iterable[str], environment: Mapping[str, str], *, say: Callable[[str], None]
+) -> Corpus:
+    """Return the exchanges of files, folders and s3:// prefixes, in their order.
+
+    Raises:
+        ConfigurationError: there is no such file or prefix, or it has no exchange.
+    """
+    corpus = Corpus()
+    for name in names:
+        is_remote = name.startswith("s3://")
+        root = fetch_s3(name, environment, say=say) if is_remote else Path(name)
+        for path in _files(root):
+            shown = f"{name.rstrip('/')}/{path.relative_to(root)}" if is_remote else str(path)
+            _read_file(path, shown, corpus)
+    if not corpus.exchanges:
+        problems = corpus.problems
+        seen = f"; the first of {len(problems)} problems: {problems[0]}" if problems else ""
+        raise ConfigurationError(f"no request can be read{seen}")
+    return corpus
+
+
+def _files(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return [root]
+    return sorted(path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+
+
+def _read_file(path: Path, name: str, corpus: Corpus) -> None:
+    try:
+        if path.suffix in (".har", ".json") and (entries := _har(path)) is not None:
+            for number, entry in enumerate(entries, 1):
+                _add(corpus, f"{name}: entry {number}", read_har_entry, entry)
+            return
+        for number, line in _lines(path):
+            _add(corpus, f"{name}:{number}", _read_line, line)
+    except OSError as error:
+        raise ConfigurationError(f"{name}: cannot be read: {error.strerror or error}") from error
+
+
+def _har(path: Path) -> list[Any] | None:
+    """Return the entries of a HAR file; None if it is none."""
+    data = read_bounded(path, LARGEST if path.suffix == ".json" else 8 * LARGEST)
+    try:
+        read = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    log = read.get("log") if isinstance(read, dict) else None
+    entries = log.get("entries") if isinstance(log, dict) else None
+    return entries if isinstance(entries, list) else None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LARGEST + 1):
+            number += 1
+            if line.strip():
+                yield number, line
+            while len(line) > LARGEST and not line.endswith(b"\n"):
+                line = file.readline(LARGEST)
+
+
+def _read_line(line: bytes, place: str) -> Exchange:
+    return read_record(_json(line), place)
+
+
+def _json(line: bytes) -> Any:
+    if len(line) > LARGEST:
+        raise BadRecordError(f"is too long; accepted: at most {human_bytes(LARGEST)}")
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise BadRecordError("is nested too deeply") from None
+    except ValueError as error:
+        raise BadRecordError(f"is not JSON: {error}") from error
+
+
+def _add(
+    corpus: Corpus, place: str, read: Callable[[Any, str], Exchange | None], record: Any
+) -> None:
+    try:
+        found = read(record, place)
+    except BadRecordError as error:
+        corpus.problems.append(Problem(place, str(error)))
+        return
+    if found is None:
+        corpus.skipped += 1
+    else:
+        corpus.exchanges.append(found)

@@ -1,0 +1,1 @@
+"""Resume requests whose process has died: which resume, from where, and which end."""

@@ -1,0 +1,174 @@
+"""What is kept of an answer, so that another process can resume with it.
+
+The stub keeps it for the death of a worker, and the front end for that of the stub.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final, TypeGuard
+
+from msgspec.structs import replace
+
+from lmi_backend.clients.answers import answers_wanted, model_named
+from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import Continuation, Delta, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.printable import printable
+from lmi_backend.resume.remote_prefill import pulls_nothing
+
+if TYPE_CHECKING:
+    from lmi_backend.engine_config import Identity
+    from lmi_backend.generation import Chunk, GenerateRequest
+
+_HEAD_BYTES: Final = 512
+
+
+class Progress:
+    """What is kept of a request that may resume elsewhere.
+
+    Args:
+        message: the request, perhaps to resume from somewhere.
+        width: answers it will have; 0 to count them when it matters.
+        hands_on: whether the receiver of the chunks keeps the ids of their tokens too.
+    """
+
+    __slots__ = (
+        "_cumulative_logprob",
+        "_hands_on",
+        "_head",
+        "_identity",
+        "_ids",
+        "_is_known",
+        "_message",
+        "_num_lines",
+        "_width",
+        "has_begun",
+        "is_acknowledged",
+        "strikes",
+        "times",
+    )
+
+    def __init__(
+        self, message: msg.Submit | msg.SubmitHttp, width: int, *, hands_on: bool = False
+    ) -> None:
+        self._message, self._width, self._hands_on = message, width, hands_on
+        before = _work(message)[0].continuation
+        self.has_begun = before is not None
+        """Whether anything of its answer came."""
+        where = before or Continuation(b"")
+        self._ids = bytearray(where.ids)
+        self._is_known = True
+        """Whether the ids of all its tokens came."""
+        self._num_lines, self._head = where.num_lines, where.head
+        self._cumulative_logprob = where.cumulative_logprob
+        self._identity: Identity | None = None
+        self.is_acknowledged = False
+        """Whether anything came from the process that has it now."""
+        self.times = 0
+        """It has resumed so often because a process died."""
+        self.strikes = 0
+        """Deaths of processes that it may have caused."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that are kept of the answer."""
+        return len(self._ids)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether another worker can resume."""
+        if not self.has_begun:
+            return True
+        return self._is_known and bool(self._ids) and self._num_answers() == 1
+
+    @property
+    def model(self) -> str | None:
+        """What its client calls the model, or an adapter, that it names; None if unknown."""
+        if isinstance(self._message, msg.SubmitHttp):
+            return model_named(self._message.request)
+        return self._message.requests[0].adapter
+
+    def meet(self, found: Identity) -> str:
+        """Note the identity of the process that gets the request now.
+
+        Returns why the answer cannot be resumed there; empty if it can.
+        """
+        if self._identity is None or not self.has_begun:
+            # The whole answer will be this process's, or its client has compared them.
+            self._identity = found
+            return ""
+        return _difference(self._identity, found, self.model)
+
+    def add(self, chunk: Chunk) -> bool:
+        """Keep what a chunk tells about where to resume; it is not handed on unless requested.
+
+        Returns whether it is the first from this worker.
+        """
+        if ids := chunk.ids:
+            self._ids += ids
+            if not self._hands_on:
+                chunk.ids = b""
+        elif chunk.num_tokens:
+            self._is_known = False
+        if chunk.__class__ is Delta:
+            self._cumulative_logprob = chunk.cumulative_logprob
+        else:
+            self._num_lines += chunk.data.count(b"\n")  # type: ignore[union-attr]
+        # The rest is for the first chunk from a worker only.
+        if self.is_acknowledged:
+            return False
+        if chunk.__class__ is not Delta and not self.has_begun:
+            self._head = chunk.data[:_HEAD_BYTES]  # type: ignore[union-attr]
+        self.has_begun = self.is_acknowledged = True
+        return True
+
+    def message(self, request_id: int) -> msg.Submit | msg.SubmitHttp:
+        """Return the request for the next worker."""
+        asked, where = self._message, self._continuation()
+        if isinstance(asked, msg.SubmitHttp):
+            request = replace(pulls_nothing(asked.request), continuation=where)
+            return replace(asked, id=request_id, request=request)
+        requests = tuple(
+            replace(pulls_nothing(each), continuation=where) for each in asked.requests
+        )
+        return replace(asked, id=request_id, requests=requests)
+
+    def _num_answers(self) -> int:
+        if self._width:
+            return self._width
+        if isinstance(self._message, msg.SubmitHttp):
+            with contextlib.suppress(RequestError):
+                return answers_wanted(self._message.request)
+            return 0
+        return sum(request.n for request in self._message.requests)
+
+    def _continuation(self) -> Continuation | None:
+        if not self.has_begun:
+            return None
+        return Continuation(bytes(self._ids), self._num_lines, self._head, self._cumulative_logprob)
+
+
+def _difference(before: Identity, found: Identity, model: str | None) -> str:
+    if before.digest != found.digest:
+        return "its files, its tokenizer or an option that chooses them has changed"
+    names = before.adapters.keys() if model is None else {model}
+    changed = [each for each in names if before.adapters.get(each) != found.adapters.get(each)]
+    return f"adapter {printable(changed[0])} has changed or is not there" if changed else ""
+
+
+def may_resume(message: object) -> TypeGuard[msg.Submit | msg.SubmitHttp]:
+    """Tell whether a message is a request that may resume in another process.
+
+    Users' own code may do anything, and is not called twice.
+    """
+    if isinstance(message, msg.SubmitHttp):
+        return message.request.path != INVOCATIONS
+    return isinstance(message, msg.Submit)
+
+
+def _work(
+    message: msg.Submit | msg.SubmitHttp,
+) -> tuple[GenerateRequest, ...] | tuple[HttpRequest]:
+    return message.requests if isinstance(message, msg.Submit) else (message.request,)

@@ -1,1 +1,0 @@
-"""What clients write and read: wire formats to GenerateRequest, and Delta to named outputs."""

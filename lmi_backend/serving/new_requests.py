@@ -1,0 +1,91 @@
+"""What a service keeps of a new request, and what its worker is sent.
+
+A request waits here, in the stub. Triton's queue cannot do the waiting: with any bound on it, its
+batcher looks at the next request only every 0.5 s (dynamic_batch_scheduler.cc, seen on 24.10).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from lmi_backend.clients.answers import answers_wanted
+from lmi_backend.clients.registry import WORK, is_at_once
+from lmi_backend.errors import RequestError
+from lmi_backend.generation import HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.serving.admission import tenant_key
+from lmi_backend.serving.request_state import RequestState
+from lmi_backend.tokenization import TOKEN_PATHS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from lmi_backend.serving.request_state import Sink
+
+_DEEPEST: Final = 512
+"""Levels of a request; what a grammar may have is less (option.max_structure_depth)."""
+Command = msg.SetAdapter | msg.Manage
+"""What a worker is told to do that is no request for an answer."""
+
+
+def new_request(
+    request_id: int, work: msg.Work, sink: Sink, deadline: float, tenant: str
+) -> tuple[RequestState, msg.Submit | msg.SubmitHttp]:
+    """Return the state of a request, and the message that sends it to a worker.
+
+    Raises:
+        RequestError: the request is nested too deeply, or is large and cannot be read.
+    """
+    tenant = tenant_key(tenant)
+    if isinstance(work, HttpRequest):
+        width = answers_wanted(work)
+        state = RequestState(request_id, sink, width=width, n=1, deadline=deadline, last_chunks=1)
+        state.tenant = tenant
+        return state, msg.SubmitHttp(request_id, work, tenant)
+    for request in work:
+        _check_depth(request.sampling.extra, "the request")
+    n = work[0].n
+    state = RequestState(request_id, sink, width=len(work) * n, n=n, deadline=deadline)
+    state.tenant, state.priority = tenant, work[0].priority
+    return state, msg.Submit(request_id, work, tenant)
+
+
+def new_command(
+    request_id: int, command: Command, sink: Sink, deadline: float, only: int | None
+) -> tuple[RequestState, Command]:
+    """Return the state of a command to `only` one worker, or any, and the command under its id.
+
+    Raises:
+        RequestError: it is nested too deeply.
+    """
+    if isinstance(command, msg.Manage):
+        _check_depth(command.body, "the body")
+    state = RequestState(request_id, sink, width=1, n=1, deadline=deadline)
+    state.only = only
+    return state, msgspec.structs.replace(command, id=request_id)
+
+
+def _check_depth(value: object, field: str) -> None:
+    """Refuse what a frame could carry, and its reader, whose stack is another, not read."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            child for each in level if isinstance(each, dict | list | tuple) for child in _in(each)
+        ]
+        if not level:
+            return
+    raise RequestError("is nested too deeply", field=field, accepted=f"at most {_DEEPEST} levels")
+
+
+def _in(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def may_wait(message: object) -> bool:
+    """Tell whether a request may wait for its turn; what is no work for the engine does not."""
+    if isinstance(message, msg.SubmitHttp):
+        path = message.request.path
+        return path in WORK or not (path in TOKEN_PATHS or is_at_once(path))
+    return isinstance(message, msg.Submit)

@@ -1,0 +1,204 @@
+"""How many bits a parameter of each module takes: some are left out of a model's quantisation."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeGuard
+
+MXFP4_BITS: Final = 4 + 8 / 32
+"""Of a number, with its part of the scale that 32 share."""
+_NVFP4_BITS: Final = 4 + 8 / 16
+_PREFIXES: Final = (
+    "model.layers.",
+    "model.language_model.layers.",
+    "language_model.model.layers.",
+    "backbone.layers.",
+    "layers.",
+)
+"""How files name the layers of the language model."""
+_HEADS: Final = ("lm_head", "model.lm_head", "language_model.lm_head", "output_layer")
+_LEFT_OUT: Final = ("ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers")
+_CHOICES: Final = 64
+_MOST: Final = 1 << 60
+"""What no size is: infinity, too, is a number of JSON."""
+_WIDEST: Final = 64
+"""Bits of a number, at most."""
+_ALL: Final = "Linear"
+"""The class of layers that a scheme names where it is for all of them."""
+
+
+@dataclass
+class Names:
+    """Patterns of module names, as quantisation tools write them."""
+
+    parts: set[str] = field(default_factory=set)
+    """Dotted names, or a part of one."""
+    beginnings: tuple[str, ...] = ()
+    others: list[str] = field(default_factory=list)
+    """With wildcards."""
+
+    @classmethod
+    def of(cls, patterns: Iterable[object]) -> Names:
+        """Read the patterns; what is no text or no pattern matches nothing."""
+        found = cls()
+        for pattern in (each for each in patterns if isinstance(each, str)):
+            if pattern.startswith("re:"):
+                found.others += _wildcards(pattern.removeprefix("re:"))
+            elif "*" not in pattern:
+                found.parts.add(pattern)
+            elif pattern.index("*") == len(pattern) - 1 > 0:
+                found.beginnings += (pattern[:-1],)
+            else:
+                found.others.append(pattern)
+        return found
+
+    def has(self, name: str) -> bool:
+        """Tell whether a pattern is meant for the module."""
+        if name.startswith(self.beginnings) or any(
+            fnmatch.fnmatchcase(name, each) for each in self.others
+        ):
+            return True
+        if not self.parts:
+            return False
+        words = name.split(".")
+        ends = range(1, len(words) + 1)
+        return any(".".join(words[at:end]) in self.parts for end in ends for at in range(end))
+
+
+def _wildcards(expression: str) -> list[str]:
+    """Return what an expression of an untrusted file matches, with wildcards: none is compiled.
+
+    Tools write dots, `.*`, digits and one choice of names; all else matches nothing.
+    """
+    ends = expression.endswith("$")
+    plain = expression.strip("^$").replace("\\d+", "*").replace(".*", "*").replace("\\.", ".")
+    before, opened, rest = plain.partition("(")
+    words, closed, after = rest.partition(")")
+    choices = words.removeprefix("?:").split("|") if opened and closed else [""]
+    tail = "" if ends else "*"
+    return [f"{before}{word}{after}{tail}" for word in choices[:_CHOICES]]
+
+
+@dataclass(frozen=True)
+class ModuleBits:
+    """The bits of each module of a quantised model."""
+
+    plain: float
+    left_out: Names
+    schemes: Sequence[tuple[Names | None, float]]
+    """Modules, None for all, and their bits; the first that has a module counts."""
+
+    def average(self, modules: Sequence[str], layers: Iterable[int]) -> float:
+        """Return the mean bits of a module over layers, by those of the names that it has."""
+        found = [self._bits(modules, layer) for layer in layers]
+        return sum(found) / len(found) if found else self.plain
+
+    @property
+    def head(self) -> float:
+        """Bits of the output head, which no scheme for all layers has."""
+        if any(map(self.left_out.has, _HEADS)):
+            return self.plain
+        named = (
+            bits for members, bits in self.schemes if members and any(map(members.has, _HEADS))
+        )
+        return next(named, self.plain)
+
+    def _bits(self, modules: Sequence[str], layer: int) -> float:
+        names = list(_full_names(modules, layer))
+        if any(map(self.left_out.has, names)):
+            return self.plain
+        for members, bits in self.schemes:
+            if members is None or any(map(members.has, names)):
+                return bits
+        return self.plain
+
+
+def _full_names(modules: Sequence[str], layer: int) -> Iterator[str]:
+    return (f"{prefix}{layer}.{module}" for prefix in _PREFIXES for module in modules)
+
+
+def module_bits(quantization: Mapping[str, object], bits: float, plain: float) -> ModuleBits:
+    """Return the bits of each module.
+
+    Args:
+        quantization: of config.json, or of the file next to it.
+        bits: of a quantised parameter, where no scheme says otherwise.
+        plain: of one that is not quantised.
+    """
+    left_out = [each for name in _LEFT_OUT for each in _listed(quantization.get(name))]
+    dynamic = quantization.get("dynamic")
+    exceptions = dynamic if isinstance(dynamic, dict) else {}
+    left_out += [f"re:{each[2:]}" for each in exceptions if str(each).startswith("-:")]
+    schemes = list(_schemes(quantization, bits)) or [(None, bits)]
+    return ModuleBits(plain, Names.of(left_out), schemes)
+
+
+def _schemes(
+    quantization: Mapping[str, object], bits: float
+) -> Iterator[tuple[Names | None, float]]:
+    layers = quantization.get("quantized_layers")
+    if isinstance(layers, dict):
+        by_bits: dict[float, list[str]] = {}
+        for name, scheme in layers.items():
+            algorithm = scheme.get("quant_algo") if isinstance(scheme, dict) else None
+            by_bits.setdefault(algorithm_bits(str(algorithm)), []).append(name)
+        yield from ((Names.of(_with_members(names)), each) for each, names in by_bits.items())
+        if quantization.get("quant_method") == "fp8":
+            yield None, 8
+        return
+    groups = quantization.get("config_groups")
+    for group in groups.values() if isinstance(groups, dict) else []:
+        if isinstance(group, dict):
+            yield from _group(group, bits)
+
+
+def _group(group: Mapping[str, object], bits: float) -> Iterator[tuple[Names | None, float]]:
+    weights = group.get("weights")
+    own = grouped_bits(weights, 0) if isinstance(weights, dict) else 0
+    targets = _listed(group.get("targets"))
+    named = [each for each in targets if isinstance(each, str) and ("." in each or ":" in each)]
+    is_for_all = not named or _ALL in targets
+    yield (None if is_for_all else Names.of(_with_members(named))), own or bits
+
+
+def _with_members(names: Iterable[str]) -> list[str]:
+    """Return names with those of what is fused of them, or is written as one for all experts."""
+    return [*names, *{re.sub(r"\.experts(\.\d+)?\..*", ".experts", name) for name in names}]
+
+
+def algorithm_bits(algorithm: str) -> float:
+    """Return the bits of a parameter by what ModelOpt calls its algorithm."""
+    word = algorithm.upper()
+    if "MXFP4" in word:
+        return MXFP4_BITS
+    return _NVFP4_BITS if "FP4" in word or "W4A" in word else 8
+
+
+def grouped_bits(scheme: Mapping[str, object], default_bits: int) -> float:
+    """Return bits a parameter if a group of them shares a scale, and a zero point where it has."""
+    bits = _first(scheme, ("bits", "num_bits", "w_bit", "nbits")) or default_bits
+    # -1 means one scale for each channel.
+    group = next((scheme[n] for n in ("group_size", "q_group_size") if n in scheme), None) or 128
+    if not bits or bits >= 8 or not is_positive(group) or group < 1:
+        return float(bits)
+    if scheme.get("type") == "float":
+        return bits + 8 / group
+    return float(bits + (16 + (0 if scheme.get("symmetric") is True else bits)) / group)
+
+
+def _first(scheme: Mapping[str, object], names: tuple[str, ...]) -> float:
+    """Return the first of the fields that is a number of bits; 0 if none is."""
+    found = (value for name in names if is_positive(value := scheme.get(name)))
+    return next((value for value in found if value <= _WIDEST), 0)
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def is_positive(value: object) -> TypeGuard[float]:
+    """Tell whether a value of a JSON file is a positive number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _MOST

@@ -1,0 +1,168 @@
+"""The long form of these tests, of `make clients`: pytest passes over this file unless it is named.
+
+A program is a row of tools/client_programs.py, a script, and what the script's functions return.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import run_clients
+from client_programs import PROGRAMS
+from install import InstallError
+
+from tests.clients.conftest import KEY, run_script
+from tests.support.serving import Served
+
+
+class Raised:
+    """Equals what a script says of an error of this name whose text has these words."""
+
+    def __init__(self, name: str, words: str = "") -> None:
+        self.name, self.words = name, words
+
+    def __eq__(self, said: object) -> bool:
+        return (
+            isinstance(said, dict)
+            and said.get("raised") == self.name
+            and self.words in said["text"]
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return f"Raised({self.name!r}, {self.words!r})"
+
+
+ROME = "The capital of Italy is Rome."
+CITY = {"city": "Rome"}
+EXPECTED: dict[str, dict[str, Any]] = {
+    "pydantic_ai": {
+        "chat": ROME,
+        "streamed": ROME,
+        "tool": ["travel"],
+        "structured": CITY,
+        "responses": ROME,
+        "unknown_model": ["ModelNotFoundError", 404],
+        "wrong_key": ["ModelAuthenticationError", 401],
+    },
+    "openai_agents": {
+        "chat": ROME,
+        "streamed": ROME,
+        "responses": ROME,
+        "structured": CITY,
+        "tool": ["travel"],
+        "unknown_model": ["NotFoundError", 404],
+        "wrong_key": ["AuthenticationError", 401],
+    },
+    "instructor": {
+        "json_schema": CITY,
+        "tool": ["City"],
+        "partial": CITY,
+        "unknown_model": Raised("InstructorRetryException", "404"),
+    },
+    "dspy": {
+        "text": [ROME],
+        "messages": [ROME],
+        "completion": True,
+        "responses": ROME,
+        "wrong_key": Raised("LMAuthError"),
+    },
+    "litellm_before": {
+        "chat": [ROME, True],
+        "chat_streamed": ROME,
+        "text_completion": " Rome.",
+        "hosted_vllm": ROME,
+        "anthropic": ROME,
+        "sagemaker": True,
+        "sagemaker_streamed": True,
+        "sagemaker_chat": ROME,
+        "sagemaker_chat_streamed": ROME,
+        "unknown_model": Raised("NotFoundError"),
+        "bad_value": Raised("BadRequestError"),
+        "wrong_key": Raised("AuthenticationError"),
+    },
+    "litellm_proxy": {
+        "chat": ROME,
+        "streamed": ROME,
+        "messages": ROME,
+        "responses": ROME,
+        "bad_value": Raised("BadRequestError"),
+    },
+    "text_generation": {
+        "generate": [" Rome.", "eos_token"],
+        "streamed": [" Rome.", " Rome."],
+        "asynchronous": " Rome.",
+        "grammar": [3, True],
+        "unknown_model": Raised("ValidationError", "The model `none` does not exist"),
+    },
+    "outlines": {
+        "text": ROME,
+        "streamed": ROME,
+        "choice": True,
+        "regex": True,
+        "structured": CITY,
+        "openai_structured": CITY,
+        "tgi_regex": True,
+        "tgi_structured": CITY,
+    },
+    "openai_cli": {
+        "chat": ROME,
+        "streamed": ROME,
+        "completion": "Rome.",
+        "models": True,
+        "unknown_model": [1, True],
+        "wrong_key": [1, True],
+    },
+    "lm_eval": {"loglikelihood": 1.0, "generate_until": 1.0, "chat": 1.0},
+    "inference_perf": {
+        "completions": [6, 0],
+        "completions_streamed": [6, 0],
+        "chats_streamed": [6, 0],
+        "messages": [6, 0],
+    },
+}
+CHOSEN = [name for name in os.environ.get(run_clients.CHOSEN, "").split(",") if name]
+Ran = Callable[[str], Any]
+
+
+@pytest.fixture(scope="session")
+def ran(served: Served) -> Ran:
+    """Install a program and run its script once; record what it did at once."""
+    known: dict[str, Any] = {}
+
+    def run(name: str) -> Any:
+        if name not in known:
+            known[name] = _run(name, {"URL": f"http://{served.front_end}", "KEY": KEY})
+        return known[name]
+
+    return run
+
+
+def _run(name: str, reached: dict[str, str]) -> Any:
+    program = PROGRAMS[name]
+    try:
+        with run_clients.environment(program) as python:
+            said = run_script(program.script, reached | {"MODEL": "tiny"}, python)
+    except InstallError as error:
+        run_clients.write(program, run_clients.not_installed(str(error)))
+        return error
+    except (AssertionError, subprocess.TimeoutExpired) as error:
+        # The script itself has ended early: none of its cases has passed.
+        ended = {"raised": type(error).__name__, "text": str(error)[-1000:]}
+        said = dict.fromkeys(EXPECTED[name], ended)
+    run_clients.write(program, run_clients.judged(said, EXPECTED[name]))
+    return said
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for name in CHOSEN for case in EXPECTED[name]]
+)
+def test_a_program(ran: Ran, name: str, case: str) -> None:
+    said = ran(name)
+    if isinstance(said, InstallError):
+        pytest.fail(f"{name} is not installed: {said}")
+    assert said[case] == EXPECTED[name][case]

@@ -1,0 +1,94 @@
+"""`openai-agents`."""
+
+import asyncio
+from typing import Any, Literal
+
+import openai
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    Runner,
+    function_tool,
+    set_tracing_disabled,
+)
+from pydantic import BaseModel
+from results import KEY, MODEL, URL, run
+
+QUESTION = "What is the capital of Italy?"
+set_tracing_disabled(disabled=True)
+
+
+class City(BaseModel):
+    city: Literal["Rome"]
+
+
+# This model fills the arguments of a strict tool with white space. Those of another are any JSON;
+# the library tells the model what is wrong with them.
+@function_tool(strict_mode=False)
+def travel(city: Literal["Rome"]) -> str:
+    """Go to a city."""
+    return city
+
+
+def _client(key: str = KEY) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{URL}/v1", api_key=key)
+
+
+def _agent(model: Any = None, **more: Any) -> Agent[Any]:
+    settings = more.pop("model_settings", ModelSettings(temperature=0))
+    own = model or OpenAIChatCompletionsModel(MODEL, _client())
+    return Agent("guide", model=own, model_settings=settings, **more)
+
+
+def _refused(model: Any) -> Any:
+    try:
+        return Runner.run_sync(_agent(model), QUESTION).final_output
+    except openai.APIStatusError as error:
+        return [type(error).__name__, error.status_code]
+
+
+def chat() -> Any:
+    return Runner.run_sync(_agent(), QUESTION).final_output
+
+
+def responses() -> Any:
+    return Runner.run_sync(_agent(OpenAIResponsesModel(MODEL, _client())), QUESTION).final_output
+
+
+def streamed() -> Any:
+    async def read() -> Any:
+        running = Runner.run_streamed(_agent(), QUESTION)
+        pieces = [
+            event.data.delta
+            async for event in running.stream_events()
+            if event.type == "raw_response_event"
+            and event.data.type == "response.output_text.delta"
+        ]
+        return "".join(pieces)
+
+    return asyncio.run(read())
+
+
+def structured() -> Any:
+    return Runner.run_sync(_agent(output_type=City), QUESTION).final_output.model_dump()
+
+
+def tool() -> Any:
+    required = ModelSettings(temperature=0, tool_choice="required")
+    agent = _agent(tools=[travel], model_settings=required, tool_use_behavior="stop_on_first_tool")
+    said = Runner.run_sync(agent, QUESTION)
+    return [item.raw_item.name for item in said.new_items if item.type == "tool_call_item"]
+
+
+def unknown_model() -> Any:
+    return _refused(OpenAIChatCompletionsModel("none", _client()))
+
+
+def wrong_key() -> Any:
+    return _refused(OpenAIChatCompletionsModel(MODEL, _client("wrong")))
+
+
+if __name__ == "__main__":
+    run(globals())

@@ -1,0 +1,81 @@
+"""A client is added by one folder of clients, and no more.
+
+A copy of the package gets Ollama's `/api/chat`; then the front end serves it in its own words.
+"""
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+
+from tests.support.added import Run, added
+from tests.support.places import TESTS
+
+FAKE = TESTS / "fakes" / "added_client"
+CASE = json.loads((FAKE / "wire.json").read_text(encoding="utf-8"))
+PAGE = "import clients_page; print(*clients_page._paths(), sep='\\n')"
+STUB = """
+from lmi_backend.clients.registry import is_at_once, path_at
+print(is_at_once("/api/chat"), path_at("/api/chat").by_tensor)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run Python where the package has one client more."""
+    return added(tmp_path_factory.mktemp("added"), FAKE / "package")
+
+
+@pytest.fixture(scope="module")
+def answers(run: Run, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    """What its client gets, case by case, and what the model was sent for the first."""
+    # The paths of sockets are short.
+    done: subprocess.CompletedProcess[str] = run(
+        FAKE / "serve.py", FAKE / "wire.json", os.environ.get("TMPDIR", "/tmp")
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_its_body_is_read_as_its_spec_says(answers: list[Any]) -> None:
+    assert answers[-1] == CASE["relayed"]
+
+
+def test_its_answer_is_in_its_form(answers: list[Any]) -> None:
+    status, kind, text, has_end = answers[0]
+    assert (status, kind, has_end) == (200, "application/x-ndjson", True)
+    assert _lines(text) == CASE["lines"]
+
+
+def test_an_error_inside_the_answer_is_in_its_form(answers: list[Any]) -> None:
+    status, _, text, has_end = answers[1]
+    assert (status, has_end) == (200, True)
+    assert _lines(text) == [CASE["lines"][0], {"error": "it broke in the middle"}]
+
+
+@pytest.mark.parametrize(
+    ("place", "status", "words"),
+    [(2, 400, "messages"), (3, 404, "does not exist"), (4, 405, "GET"), (5, 404, "not served")],
+)
+def test_an_error_before_it_is_in_its_form(
+    answers: list[Any], place: int, status: int, words: str
+) -> None:
+    assert answers[place][0] == status
+    said = json.loads(answers[place][2])
+    assert set(said) == {"error"}
+    assert words in said["error"]
+
+
+def test_the_stub_knows_its_path(run: Run) -> None:
+    assert run("-c", STUB).stdout.split() == ["False", "False"]
+
+
+def test_its_path_is_documented(run: Run) -> None:
+    page = run("-c", PAGE).stdout
+    assert "| Ollama | `POST /api/chat` | a client's | yes |  | yes |  |" in page

@@ -1,0 +1,50 @@
+"""Messages of Anthropic's whose last one is the assistant's."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.generation import HttpRequest
+from tests.support.releases import vllm_release
+
+pytestmark = [
+    pytest.mark.parametrize("engine", ["vllm"], indirect=True),
+    pytest.mark.skipif(vllm_release() < (0, 30), reason="an older vLLM makes chats otherwise"),
+]
+
+BEGUN = "The capital of"
+ASKED = {"role": "user", "content": "What is the capital of Italy?"}
+
+
+def ask(engine: Any, path: str, **body: Any) -> Any:
+    """Return the answer to a body, which is served."""
+    body = {"model": "lmi"} | body
+    chunks = engine.submit(HttpRequest(path, json.dumps(body).encode())).wait().deltas
+    assert chunks[0].status == 200
+    return json.loads(b"".join(chunk.data for chunk in chunks))
+
+
+@pytest.mark.parametrize("content", [BEGUN, [{"type": "text", "text": BEGUN}]])
+def test_the_assistants_last_message_is_continued(engine: Any, content: Any) -> None:
+    messages = [ASKED, {"role": "assistant", "content": content}]
+    said = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
+    assert said["content"] == [{"type": "text", "text": " Italy is Rome."}]
+    # Its prompt ends with that message, whose end is not told.
+    counted = ask(engine, "/v1/messages/count_tokens", messages=messages)
+    assert counted["input_tokens"] == said["usage"]["input_tokens"]
+    chat = ask(
+        engine,
+        "/v1/chat/completions",
+        messages=messages,
+        add_generation_prompt=False,
+        continue_final_message=True,
+        max_tokens=1,
+    )
+    assert chat["usage"]["prompt_tokens"] == said["usage"]["input_tokens"]
+
+
+def test_a_message_after_it_is_answered(engine: Any) -> None:
+    messages = [ASKED, {"role": "assistant", "content": BEGUN}, ASKED]
+    said = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
+    assert said["content"][0]["text"].startswith("The capital of")

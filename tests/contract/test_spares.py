@@ -1,0 +1,101 @@
+"""A process that has prepared itself takes the place of a worker that is killed or restarted."""
+
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psutil
+
+from lmi_backend.ipc import messages as msg
+from lmi_backend.serving.renewal import Renewal
+from tests.contract.conftest import SPLIT
+from tests.support.harness import Harness
+from tests.support.waiting import wait_for
+
+Start = Callable[..., AbstractContextManager[Harness]]
+ECHO = {
+    "option.rolling_batch": "echo",
+    "option.token_seconds": 0.01,
+    "option.spare_workers": 1,
+}
+PROMPT = "one two three "
+TOKENS = 100
+
+
+def spare_of(engine: Harness, worker: psutil.Process) -> psutil.Process:
+    """Wait until a worker has a spare, and return that."""
+    wait_for(lambda: has_spare(engine))
+    (spare,) = [each for each in engine.workers if each.pid != worker.pid]
+    return spare
+
+
+def has_spare(engine: Harness) -> bool:
+    return engine.service.snapshot().workers[0].has_spare
+
+
+def oldest(engine: Harness) -> psutil.Process:
+    return min(engine.workers, key=psutil.Process.create_time)
+
+
+def replaced(engine: Harness, worker: psutil.Process) -> psutil.Process:
+    """Kill a worker under streams, which all go on, and return what took its place."""
+    sinks = [engine.start(PROMPT, max_tokens=TOKENS).wait_first() for _ in range(4)]
+    worker.send_signal(signal.SIGKILL)
+    for sink in sinks:
+        assert sink.wait().error is None
+        assert sum(delta.num_tokens for delta in sink.deltas) == TOKENS
+    # The oldest: its own spare may have been begun.
+    return oldest(engine)
+
+
+def test_a_spare_becomes_the_worker_and_another_is_made(start: Start) -> None:
+    with start(ECHO) as echo:
+        worker = echo.workers[0]
+        spare = spare_of(echo, worker)
+        assert replaced(echo, worker) == spare
+        assert spare_of(echo, spare).pid != worker.pid
+    assert not echo.workers
+
+
+def test_a_worker_that_is_restarted_gives_way_to_its_spare(start: Start) -> None:
+    with start(ECHO) as echo:
+        spare = spare_of(echo, echo.workers[0])
+        assert Renewal(echo.service, echo.service._workers, 60).renew(0, 30) == msg.Renewed()  # type: ignore[arg-type]
+        assert oldest(echo) == spare
+
+
+def test_a_spare_that_is_killed_costs_nothing(start: Start) -> None:
+    with start(ECHO) as echo:
+        worker = echo.workers[0]
+        spare_of(echo, worker).kill()
+        wait_for(lambda: not has_spare(echo))
+        assert replaced(echo, worker).create_time() > worker.create_time()
+        spare_of(echo, oldest(echo))
+
+
+def test_a_spare_is_not_used_if_workers_die_soon_again_and_again(start: Start) -> None:
+    with start(ECHO | {"option.die_on": "die", "option.migration_timeout": 0}) as echo:
+        worker = echo.workers[0]
+        for is_used in (True, False):
+            spare = spare_of(echo, worker)
+            assert echo.ask("die").error is not None
+            wait_for(lambda: echo.service.health().is_ready)
+            worker = oldest(echo)
+            assert (worker == spare) == is_used
+
+
+def test_each_rank_of_vllm_waits_before_it_loads_its_part(
+    start: Start, tiny_properties: dict[str, Any]
+) -> None:
+    """The chaos suite does this to a core that computes by itself."""
+    with start(tiny_properties | SPLIT | {"option.spare_workers": 1}) as vllm:
+        worker = vllm.workers[0]
+        spare = spare_of(vllm, worker)
+        asked = {"max_tokens": 200, "ignore_eos": True}
+        whole = vllm.ask("The capital of France is", **asked).text
+        stream = vllm.start("The capital of France is", **asked).wait_first()
+        worker.kill()
+        assert stream.wait().error is None
+        assert stream.text == whole
+        assert oldest(vllm) == spare

@@ -1,0 +1,141 @@
+"""What llguidance and outlines cannot compile ends a process of its own, and no worker."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from lmi_backend.generation import HttpRequest
+
+
+def _all_of(count: int) -> dict[str, Any]:
+    return {"allOf": [{"type": "string", "pattern": f".*{n}a.*"} for n in range(count)]}
+
+
+def _chain(count: int) -> dict[str, Any]:
+    parts = {f"a{n}": {"$ref": f"#/$defs/a{n + 1}"} for n in range(count)}
+    return {"$defs": parts | {f"a{count}": {}}, "$ref": "#/$defs/a0"}
+
+
+SLOW = {"type": "string", "pattern": ".*a.{25}"}
+LARK = f"start: <|tool|> <[149999]> x\nx: %json {json.dumps(_all_of(40))}"
+TAG = {"triggers": ["<f"], "structures": [{"begin": "<f>", "schema": _all_of(40), "end": ""}]}
+KEYS = {"type": "object", "properties": {"b": SLOW}, "patternProperties": {"^a": {}}}
+
+HARMFUL: dict[str, tuple[str, dict[str, Any]]] = {
+    "patterns at once": ("auto", {"json": _all_of(40)}),
+    "as text": ("guidance", {"json": json.dumps(_all_of(40))}),
+    "deep inside": ("auto", {"json": {"properties": {"a": {"items": _all_of(40)}}}}),
+    "in a grammar": ("guidance", {"grammar": LARK}),
+    "in a tag": ("auto", {"structural_tag": json.dumps(TAG)}),
+    "repetitions": ("auto", {"regex": "(a{1000}b){1000}"}),
+    "many items": ("auto", {"json": {"type": "array", "minItems": 10_000_000}}),
+    "a chain": ("auto", {"json": _chain(5000)}),
+    "states": ("outlines", {"regex": ".*a.{25}"}),
+    "states of a schema": ("outlines", {"json": SLOW}),
+    "keys": ("auto", {"json": KEYS}),
+    "keys escaped": ("auto", {"json": json.dumps(KEYS).replace("P", "\\u0050")}),
+}
+NO_JSON, NO_REGEX = (f"refused: structured_outputs.{kind} is refused" for kind in ("json", "regex"))
+TAKEN: dict[str, tuple[str, dict[str, Any], str]] = {
+    "a schema": ("auto", {"json": {"properties": {"a": SLOW}}}, ""),
+    "few patterns": ("auto", {"json": _all_of(8)}, f"{NO_JSON}: Grammar error: Unable to"),
+    "a grammar": ("guidance", {"grammar": "start: <|tool|> <[149999]>"}, ""),
+    "no pattern": ("auto", {"regex": "("}, f"{NO_REGEX}: Grammar error: "),
+    "another library": ("xgrammar", {"json": _all_of(40)}, "own"),
+    "choices": ("auto", {"choice": ["a", "b"]}, "own"),
+    "keys": ("auto", {"json": {"type": "object", "patternProperties": {"^a": {}}}}, ""),
+}
+
+
+@pytest.fixture(scope="module")
+def ended(vllm_interpreter: Any) -> dict[str, list[str]]:
+    cases = {f"harmful {name}": case for name, case in HARMFUL.items()}
+    cases |= {f"taken {name}": case[:2] for name, case in TAKEN.items()}
+    data = json.dumps(list(cases.values())).encode()
+    answers = json.loads(vllm_interpreter.run("tests/support/vllm_grammars.py", data=data))
+    return dict(zip(cases, answers, strict=True))
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_what_takes_too_much_is_refused_each_time(ended: Any, name: str) -> None:
+    first, second, _ = ended[f"harmful {name}"]
+    (kind,) = HARMFUL[name][1]
+    assert first.startswith(f"RequestError: structured_outputs.{kind} takes too much time or")
+    assert second == first
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_can_be_compiled_is_validated_once(ended: Any, name: str) -> None:
+    first, second, verdict = ended[f"taken {name}"]
+    assert (first, second) == ("", "")
+    expected = TAKEN[name][2]
+    assert verdict.startswith(expected)
+    assert bool(verdict) == bool(expected)
+
+
+MULTIPLE = {"type": "integer", "multipleOf": 2}
+OTHERS = {
+    "outlines": {"json": {"properties": {"n": MULTIPLE}, "patternProperties": {"^a": {}}}},
+    "guidance": {"json": MULTIPLE},
+}
+"""What vLLM's "auto" gives to other libraries than xgrammar."""
+
+
+def _chat(engine: Any, structure: dict[str, Any]) -> Any:
+    chat = {"messages": [{"role": "user", "content": "a"}], "structured_outputs": structure}
+    return engine.submit(HttpRequest("/v1/chat/completions", json.dumps(chat).encode()))
+
+
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_no_request_chooses_the_library_of_all_later_ones(engine: Any) -> None:
+    """This engine has vLLM's own default, "auto"; outlines takes no grammar."""
+    assert "structured_outputs_config" not in engine.plan.config.arguments
+    for structure in OTHERS.values():
+        refused = engine.start("a", extra={"structured_outputs": structure}).wait().error
+        assert refused is not None
+        assert refused.code == "INVALID_ARG"
+        (chunk,) = _chat(engine, structure).wait().deltas
+        assert chunk.status == 400
+        for said in (str(refused), chunk.data.decode()):
+            assert "structured_outputs.json is refused: " in said
+            assert "option.guided_decoding_backend" in said
+    grammar = {"grammar": 'root ::= "yes" | "no"'}
+    answer = engine.ask("a", extra={"structured_outputs": grammar})
+    assert (answer.error, answer.text in ("yes", "no")) == (None, True)
+
+
+@pytest.mark.parametrize("engine", ["vllm split"], indirect=True)
+def test_what_takes_hours_to_compile_harms_no_other(engine: Any) -> None:
+    harmful = _chat(engine, {"json": _all_of(60)})
+    assert engine.ask("The capital of Italy is", max_tokens=4).text
+    (chunk,) = harmful.wait().deltas
+    assert chunk.status == 400
+    assert "structured_outputs.json" in chunk.data.decode()
+    structures = {"json": _all_of(61)}
+    refused = engine.start("a", extra={"structured_outputs": structures}).wait().error
+    assert refused is not None
+    assert refused.code == "INVALID_ARG"
+    assert "structured_outputs.json" in str(refused)
+
+
+CITY = {"type": "object", "properties": {"city": {"enum": ["Rome"]}}, "required": ["city"]}
+TAGS: dict[str, dict[str, Any]] = {
+    "newer": {"format": {"type": "json_schema", "json_schema": CITY}},
+    "older": {
+        "triggers": ["The"],
+        "structures": [{"begin": "The capital", "schema": CITY, "end": "!"}],
+    },
+}
+
+
+@pytest.mark.parametrize("engine", ["vllm"], indirect=True)
+@pytest.mark.parametrize("name", TAGS)
+def test_a_tag_has_no_white_space_without_end(engine: Any, name: str) -> None:
+    """This engine has `disable_any_whitespace`."""
+    tag = {"structural_tag": json.dumps({"type": "structural_tag", **TAGS[name]})}
+    answer = engine.ask(
+        "What is the capital of Italy?", max_tokens=60, extra={"structured_outputs": tag}
+    )
+    assert re.search(r"\{\s?\"city\"\s?:\s?\"Rome\"\s?\}", answer.text), answer

@@ -1,0 +1,132 @@
+"""Changes to vLLM after which a name is of another kind, or answers in another way."""
+
+from __future__ import annotations
+
+import ast
+from typing import Final
+
+from lmi_backend.engines.vllm.inside.source import Function
+from tests.support.mutated_vllm import Tree
+from tests.support.mutations import (
+    NEW,
+    Mutation,
+    Target,
+    class_of,
+    decorate,
+    parsed,
+    removed,
+)
+
+_FROZEN: Final = (
+    "AsyncLLM", "OpenAIServingModels", "OutputProcessor", "ParallelConfig",
+    "RequestOutputCollector", "RequestState",
+)  # fmt: skip
+"""Classes whose objects are changed here."""
+_RENUMBERED: Final = ("RequestOutputKind", "UsageContext")
+_FACTORIES: Final = (
+    "AdapterLogitsProcessor", "EngineCoreOutput", "FlexibleArgumentParser", "HTTPConnection",
+    "LoRARequest", "LogprobsLists", "SamplingParams", "StatLoggerBase", "StructuredOutputsParams",
+    "UniProcExecutor", "shm_broadcast.SpinCondition",
+)  # fmt: skip
+"""Classes that are made or inherited from here, and nobody asks in vLLM's annotations."""
+_SOLE: Final = ("contextmanager", "property")
+
+
+def _decorated(kind: str, target: Target, helper: str) -> Mutation:
+    return Mutation(kind, target.key, lambda tree: decorate(target, tree, helper))
+
+
+def of_function(target: Target, function: Function) -> list[Mutation]:
+    """Return the changes of a function's kind."""
+    decorators = [ast.unparse(each) for each in function.decorator_list]
+    if "property" in decorators:
+        return [_seen(target, "a method")]
+    found = [_decorated("a tuple", target, "a_tuple"), *_other_defaults(target, function)]
+    is_async = isinstance(function, ast.AsyncFunctionDef)
+    if is_async and not any(isinstance(each, ast.Yield) for each in ast.walk(function)):
+        found.append(_decorated("no coroutine", target, "no_coroutine"))
+    if not is_async:
+        found.append(_decorated("a coroutine", target, "a_coroutine"))
+    placed = [each.arg for each in function.args.args if each.arg not in ("self", "cls")]
+    if placed:
+        found.append(_decorated("positional only", target, "positional"))
+    elif target.member and not decorators:
+        found.append(_seen(target, "a property"))
+    return found
+
+
+def of_attribute(target: Target) -> list[Mutation]:
+    """Return the changes of a member that is no function."""
+    return [_seen(target, "a method"), _seen(target, "unreadable")]
+
+
+def of_class(target: Target) -> list[Mutation]:
+    """Return the changes of a class."""
+    found = []
+    if target.key in _FACTORIES:
+        found.append(_factory(target))
+    return found
+
+
+def of_owner(target: Target) -> list[Mutation]:
+    """Return the changes of a class whose members are held: as a whole, or of its members' values.
+
+    Args:
+        target: the class.
+    """
+    found = [_decorated("frozen", target, "frozen")] if target.key in _FROZEN else []
+    return [*found, _renumbered(target)] if target.key in _RENUMBERED else found
+
+
+def _seen(target: Target, how: str) -> Mutation:
+    owner = Target(target.key, target.path, target.first, "")
+    return _decorated(how, owner, f'seen("{target.member}", "{how}")')
+
+
+def _other_defaults(target: Target, function: Function) -> list[Mutation]:
+    """Return a change of the defaults: no becomes yes, and a number the next one."""
+    given = function.args
+    with_default = [*zip(given.args[::-1], given.defaults[::-1], strict=False)]
+    with_default += [
+        (each, value)
+        for each, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
+        if value
+    ]
+    for argument, default in with_default:
+        value = getattr(default, "value", ...)
+        hint = ast.unparse(argument.annotation) if argument.annotation else ""
+        if isinstance(value, bool):
+            new = repr(not value)
+        elif isinstance(value, int):
+            new = repr(value + 1)
+        elif value is None and any(each in hint.split(" | ") for each in ("bool", "int", "float")):
+            new = "1"
+        else:
+            continue
+        return [_decorated("another default", target, f'other_default("{argument.arg}", {new})')]
+    return []
+
+
+def _factory(target: Target) -> Mutation:
+    """Have a function make the objects of a class."""
+
+    def apply(tree: Tree) -> None:
+        removed(target).apply(tree)
+        word = target.word
+        tree[target.path] += (
+            f"\n\ndef {word}(*args, **kwargs):\n    return {word}_{NEW}(*args, **kwargs)\n"
+        )
+
+    return Mutation("a function", target.key, apply)
+
+
+def _renumbered(target: Target) -> Mutation:
+    """Give an enumeration's members other values."""
+
+    def change(module: ast.Module) -> None:
+        for each in class_of(module, target.first).body:
+            if isinstance(each, ast.Assign) and isinstance(each.value, ast.Constant):
+                value = each.value.value
+                each.value.value = f"new {value}" if isinstance(value, str) else value + 10  # type: ignore[operator]
+
+    return Mutation("other values", target.key, lambda tree: parsed(target.path, tree, change))

@@ -1,0 +1,53 @@
+"""Ports for servers that tests start."""
+
+import contextlib
+import fcntl
+import os
+import random
+import socket
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+PORTS = range(12_000, 20_000)
+"""Below those that the system gives to connections."""
+_reserved: set[int] = set()
+_reserving = threading.Lock()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has, of those that no connection gets by itself.
+
+    A server may load for a minute before it listens; other tests connect by the thousand, and
+    start servers, meanwhile. So a port is given once, to one of the machine's test processes.
+    """
+    found: list[int] = []
+    for port in random.SystemRandom().sample(PORTS, len(PORTS)):
+        if not _reserve(port):
+            continue
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"{len(found)} of {count} ports are free of {PORTS}")
+
+
+def _reserve(port: int) -> bool:
+    """Take a port until this process ends: a lock on one byte of a file that all share."""
+    with _reserving:
+        if port in _reserved:
+            return False
+        try:
+            fcntl.lockf(_reservations(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+        except OSError:
+            return False
+        _reserved.add(port)
+        return True
+
+
+@cache
+def _reservations() -> int:
+    name = Path(tempfile.gettempdir(), f"lmi-backend-test-ports-{os.getuid()}")
+    return os.open(name, os.O_RDWR | os.O_CREAT, 0o600)

@@ -1,0 +1,77 @@
+"""Each command's help, completion, and what is said to a word that is none."""
+
+import argparse
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.cli.help_texts import EXAMPLES
+from lmi_backend.cli.main import main, parser
+
+
+def commands() -> dict[str, argparse.ArgumentParser]:
+    (found,) = (each for each in parser()._actions if isinstance(each, argparse._SubParsersAction))
+    choices: Any = found.choices
+    return dict(choices)
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_a_description_examples_and_statuses(name: str) -> None:
+    text = commands()[name].format_help()
+    description = commands()[name].description or ""
+    assert description[:1].isupper()
+    assert description.endswith(".")
+    _, _, ending = text.partition("\nexamples:\n")
+    assert re.search(r"^exit status:\n  0  \S", ending, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_every_example_is_understood(line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0].partition(" >> ")[0])
+    if words[0] == "lmi-backend":
+        parser().parse_args(words[1:])
+    else:
+        assert words[0] in ("kubectl", "helm")
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["serv"], "did you mean serve?"),
+        (["doctr"], "did you mean doctor?"),
+        (["serve", "--prot", "5"], "did you mean --port?"),
+        (["serve", "--log-format", "jsn"], "did you mean json?"),
+    ],
+)
+def test_the_nearest_word_is_named(
+    words: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    assert meant in capsys.readouterr().err
+
+
+def test_no_command_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    said = capsys.readouterr().err
+    assert all(f"\n    {name}" in said for name in commands())
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_reads_its_completion(
+    shell: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("install-backend", "log-format"):
+        assert word in script
+    if shutil.which(shell):
+        file = tmp_path / "script"
+        file.write_text(script)
+        subprocess.run([shell, "-n", str(file)], check=True)

@@ -1,0 +1,159 @@
+"""All that moves an endpoint, from each kind of source."""
+
+import json
+import os
+import shlex
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.cli.main import main, parser
+
+SECRET = "hf_" + "aBcDeFgHiJkLmNoPqRsTuV"
+MODEL: dict[str, Any] = {
+    "ModelName": "llama",
+    "PrimaryContainer": {
+        "Image": "1.dkr.ecr.us-east-1.amazonaws.com/djl-inference:0.33.0-lmi15.0.0-cu128",
+        "ModelDataUrl": "s3://b/model.tar.gz",
+        "Environment": {
+            "OPTION_ROLLING_BATCH": "echo",
+            "OPTION_MAX_ROLLING_BATCH_SIZE": "7",
+            "HF_TOKEN": SECRET,
+            "PATH": "/nowhere",
+        },
+    },
+}
+ENDPOINT: dict[str, Any] = {
+    "ProductionVariants": [{"InitialInstanceCount": 3, "InstanceType": "ml.g5.12xlarge"}],
+    "DataCaptureConfig": {"EnableCapture": True, "DestinationS3Uri": "s3://b/capture"},
+}
+
+
+def archive(tmp_path: Path, text: str = "option.rolling_batch=echo\n") -> Path:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "serving.properties").write_text(text)
+    path = tmp_path / "llama.tar.gz"
+    with tarfile.open(path, "w:gz") as file:
+        file.add(folder, ".")
+    return path
+
+
+def written(path: Path, value: Any) -> Path:
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def migrate(tmp_path: Path, *words: Any, status: int = 0) -> str:
+    output = tmp_path / "out"
+    before = dict(os.environ)
+    assert main(["migrate", *map(str, words), "--output", str(output)]) == status
+    assert dict(os.environ) == before
+    page = output / "MIGRATION.md"
+    text = page.read_text() if page.is_file() else ""
+    assert SECRET not in text
+    return text
+
+
+def part(page: str, title: str) -> str:
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def test_an_endpoint_with_its_archive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources = (
+        archive(tmp_path),
+        written(tmp_path / "model.json", MODEL),
+        written(tmp_path / "config.json", ENDPOINT),
+    )
+    page = migrate(tmp_path, *sources, "--to", "compose")
+    out = tmp_path / "out"
+    properties = (out / "models" / "llama" / "serving.properties").read_text()
+    assert "option.max_rolling_batch_size=7" in properties
+    assert SECRET not in properties
+    assert (out / "models" / "llama" / "config.pbtxt").is_file()
+    assert (out / "deploy" / "compose.yaml").is_file()
+    assert "| OPTION_MAX_ROLLING_BATCH_SIZE | 7 | environment | mapped |" in part(
+        page, "What stays"
+    )
+    assert "ml.g5.12xlarge: planned for 4 GPU(s) of 24 GiB" in part(page, "What changes")
+    decisions = part(page, "What needs your decision")
+    assert "set HF_TOKEN where the server runs" in decisions
+    # The archive is there.
+    assert "download" not in decisions
+    serve, replay = [shlex.split(line)[1:] for line in part(page, "Next").splitlines()[2:4]]
+    assert serve == ["serve", str(out / "models" / "llama")]
+    assert replay[:2] == ["replay", "s3://b/capture"]
+    for words in (serve, replay):
+        parser().parse_args(words)
+    capsys.readouterr()
+    assert main(["check", serve[1], "--json"]) == 0
+    assert "7" in [row["value"] for row in json.loads(capsys.readouterr().out)["options"]]
+
+
+def test_variables_alone(tmp_path: Path) -> None:
+    text = f"# a\nexport OPTION_ROLLING_BATCH='echo'\nHF_MODEL_ID=org/llama\nHF_TOKEN={SECRET}\n"
+    page = migrate(tmp_path, written(tmp_path / "a.env", text))
+    assert (
+        "option.rolling_batch=echo"
+        in (tmp_path / "out" / "models" / "org_llama" / "serving.properties").read_text()
+    )
+    assert "record requests" in part(page, "What needs your decision")
+
+
+def test_a_folder_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "llama"
+    folder.mkdir()
+    written(folder / "serving.properties", "option.rolling_batch=echo\n")
+    page = migrate(tmp_path, folder)
+    assert [path.name for path in folder.iterdir()] == ["serving.properties"]
+    assert f"lmi-backend serve {folder}\n" in page
+
+
+def test_a_refused_model_is_explained(tmp_path: Path) -> None:
+    text = "option.rolling_batch=echo\noption.max_rolling_batch_size=a|<b>\n"
+    page = migrate(tmp_path, archive(tmp_path, text), status=2)
+    assert "max_rolling_batch_size" in part(page, "What needs your decision")
+    assert "<b> |" not in page
+    assert not (tmp_path / "out" / "models").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", "{", "is not JSON"),
+        ("a.json", "[" * 100_000, "is not JSON"),
+        ("a.json", {"a": 1}, "accepted: what `aws sagemaker describe-model`"),
+        ("a.json", {"PrimaryContainer": {"Environment": {"A": 1}}}, "Environment: accepted"),
+        ("a.env", f"A=1\n{SECRET}\n", "a.env:2: is no variable; accepted: NAME=VALUE"),
+        ("a.tar.gz", "no archive", "cannot be unpacked"),
+        ("none.env", None, "cannot be read: No such file"),
+    ],
+)
+def test_a_wrong_source_is_refused(
+    name: str, content: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    if content is not None:
+        written(path, content)
+    migrate(tmp_path, path, status=2)
+    error = capsys.readouterr().err
+    assert said in error
+    assert SECRET not in error
+
+
+@pytest.mark.parametrize("kind", ["outside", "absolute", "link", "hard link", "device"])
+def test_an_archive_writes_nothing_elsewhere(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.tar.gz"
+    names = {"outside": "a/../../../escaped", "absolute": str(tmp_path / "escaped")}
+    member = tarfile.TarInfo(names.get(kind, "inside"))
+    kinds = {"link": tarfile.SYMTYPE, "hard link": tarfile.LNKTYPE, "device": tarfile.CHRTYPE}
+    member.type, member.linkname = kinds.get(kind, tarfile.REGTYPE), "/etc/passwd"
+    with tarfile.open(path, "w:gz") as file:
+        file.addfile(member)
+    migrate(tmp_path, path, status=2)
+    assert "is a link, a device, or outside" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("escaped"))

@@ -1,0 +1,182 @@
+"""OpenAI's bodies, as an engine without a server of its own reads them."""
+
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.fields import NEUTRAL
+from lmi_backend.clients.openai.reading import Body, adapter_of, read_chat, read_completion
+from lmi_backend.errors import HttpError, RequestError
+
+USER = {"role": "user", "content": "Hi"}
+
+
+def chat(**fields: Any) -> Body:
+    return read_chat({"messages": [USER]} | fields)
+
+
+def completion(**fields: Any) -> Body:
+    return read_completion({"prompt": "p"} | fields)
+
+
+def test_the_defaults_are_openais() -> None:
+    assert completion().sampling.max_tokens == 16
+    assert completion().has_limit
+    assert not chat().has_limit
+    for body in (chat(), completion()):
+        assert (body.sampling.temperature, body.n, body.stream, body.logprobs) == (
+            1.0,
+            1,
+            False,
+            None,
+        )
+    # A client's library may write every field.
+    assert completion(max_tokens=None, n=None, stream=None, stop=None) == completion()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("a", ("a",)),
+        ([1, 2], ((1, 2),)),
+        (["a", "b"], ("a", "b")),
+        ([[1], [2, 3]], ((1,), (2, 3))),
+        (["a", [1]], ("a", (1,))),
+    ],
+)
+def test_a_prompt_is_a_text_token_ids_or_a_list_of_either(
+    prompt: Any, prompts: tuple[Any, ...]
+) -> None:
+    assert completion(prompt=prompt).prompts == prompts
+
+
+@pytest.mark.parametrize("prompt", [None, 1, [], [True], [1, "a"], {}, [[]], [["a", 1]]])
+def test_what_is_no_prompt_is_refused(prompt: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        completion(prompt=prompt)
+    assert refusal.value.field == "prompt"
+
+
+def test_a_chats_parts_are_joined() -> None:
+    parts = [{"type": "text", "text": "a"}, "b"]
+    body = read_chat({"messages": [USER | {"content": parts, "name": "n"}, {"role": "assistant"}]})
+    assert body.messages == [
+        {"role": "user", "content": "a\nb", "name": "n"},
+        {"role": "assistant", "content": ""},
+    ]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        None,
+        [],
+        "Hi",
+        ["Hi"],
+        [{"content": "Hi"}],
+        [USER | {"content": 7}],
+        [USER | {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
+    ],
+)
+def test_what_is_no_chat_of_texts_is_refused(messages: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        read_chat({"messages": messages})
+    assert refusal.value.field == "messages"
+
+
+@pytest.mark.parametrize(
+    ("fields", "limit"),
+    [
+        ({"max_tokens": 5}, 5),
+        ({"max_completion_tokens": 7}, 7),
+        ({"max_tokens": 5, "max_completion_tokens": 7}, 7),
+    ],
+)
+def test_a_chats_limit_has_two_names(fields: dict[str, int], limit: int) -> None:
+    body = chat(**fields)
+    assert (body.has_limit, body.sampling.max_tokens) == (True, limit)
+
+
+def test_logprobs_are_a_number_in_one_and_a_wish_in_the_other() -> None:
+    assert completion(logprobs=3).logprobs == 3
+    assert chat(logprobs=True).logprobs == 0
+    assert chat(logprobs=True, top_logprobs=4).logprobs == 4
+
+
+def test_the_template_is_told_how_to_end() -> None:
+    assert chat().template_options == {
+        "continue_final_message": False,
+        "add_generation_prompt": True,
+    }
+    options = chat(continue_final_message=True, chat_template_kwargs={"x": 1}).template_options
+    assert options == {"x": 1, "continue_final_message": True, "add_generation_prompt": False}
+
+
+@pytest.mark.parametrize("fields", [{"best_of": 3}, {"best_of": 3, "n": 2}])
+def test_the_best_of_some_is_refused_by_name(fields: dict[str, Any]) -> None:
+    with pytest.raises(RequestError, match="best_of"):
+        completion(**fields)
+
+
+@pytest.mark.parametrize("fields", [{"best_of": 3, "n": 3}, {"best_of": 1, "n": 3}, {"n": 3}])
+def test_as_many_answers_are_made_as_are_returned(fields: dict[str, Any]) -> None:
+    assert completion(**fields).n == 3
+
+
+def test_a_developers_message_is_the_systems() -> None:
+    messages = [{"role": "developer", "content": "Be terse."}, USER]
+    assert chat(messages=messages).messages == [messages[0] | {"role": "system"}, USER]
+
+
+def test_options_of_streams_are_for_streams() -> None:
+    for options in (None, {}):
+        assert not completion(stream_options=options).include_usage
+    assert completion(stream=True, stream_options={"include_usage": True, "x": 1}).include_usage
+    with pytest.raises(RequestError, match="stream_options are for streams only"):
+        completion(stream_options={"include_usage": True})
+
+
+@pytest.mark.parametrize("name", ["tools", "functions", "suffix"])
+def test_what_only_vllm_serves_is_refused_unless_it_is_empty(name: str) -> None:
+    with pytest.raises(RequestError, match="vLLM only"):
+        chat(**{name: [{"a": 1}]})
+    assert chat(**{name: []}) == chat()
+
+
+def test_a_model_is_an_adapters_name() -> None:
+    adapters = {"french": "/adapters/french"}
+    names = ("lmi", "triton")
+    assert {adapter_of(chat(model=each), names, adapters) for each in ("", *names)} == {""}
+    assert adapter_of(chat(model="french"), names, adapters) == "french"
+    with pytest.raises(HttpError, match=r"The model `german` does not exist\.") as error:
+        adapter_of(chat(model="german"), names, adapters)
+    assert error.value.status == 404
+
+
+def test_alternatives_are_for_log_probabilities_only() -> None:
+    with pytest.raises(RequestError) as refusal:
+        chat(top_logprobs=2)
+    assert refusal.value.field == "top_logprobs"
+    assert chat(top_logprobs=0).logprobs is None
+    assert chat(top_logprobs=2, logprobs=True).logprobs == 2
+
+
+@pytest.mark.parametrize("name", ["typical_p", "early_stopping", "length_penalty", "num_beams"])
+def test_what_no_engine_serves_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        completion(**{name: 7})
+    assert refusal.value.field == name
+    assert completion(**{name: NEUTRAL[name][0]}).prompts == ("p",)
+
+
+@pytest.mark.parametrize(("echo", "tokens", "only"), [(True, 0, True), (True, 1, False)])
+def test_a_prompt_is_shown_alone_where_no_token_is_wanted(
+    echo: bool, tokens: int, only: bool
+) -> None:
+    body = completion(echo=echo, max_tokens=tokens)
+    assert (body.shows_prompt_only, body.sampling.max_tokens) == (only, 1)
+
+
+def test_no_token_without_the_prompt_is_no_answer() -> None:
+    with pytest.raises(RequestError, match="max_tokens"):
+        completion(max_tokens=0)

@@ -1,0 +1,369 @@
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.fields import CONTROLS, FIELDS, IGNORED, NEUTRAL
+from lmi_backend.clients.reply import Cancel
+from lmi_backend.clients.request import read_request
+from lmi_backend.clients.values import OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS
+from lmi_backend.engine_config import ClientSettings, Context
+from lmi_backend.errors import QuotedError, RequestError
+from lmi_backend.generation import GenerateRequest, Sampling
+
+
+def read(
+    inputs: dict[str, list[Any]], dialect: Any = "legacy", **parameters: Any
+) -> tuple[GenerateRequest, Any]:
+    taken = read_request([inputs], parameters, Context(ClientSettings(dialect=dialect)))
+    assert isinstance(taken.work, tuple)
+    return taken.work[0], taken.reply
+
+
+def lmi(dialect: Any = "legacy", **parameters: Any) -> GenerateRequest:
+    return read({"inputs": ["p"]}, dialect, **parameters)[0]
+
+
+def vllm(**parameters: Any) -> GenerateRequest:
+    return read({"text_input": ["p"]}, **parameters)[0]
+
+
+def test_an_lmi_body_has_lmis_defaults() -> None:
+    request = lmi()
+    assert (request.prompt, request.stream) == ("p", False)
+    assert request.sampling.max_tokens == 30
+
+
+@pytest.mark.parametrize(
+    ("dialect", "parameters", "temperature"),
+    [
+        ("legacy", {}, 0.0),
+        ("legacy", {"temperature": 0.7}, 0.7),
+        ("legacy", {"do_sample": True}, None),
+        ("legacy", {"do_sample": True, "temperature": 0.7}, 0.7),
+        ("legacy", {"do_sample": False, "temperature": 0.7}, 0.0),
+        ("async", {}, None),
+        ("async", {"do_sample": False}, 0.0),
+        ("async", {"temperature": 0.7}, 0.7),
+    ],
+)
+def test_when_an_lmi_body_samples(
+    dialect: str, parameters: dict[str, Any], temperature: float | None
+) -> None:
+    assert lmi(dialect, **parameters).sampling.temperature == temperature
+
+
+def test_a_client_may_not_stop_a_request_where_the_option_forbids_it() -> None:
+    context = Context(ClientSettings(stop_by_id=False))
+    with pytest.raises(RequestError, match=r"^stop is switched off \(option.stop_by_id=false\)"):
+        read_request([{"stop": [True]}], {}, context, is_trtllm=True)
+
+
+def test_only_in_trtllms_form_a_flag_stops_a_request() -> None:
+    inputs = {"input_ids": [0], "stop": [True]}
+    assert read_request([inputs], {}, Context(), is_trtllm=True).work == Cancel()
+    with pytest.raises(RequestError, match="stop"):
+        read_request([inputs], {}, Context())
+
+
+def test_a_vllm_body_has_the_defaults_of_its_sampling_params() -> None:
+    sampling = read({"text_input": ["p"]})[0].sampling
+    assert (sampling.max_tokens, sampling.temperature, sampling.top_k) == (16, 1.0, 0)
+
+
+def test_both_names_of_a_parameter_are_known() -> None:
+    sampling = lmi(max_tokens=5, stop_sequences=["a"], ignore_eos_token=True).sampling
+    assert (sampling.max_tokens, sampling.stop, sampling.ignore_eos) == (5, ("a",), True)
+
+
+def test_lists_come_as_tensors_or_values() -> None:
+    inputs = {"inputs": ["p"], "stop": ["a", ""], "stop_token_ids": [1, 2], "bad_words": []}
+    sampling = read(inputs)[0].sampling
+    assert (sampling.stop, sampling.stop_token_ids, sampling.bad_words) == (("a",), (1, 2), ())
+
+
+def test_sampling_parameters_are_json_whose_numbers_may_be_text() -> None:
+    text = json.dumps(
+        {"max_tokens": "7", "temperature": "0", "ignore_eos": "True", "logit_bias": {"5": 1}}
+    )
+    sampling = read({"text_input": ["p"], "sampling_parameters": [text]})[0].sampling
+    assert (sampling.max_tokens, sampling.temperature, sampling.ignore_eos) == (7, 0.0, True)
+    assert sampling.extra == {"logit_bias": {5: 1.0}}
+
+
+def test_an_adapter_has_both_clients_names() -> None:
+    assert lmi(lora_name="a").adapter == "a"
+    assert read({"inputs": ["p"], "adapters": ["a"]})[0].adapter == "a"
+
+
+def test_names_of_triton_are_no_parameters() -> None:
+    assert lmi(**dict.fromkeys(IGNORED, 1), triton_x=1) == lmi()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (
+            {"max_new_tokens": 0},
+            "max_new_tokens 0 is too small; accepted: a whole number, 1 or more",
+        ),
+        ({"max_new_tokens": True}, "max_new_tokens True is not a whole number"),
+        ({"max_new_tokens": "many"}, "max_new_tokens 'many' is not a whole number"),
+        ({"temperature": -1}, "temperature -1 is out of range; accepted: a number, 0 or more"),
+        ({"temperature": float("nan")}, "temperature nan is out of range"),
+        ({"top_p": 1.5}, "top_p 1.5 is out of range; accepted: a number, 0 to 1"),
+        ({"repetition_penalty": 0}, "repetition_penalty 0 is out of range"),
+        ({"do_sample": 2}, "do_sample 2 is not true or false; accepted: true or false"),
+        ({"seed": "x"}, "seed 'x'"),
+        ({"stop": [1]}, "stop [1] is not a list of strings"),
+        ({"logit_bias": 3}, "logit_bias 3 is not an object"),
+        ({"beam_width": 2}, "beam_width 2 is not served; accepted: 1"),
+        ({"max_tokens": 3, "max_new_tokens": 4}, "max_new_tokens contradicts another name"),
+        ({"max_tokens": 3, "min_tokens": 4}, "min_tokens 4 is too large; accepted: at most"),
+        ({"adapters": ["a", "b"]}, "adapters has 2 names; accepted: one name"),
+        ({"response_format": {"type": "xml"}}, "response_format {'type': 'xml'} is not a format"),
+        ({"guided_regex": "a", "guided_json": {}}, "structured outputs are requested in two ways"),
+    ],
+)
+def test_refusals_name_field_value_and_what_is_accepted(
+    parameters: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RequestError) as refusal:
+        vllm(**parameters)
+    assert str(refusal.value).startswith(message)
+
+
+def test_requests_may_have_what_nobody_knows_and_lmis_what_is_not_served() -> None:
+    parameters = {"typical_p": 0.5, "nonsense": 1, "watermark": False, "early_stopping": "False"}
+    read = read_request([{"inputs": ["p"]}], parameters, Context())
+    assert read.dropped == ("typical_p", "nonsense")
+    with pytest.raises(RequestError, match=r"typical_p 0\.5 is not served; accepted: 1"):
+        read_request([{"text_input": ["p"]}], parameters, Context())
+    del parameters["typical_p"]
+    assert read_request([{"text_input": ["p"]}], parameters, Context()).dropped == ("nonsense",)
+
+
+def test_sampling_parameters_may_have_what_nobody_knows() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"nonsense": "1", "use_beam": "x"}']}
+    parsed = read_request([inputs], {"nonsense": "1"}, Context())
+    assert parsed.dropped == ("nonsense", "use_beam")
+
+
+@pytest.mark.parametrize("is_trtllm", [False, True])
+def test_a_client_of_the_tensorrtllm_backend_may_send_what_nobody_knows(is_trtllm: bool) -> None:
+    row = {"text_input": ["p"], "beam_width": [1]}
+    named = {"nonsense": 1, "max_tokens": 3}
+    parsed = read_request([row, row], named, Context(), is_trtllm=is_trtllm)
+    assert parsed.dropped == ("nonsense",)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"inputs": ["p"]}, {"text_input": ["p"]}, {"text_input": ["p"], "bad_words": [""]}],
+)
+def test_openais_limit_counts_beside_another(inputs: dict[str, list[Any]]) -> None:
+    """LiteLLM's `triton/` sends its own max_tokens with each request."""
+    sampling = read(inputs, max_tokens=2000, max_completion_tokens=4)[0].sampling
+    assert sampling.max_tokens == 4
+    sampling = read(inputs, max_completion_tokens=None, max_tokens=5)[0].sampling
+    assert sampling.max_tokens == 5
+
+
+@pytest.mark.parametrize("name", sorted({*FIELDS, *NEUTRAL}))
+def test_null_is_absent(name: str) -> None:
+    assert lmi(**{name: None}) == lmi()
+    text = json.dumps({name: None})
+    assert read({"text_input": ["p"], "sampling_parameters": [text]})[0] == vllm()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({}, "prompt is missing; accepted: one of request, inputs, text_input"),
+        ({"inputs": []}, "prompt is missing"),
+        (
+            {"inputs": ["a"], "text_input": ["b"]},
+            "inputs and text_input are both given; accepted: one of",
+        ),
+        ({"inputs": [""]}, "inputs is empty; accepted: a prompt"),
+        ({"inputs": ["a", ""]}, "inputs is empty; accepted: a prompt"),
+        ({"text_input": ["a", "b"]}, "text_input has 2 prompts; accepted: one prompt"),
+        (
+            {"text_input": ["a"], "sampling_parameters": ["{"]},
+            "sampling_parameters '{' is not JSON",
+        ),
+        ({"text_input": ["a"], "sampling_parameters": ["1"]}, "sampling_parameters '1' is not a"),
+    ],
+)
+def test_bodies_that_are_refused(inputs: dict[str, list[Any]], message: str) -> None:
+    with pytest.raises(RequestError) as refusal:
+        read(inputs)
+    assert str(refusal.value).startswith(message)
+
+
+LORAS = Context(adapters=("doll", "sheep"), has_lora=True)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "context", "message"),
+    [
+        (
+            {"stream": [True], "exclude_input_in_output": [False]},
+            Context(),
+            "Error generating stream: When streaming, `exclude_input_in_output` = False is not "
+            "allowed.",
+        ),
+        (
+            {"sampling_parameters": ['{"lora_name": "bavarian"}']},
+            LORAS,
+            "LoRA bavarian is not supported, we currently support ['doll', 'sheep']",
+        ),
+        (
+            {"sampling_parameters": ['{"lora_name": "doll"}']},
+            Context(),
+            "LoRA feature is not enabled.",
+        ),
+    ],
+)
+def test_texts_that_clients_of_the_vllm_backend_compare(
+    inputs: dict[str, list[Any]], context: Context, message: str
+) -> None:
+    with pytest.raises(QuotedError) as refusal:
+        read_request([{"text_input": ["p"], **inputs}], {}, context)
+    assert (str(refusal.value), refusal.value.code) == (message, "INVALID_ARG")
+
+
+def test_a_known_adapter_of_a_vllm_body_is_taken() -> None:
+    parsed = read_request([{"text_input": ["p"]}], {"lora_name": "doll"}, LORAS)
+    assert isinstance(parsed.work, tuple)
+    assert parsed.work[0].adapter == "doll"
+
+
+def test_a_list_of_thousands_of_adapters_is_cut() -> None:
+    context = Context(adapters=[f"a{n}" for n in range(10_000)], has_lora=True)
+    with pytest.raises(QuotedError) as refusal:
+        read_request([{"text_input": ["p"]}], {"lora_name": "b"}, context)
+    assert len(str(refusal.value)) == 2000
+
+
+def test_a_stream_is_asked_by_input_or_parameter() -> None:
+    assert read({"inputs": ["p"], "stream": [True]})[0].stream
+    assert read({"inputs": ["p"]}, stream=True)[0].stream
+
+
+def test_sampling_parameters_win_over_request_parameters() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_new_tokens": 6}']}
+    assert read(inputs, max_tokens=5)[0].sampling.max_tokens == 6
+
+
+def test_the_same_in_the_tensor_and_as_text_beside_it() -> None:
+    """What the backend's own client sends with each request."""
+    parameters = {"temperature": "0.1", "top_p": "0.95", "max_tokens": "100"}
+    inputs = {"text_input": ["p"], "sampling_parameters": [json.dumps(parameters)]}
+    sampling = read(inputs, **parameters)[0].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.1, 0.95, 100)
+    assert vllm(**parameters).sampling == sampling
+
+
+def test_what_the_tensor_says_is_not_read_elsewhere() -> None:
+    inputs = {"text_input": ["p"], "sampling_parameters": ['{"max_tokens": 6}']}
+    assert read(inputs, max_new_tokens="many", max_tokens=-1)[0].sampling.max_tokens == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("max_tokens", 7.0, 7),
+        ("max_tokens", "7", 7),
+        ("temperature", "0", 0.0),
+        ("ignore_eos", "True", True),
+        ("ignore_eos", 1, True),
+        ("ignore_eos", "false", False),
+        ("stop", "7", ("7",)),
+        ("stop", '"', ('"',)),
+        ("stop", '"a"', ('"a"',)),
+        ("stop", '["a", "b"]', ("a", "b")),
+    ],
+)
+def test_a_parameter_of_the_vllm_backend_is_cast(name: str, value: Any, expected: Any) -> None:
+    assert getattr(vllm(**{name: value}).sampling, name) == expected
+
+
+def test_a_weight_is_cut_to_what_engines_take() -> None:
+    weights = {"5": 1e300, "6": -101, "7": 3}
+    assert lmi(logit_bias=weights).sampling.extra == {"logit_bias": {5: 100, 6: -100, 7: 3}}
+
+
+def test_a_text_stays_the_text_it_is() -> None:
+    assert vllm(guided_regex='"a"').sampling.extra == {"structured_outputs": {"regex": '"a"'}}
+
+
+def test_a_seed_may_be_text_and_a_priority_is_not_sampling() -> None:
+    request = lmi(seed="5", priority=-1)
+    assert (request.sampling.seed, request.priority) == (5, -1)
+    assert request.sampling.extra == {}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_parameter_refuses_what_it_cannot_be(name: str) -> None:
+    field = FIELDS[name]
+    wrong = 1.5 if field.kind in (OBJECT, OBJECT_OR_TEXT, TOKEN_WEIGHTS) else {"no": "such"}
+    with pytest.raises(RequestError) as refusal:
+        lmi(**{name: wrong})
+    assert refusal.value.field == name
+    assert f"; accepted: {field.kind.accepted}" in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_every_parameter_sets_what_exists(name: str) -> None:
+    target = FIELDS[name].target
+    known = {*CONTROLS, *Sampling.__struct_fields__} - {"extra"}
+    assert target in known or target.startswith(("extra.", "structure."))
+
+
+def test_names_are_served_or_neutral_or_ignored_but_not_two_of_them() -> None:
+    assert not FIELDS.keys() & NEUTRAL.keys()
+    assert not (FIELDS.keys() | NEUTRAL.keys()) & IGNORED
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("seed", 2**63),
+        ("seed", "1180591620717411303424"),
+        ("seed", "x"),
+        ("max_new_tokens", 2**64),
+        ("temperature", 10**400),
+        ("temperature", float("inf")),
+        ("top_p", float("nan")),
+        ("logit_bias", {"5": None}),
+        ("logit_bias", {"a": 1}),
+        ("stop", ["\ud800"]),
+        ("stop_token_ids", [2**64]),
+        ("allowed_token_ids", [True]),
+        ("lora_name", "\udfff"),
+        ("n", True),
+    ],
+)
+def test_a_value_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(RequestError) as refusal:
+        vllm(**{name: value})
+    assert refusal.value.field == name
+    assert "literal for int" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, json.dumps({"stop": "\ud800"}), '{"temperature": 1e999}', "{", "null"]
+)
+def test_json_text_is_refused_or_read_to_the_end(text: str) -> None:
+    with pytest.raises(RequestError):
+        read({"text_input": ["p"], "sampling_parameters": [text]})
+
+
+def test_both_names_of_an_adapter_may_agree() -> None:
+    request, _ = read({"inputs": ["p"], "adapters": ["a"]}, lora_name="a")
+    assert request.adapter == "a"
+
+
+def test_do_sample_false_is_greedy_in_a_vllm_body_too() -> None:
+    assert vllm(do_sample=False).sampling.temperature == 0.0

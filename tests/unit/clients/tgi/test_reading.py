@@ -1,0 +1,20 @@
+"""Bodies of Text Generation Inference."""
+
+import pytest
+
+from lmi_backend.clients.tgi.reading import read_either, read_stream, read_whole
+from lmi_backend.engine_config import Context
+from lmi_backend.errors import RequestError
+
+
+@pytest.mark.parametrize("read", [read_whole, read_stream, read_either])
+@pytest.mark.parametrize(
+    ("name", "asked", "nothing"), [("typical_p", 0.9, 1.0), ("watermark", True, False)]
+)
+def test_what_its_server_serves_and_nothing_here_does_is_refused(
+    read: object, name: str, asked: object, nothing: object
+) -> None:
+    with pytest.raises(RequestError) as refusal:
+        read({"inputs": "a", "parameters": {name: asked}}, Context())  # type: ignore[operator]
+    assert refusal.value.field == name
+    assert read({"inputs": "a", "parameters": {name: nothing}}, Context()).dropped == ()  # type: ignore[operator]

@@ -1,0 +1,71 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.endpoint.address import endpoint_folder
+from lmi_backend.endpoint.loading import Loading, LoadingFile, read_loading
+from lmi_backend.fetch.weights import Download, duration
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.units import GIB, MIB
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(tmp_path))
+    return tmp_path
+
+
+def test_others_read_how_far_a_download_is_until_the_model_is_there(base: Path) -> None:
+    file = LoadingFile("tiny")
+    try:
+        wait_for(lambda: read_loading(base))
+        assert read_loading(base)["tiny"].text.startswith("loading for ")
+        file.note(Download(62 * GIB, 100 * GIB, 210 * MIB))
+        wait_for(lambda: read_loading(base)["tiny"].total)
+        told = read_loading(base)["tiny"]
+        assert told.text == "downloading: 62 %, 62.0 GiB of 100.0 GiB, 210.0 MiB/s, about 3 min"
+        assert (told.brief, told.retry_seconds) == ("62 %, about 3 min", 185)
+        file.note(None)
+        wait_for(lambda: not read_loading(base)["tiny"].total)
+        line = "Loading safetensors checkpoint shards:  62% Completed | 5/8 [00:03<00:02, 1.6it/s]"
+        file.hear(f"(EngineCore pid=7) {line}")
+        wait_for(lambda: read_loading(base)["tiny"].loaded >= 0)
+        told = read_loading(base)["tiny"].brief
+        assert re.fullmatch(r"62 % of the weights are loaded, \d+ s so far", told)
+        assert re.match(r"loading for \d+ s: 62 % of the weights$", read_loading(base)["tiny"].text)
+        file.hear(line.replace(" 62%", "100%"))
+        wait_for(lambda: read_loading(base)["tiny"].loaded < 0)
+        assert re.fullmatch(r"\d+ s so far", read_loading(base)["tiny"].brief)
+        file.say("s3://bucket/tiny: 3 of 9 GiB")
+        wait_for(lambda: read_loading(base)["tiny"].text == "s3://bucket/tiny: 3 of 9 GiB")
+    finally:
+        file.close()
+    assert not read_loading(base)
+    assert not list(endpoint_folder(base).iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"model": "a"}', json.dumps({"model": "a", "text": "b", "at": 0}), "{" * 99],
+)
+def test_a_file_that_is_old_or_none_is_left_out(base: Path, text: str) -> None:
+    folder = endpoint_folder(base)
+    folder.mkdir()
+    (folder / "1-a.loading").write_text(text)
+    assert read_loading(base) == {}
+
+
+def test_without_a_rate_no_end_is_told() -> None:
+    assert str(Download(0, 2 * GIB, 0)) == "downloading: 0 %, 0 B of 2.0 GiB"
+    assert Loading("a", "b", done=1, total=4).brief == "25 %"
+    assert Loading("a", "loading for 3 s").brief == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(40.2, "40 s"), (180, "3 min"), (4800, "1 h 20 min")]
+)
+def test_times_are_for_people(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,112 @@
+"""What TensorRT-LLM's rows say of its KV cache, without the library."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.trtllm import stats
+from lmi_backend.engines.trtllm.stats import StepCounts
+from lmi_backend.ipc.engine import EngineStats
+
+ROW = {"maxNumBlocks": 100, "usedNumBlocks": 25, "tokensPerBlock": 32}
+
+
+class Llm:
+    """Hands out rows, once."""
+
+    def __init__(self, *rows: Any) -> None:
+        self.rows = list(rows)
+        self.asked_in: list[threading.Thread] = []
+
+    def get_stats_async(self, timeout: float | None = 2) -> AsyncIterator[Any]:
+        assert timeout
+        self.asked_in.append(threading.current_thread())
+        return self._rows()
+
+    async def _rows(self) -> AsyncIterator[Any]:
+        while self.rows:
+            yield self.rows.pop(0)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats, "_PAUSE", 0)
+
+
+async def counted(llm: Llm) -> StepCounts:
+    counts = StepCounts(llm)
+    await counts.follow(lambda: bool(llm.rows))
+    return counts
+
+
+async def test_the_last_row_counts() -> None:
+    busier = ROW | {"usedNumBlocks": 50, "reusedBlocks": 3, "missedBlocks": 7}
+    counts = await counted(Llm({"kvCacheStats": ROW}, {"kvCacheStats": busier}))
+    said = EngineStats(**counts.fields(is_busy=True))
+    assert (said.kv_cache_usage, said.kv_blocks, said.kv_block_size) == (0.5, 100, 32)
+    assert (said.prompt_tokens_cached, said.prompt_tokens_looked_up) == (96, 320)
+
+
+async def test_without_requests_no_block_is_in_use() -> None:
+    counts = await counted(Llm({"kvCacheStats": ROW}))
+    said = EngineStats(**counts.fields(is_busy=False))
+    assert (said.kv_cache_usage, said.kv_blocks) == (0.0, 100)
+
+
+async def test_of_several_ranks_with_caches_the_fullest_counts() -> None:
+    rows = [
+        {"kvCacheStats": ROW | {"usedNumBlocks": used, "reusedBlocks": 1}, "attentionDpRank": rank}
+        for rank, used in ((0, 10), (1, 75), (0, 20))
+    ]
+    said = (await counted(Llm(*rows))).fields(is_busy=True)
+    assert (said["kv_cache_usage"], said["kv_blocks"], said["prompt_tokens_cached"]) == (
+        0.75,
+        100,
+        64,
+    )
+
+
+@pytest.mark.parametrize("row", [{}, {"kvCacheStats": None}, {"kvCacheStats": {"maxNumBlocks": 0}}])
+async def test_a_model_without_a_cache_says_nothing(row: dict[str, Any]) -> None:
+    assert (await counted(Llm(row))).fields(is_busy=True) == {}
+
+
+async def test_the_queue_is_made_in_the_loops_thread_and_waited_for_in_another() -> None:
+    llm = Llm({"kvCacheStats": ROW})
+    await counted(llm)
+    first, *others = llm.asked_in
+    assert first is threading.current_thread()
+    assert others
+    assert first not in others
+
+
+class Broken(Llm):
+    async def _rows(self) -> AsyncIterator[Any]:
+        yield {"kvCacheStats": ROW}
+        raise RuntimeError("rpc failed")
+
+
+class Wrong(Llm):
+    async def _rows(self) -> AsyncIterator[Any]:
+        yield {"kvCacheStats": {"maxNumBlocks": "many"}}
+
+
+class Gone(Llm):
+    get_stats_async: Any = None
+
+
+@pytest.mark.parametrize("kind", [Broken, Wrong, Gone])
+async def test_what_fails_is_said_once_and_asked_no_more(
+    kind: type[Llm], caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = StepCounts(kind())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            await asyncio.wait_for(counts.follow(lambda: True), 30)
+    assert len(caplog.records) == 1
+    assert "metrics of the KV cache stay 0" in caplog.text
+    assert counts.fields(is_busy=True) == {}

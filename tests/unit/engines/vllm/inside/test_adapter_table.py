@@ -1,0 +1,44 @@
+"""A table of adapters that vLLM's server shares, or is told."""
+
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside.adapter_table import AdapterTable
+
+
+class _Shares:
+    def __init__(self) -> None:
+        self.lora_requests: dict[str, Any] = {}
+
+
+class _Copies:
+    """Gives a copy, and takes no other."""
+
+    @property
+    def lora_requests(self) -> dict[str, Any]:
+        return {}
+
+    @lora_requests.setter
+    def lora_requests(self, _: Any) -> None: ...
+
+
+class _Refuses:
+    @property
+    def lora_requests(self) -> dict[str, Any]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_shared"), [(_Shares, True), (_Copies, False), (_Refuses, False)]
+)
+def test_the_table_is_shared_only_where_the_server_reads_it(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, is_shared: bool
+) -> None:
+    monkeypatch.setattr(holds, "_off", {})
+    known: dict[str, Any] = {}
+    models = kind()
+    AdapterTable(models, known)
+    assert (models.lora_requests is known) == is_shared
+    assert holds.is_held("adapter_table") == is_shared

@@ -1,0 +1,96 @@
+"""The plugin in vLLM's cores: what fails there ends no core, and forces no token."""
+
+import importlib
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm.inside import forced_ids, holds, names
+
+
+class Runner:
+    """vLLM's class of processors, as its first runner calls it."""
+
+    def __init__(self, *given: Any) -> None:
+        self.requests: list[Any] = []
+
+    def update_state(self, update: Any) -> None:
+        self.requests.append(update.request)
+
+    def apply(self, logits: Any) -> Any:
+        for request in self.requests:
+            logits = request([], logits)
+        return logits
+
+
+class Row(list[float]):
+    """One row of logits."""
+
+    def fill_(self, value: float) -> None:
+        self[:] = [value] * len(self)
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(holds, "_off", {})
+    monkeypatch.setitem(vars(names), "AdapterLogitsProcessor", Runner)
+    monkeypatch.setitem(vars(names), "LogitsProcessor", None)
+    monkeypatch.delitem(sys.modules, f"{names.__package__}.forced_tokens", raising=False)
+    return importlib.import_module(f"{names.__package__}.forced_tokens")
+
+
+def parameters(*ids: int) -> Any:
+    params = SimpleNamespace(extra_args=None)
+    forced_ids.add(params, ids)
+    return params
+
+
+def first(module: ModuleType) -> Any:
+    plugin = module.ForcedTokens(None, "cpu", False)
+    plugin.update_state(SimpleNamespace(request=plugin.new_req_logits_processor(parameters(1))))
+    return plugin
+
+
+def test_a_token_is_forced(module: ModuleType) -> None:
+    assert first(module).apply(Row([3.0, 2.0])) == [float("-inf"), 0.0]
+    assert holds.is_held("forced_tokens")
+
+
+def broken_update(plugin: Any) -> None:
+    plugin.update_state(SimpleNamespace())
+
+
+def broken_parameters(plugin: Any) -> None:
+    assert plugin.new_req_logits_processor(SimpleNamespace()) is None
+    assert plugin.add_request(0, SimpleNamespace()) is False
+
+
+def broken_logits(plugin: Any) -> None:
+    assert plugin.apply("no logits") == "no logits"
+
+
+def broken_context(plugin: Any) -> None:
+    plugin.add_request(0, parameters(1))
+    assert plugin.apply("no logits", SimpleNamespace()) == "no logits"
+
+
+@pytest.mark.parametrize("fails", [broken_update, broken_parameters, broken_logits, broken_context])
+def test_what_fails_is_let_go_and_forces_nothing_from_then_on(
+    fails: Any, module: ModuleType
+) -> None:
+    plugin = first(module)
+    fails(plugin)
+    assert "Error" in holds.states()["forced_tokens"]
+    assert plugin.apply(Row([3.0, 2.0])) == [3.0, 2.0]
+
+
+def test_one_that_cannot_be_made_leaves_the_core_alone(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "__init__", lambda _: None)
+    plugin = module.ForcedTokens(None, "cpu", False)
+    assert not holds.is_held("forced_tokens")
+    assert plugin.new_req_logits_processor(parameters(1)) is not None
+    assert plugin.apply(Row([3.0, 2.0])) == [3.0, 2.0]

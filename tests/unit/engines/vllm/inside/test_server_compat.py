@@ -1,0 +1,43 @@
+"""What of vLLM's server is called, and how errors are cut before it."""
+
+import asyncio
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm.inside import server_compat
+
+LONG = "x" * 200_000
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    made = ModuleType("vllm.made_up")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    return made
+
+
+def test_a_message_is_cut_whatever_its_parameter_is_called(module: Any) -> None:
+    module.sanitize_message = lambda text, **_: text
+    server_compat.cut_messages()
+    assert len(module.sanitize_message(LONG)) < len(LONG)
+    assert len(module.sanitize_message(text=LONG)) < len(LONG)
+    assert module.sanitize_message(None) is None
+
+
+def test_a_server_that_cleans_no_error_where_it_is_looked_for_is_said(module: Any) -> None:
+    module.clean_message = lambda text: text
+    with pytest.raises(LookupError, match="no module of it has sanitize_message"):
+        server_compat.cut_messages()
+
+
+async def test_an_endpoint_may_listen_for_a_client_that_never_leaves() -> None:
+    """That of `/v1/rerank` calls that of `/rerank` with its decorator, which does so."""
+    request = server_compat.http_request({"type": "http"}, None)
+    listening = asyncio.create_task(request.receive())
+    answering = asyncio.create_task(asyncio.sleep(0, "answer"))
+    done, _ = await asyncio.wait({listening, answering}, return_when=asyncio.FIRST_COMPLETED)
+    listening.cancel()
+    assert [task.result() for task in done] == ["answer"]

@@ -1,0 +1,81 @@
+"""A core that computes in its own process, where vLLM's inside lets it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.engines.vllm.inside import holds, names, single_process
+
+
+@contextmanager
+def _variables(*_: int) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _raises(*_: int) -> Iterator[None]:
+    if _:
+        raise RuntimeError("no OpenMP")
+    yield
+
+
+def _manager(configure: Any) -> Any:
+    return lambda _: SimpleNamespace(configure_omp_envs=configure)
+
+
+@pytest.fixture(autouse=True)
+def vllm(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Names of a vLLM on a CPU."""
+    monkeypatch.setattr(holds, "_off", {})
+    known = vars(names)
+    monkeypatch.setitem(known, "current_platform", SimpleNamespace(is_cpu=lambda: True))
+    monkeypatch.setitem(known, "UniProcExecutor", type("Executor", (), {}))
+    monkeypatch.setitem(known, "OMPProcessManager", _manager(_variables))
+    return known
+
+
+def _config() -> Any:
+    parallel = SimpleNamespace(distributed_executor_backend=None, world_size_across_dp=1)
+    return SimpleNamespace(parallel_config=parallel)
+
+
+def test_the_core_gets_the_executor_of_one_process(vllm: dict[str, Any]) -> None:
+    config = _config()
+    with single_process.prepare(config, chosen=None):
+        assert config.parallel_config.distributed_executor_backend is vllm["UniProcExecutor"]
+    assert holds.is_held("single_process")
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("OMPProcessManager", _manager(lambda *_: (None, None))),
+        ("OMPProcessManager", _manager(_raises)),
+        ("OMPProcessManager", _manager(lambda *, new: new)),
+        ("UniProcExecutor", lambda *_: None),
+    ],
+)
+def test_another_inside_leaves_vllms_own_process(
+    vllm: dict[str, Any], name: str, changed: Any
+) -> None:
+    vllm[name] = changed
+    config = _config()
+    with single_process.prepare(config, chosen=None):
+        assert config.parallel_config.distributed_executor_backend is None
+    assert not holds.is_held("single_process")
+
+
+class _Frozen:
+    world_size_across_dp = 1
+
+    @property
+    def distributed_executor_backend(self) -> None:
+        return None
+
+
+def test_a_config_that_cannot_be_changed_leaves_it_too() -> None:
+    with single_process.prepare(SimpleNamespace(parallel_config=_Frozen()), chosen=None):
+        assert not holds.is_held("single_process")

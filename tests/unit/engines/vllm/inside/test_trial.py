@@ -1,0 +1,30 @@
+"""What the trial says where a user's option puts something into each event."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lmi_backend.engines.vllm.inside import holds
+from lmi_backend.engines.vllm.inside.trial import Trial
+from lmi_backend.ipc.engine import fast_path_state
+
+
+@pytest.mark.parametrize(
+    ("options", "changing", "state"),
+    [
+        ({"enable_force_include_usage": True}, {"usage"}, "chosen"),
+        ({"response_role": "x", "enable_event_metrics": True}, {"metrics"}, "chosen"),
+        # What no option names is this vLLM's own.
+        ({"enable_force_include_usage": True}, {"weight_versions"}, "private"),
+        ({}, {"usage"}, "private"),
+        ({"enable_force_include_usage": True}, set(), "private"),
+    ],
+)
+def test_an_option_whose_member_changes_with_each_event_leaves_out_the_pattern(
+    options: dict[str, Any], changing: set[str], state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(holds, "_off", {})
+    tokenizer = SimpleNamespace(encode=lambda _: [1, 2])
+    Trial(None, tokenizer, cast(Any, None), (), options)._leave_out_plain(changing)
+    assert fast_path_state(holds.states()["plain_stream"]) == state

@@ -1,0 +1,275 @@
+"""Who is let in: by the host that a client names, the page's site, and the key."""
+
+import json
+import logging
+import socket
+from functools import partial
+from pathlib import Path
+
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from lmi_backend.front_end_settings import Settings
+from lmi_backend.frontend.app import FrontEnd
+from lmi_backend.frontend.http.access import Access
+from lmi_backend.frontend.http.hosts import OwnNames, is_loopback, name_in
+from tests.support.asking import ask
+from tests.support.growth import too_slow
+
+PROBES = ("/ping", "/health", "/live")
+OWN = ("localhost", "LOCALHOST.:8080", "127.0.0.1:8080", "[::1]:8080", "10.0.0.7", "a.localhost:1")
+FOREIGN = ("evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "2130706433")
+NO_HOSTS = (
+    "", " ", "[", "[]", "]", "[::1", "::1", "[::g]", "a b", "a:b", "a:99999", "a:123456", "a:-1",
+    "user@a", "a/b", "http://a", "a?b", "a#b", "é", "a\tb", "a%0ab", ".", "[::1]a", "a,b",
+    "a" * 254, "*",
+)  # fmt: skip
+
+
+def local(folder: Path, **settings: object) -> FrontEnd:
+    return FrontEnd(Settings(base=folder, **settings))  # type: ignore[arg-type]
+
+
+def paths(front_end: FrontEnd) -> list[tuple[str, str]]:
+    """All paths, with a method of each."""
+    rows = [row for row, _ in front_end._make_routes()]
+    return [(method, row.path) for row in rows for method in (row.methods or ())]
+
+
+@pytest.mark.parametrize("host", NO_HOSTS)
+def test_what_is_no_host_has_no_name(host: str) -> None:
+    assert name_in(host) is None
+
+
+@pytest.mark.parametrize("host", ["", "[", "a:99999"])
+async def test_a_host_that_is_none_is_refused_on_every_path(
+    host: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    front_end = local(tmp_path, api_key="key")
+    for method, path in [*paths(front_end), ("GET", "/nothing"), ("PUT", "/ping")]:
+        answer = await ask(front_end, path, {"host": host}, method)
+        # 422 is what Text Generation Inference says of a wrong request.
+        assert answer.status in (400, 422), (method, path)
+        assert isinstance(json.loads(answer.body), dict)
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+async def test_a_name_of_somebody_else_is_answered_to_probes_only(
+    host: str, tmp_path: Path
+) -> None:
+    front_end = local(tmp_path)
+    some = [("GET", "/nothing"), ("PUT", "/v1/models"), ("GET", "/v1/models"), ("GET", "/ping")]
+    for method, path in paths(front_end) + some if host == FOREIGN[0] else some:
+        answer = await ask(front_end, path, {"host": host}, method)
+        assert (answer.status == 403) is (path not in PROBES), (method, path)
+    said = (await ask(front_end, "/v1/models", {"host": host})).body.decode()
+    assert f"{host} is not a name of this server" in said
+    assert "--allowed-hosts" in said
+
+
+@pytest.mark.parametrize("host", OWN)
+async def test_the_servers_own_names_are_answered(host: str, tmp_path: Path) -> None:
+    front_end = local(tmp_path)
+    for path in ("/v1/models", "/version", "/"):
+        assert (await ask(front_end, path, {"host": host})).status == 200, path
+    own = {"host": host, "origin": f"http://{host}"}
+    assert (await ask(front_end, "/v1/models", own)).status == 200
+
+
+async def test_names_are_given_by_operators(tmp_path: Path) -> None:
+    given = local(tmp_path, hosts=("My-Server", "[fe80::1]"), host="localhost")
+    status = {
+        host: (await ask(given, "/v1/models", {"host": host})).status
+        for host in ("my-server:8080", "MY-SERVER.", "my-server.example", socket.gethostname())
+    }
+    assert list(status.values())[:3] == [200, 200, 403]
+    assert list(status.values())[3] == 200
+    every = local(tmp_path, hosts=("*",))
+    assert (await ask(every, "/api/state", {"host": "evil.example"})).status == 200
+
+
+async def test_on_the_network_names_are_known_to_those_who_give_them(tmp_path: Path) -> None:
+    """A service, or a load balancer, has names that this server cannot know."""
+    name = {"host": "lmi.models.svc.cluster.local:8080"}
+    assert (await ask(local(tmp_path, host="0.0.0.0"), "/v1/models", name)).status == 200
+    listed = local(tmp_path, host="0.0.0.0", hosts=("lmi.models.svc.cluster.local",))
+    assert (await ask(listed, "/v1/models", name)).status == 200
+    assert (await ask(listed, "/v1/models", {"host": "evil.example"})).status == 403
+    assert (await ask(listed, "/ping", {"host": "evil.example"})).status == 503
+
+
+async def test_where_keys_are_needed_a_name_is_enough_for_nothing(tmp_path: Path) -> None:
+    front_end = local(tmp_path, api_key="key")
+    foreign, key = {"host": "evil.example"}, {"authorization": "Bearer key"}
+    assert (await ask(front_end, "/v1/models", foreign)).status == 401
+    assert (await ask(front_end, "/v1/models", foreign | key)).status == 200
+    for path in ("/api/state", "/models", "/"):
+        assert (await ask(front_end, path, foreign | key)).status == 403, path
+
+
+ORIGINS = (
+    "null", "", "http://[", "[", "http://", "://", "localhost:8080", "http://localhost:99999",
+    "http://user@localhost:8080", "http://localhost:8080/", "http://localhost:8081", "é",
+    "http://evil.example", "http://127.0.0.1.evil.example", "file://", "http://localhost:8080 ",
+    "http://localhost:8080, http://localhost:8080", "http:/localhost:8080",
+)  # fmt: skip
+
+
+async def test_an_origin_that_is_not_ours_is_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    front_end = local(tmp_path)
+    for origin in ORIGINS:
+        assert (await ask(front_end, "/v1/models", {"origin": origin})).status == 403, origin
+    for method, path in paths(front_end):
+        answer = await ask(front_end, path, {"origin": "http://["}, method)
+        assert answer.status == 403, (method, path)
+    assert not [record for record in caplog.records if record.exc_info]
+    allowed = local(tmp_path, origins=("null",))
+    assert (await ask(allowed, "/v1/models", {"origin": "null"})).status == 200
+
+
+SDK = "authorization,content-type,x-stainless-arch,x-stainless-retry-count,anthropic-version"
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        (SDK, SDK),
+        ("anthropic-dangerous-direct-browser-access", "anthropic-dangerous-direct-browser-access"),
+        ("x-of-nobody-yet, User-Agent", "x-of-nobody-yet, User-Agent"),
+        (None, "authorization, content-type, x-api-key, x-request-id"),
+        ("a\x00b", "authorization, content-type, x-api-key, x-request-id"),
+    ],
+)
+async def test_a_page_that_may_ask_may_send_what_its_library_sends(
+    asked: str | None, allowed: str, tmp_path: Path
+) -> None:
+    front_end = local(tmp_path, origins=("https://app.example",))
+    headers = {"origin": "https://app.example", "access-control-request-method": "POST"}
+    if asked is not None:
+        headers["access-control-request-headers"] = asked
+    paths = ("/v1/chat/completions", "/v1/messages", "/invocations", "/v2/models/x/generate")
+    for path in (*paths, "/v1/files"):
+        answer = await ask(front_end, path, headers, "OPTIONS")
+        assert (answer.status, answer.body) == (204, b"")
+        assert answer.headers["access-control-allow-headers"] == allowed
+        other = await ask(front_end, path, headers | {"origin": "https://other.example"}, "OPTIONS")
+        assert other.status == 403
+        assert "access-control-allow-headers" not in other.headers
+    # The page is told what is not served.
+    answer = await ask(front_end, "/v1/files", {"origin": "https://app.example"})
+    assert (answer.status, "access-control-allow-origin" in answer.headers) == (404, True)
+
+
+async def test_head_is_answered_as_get_is(tmp_path: Path) -> None:
+    """The server leaves the body out."""
+    front_end = local(tmp_path)
+    for method, path in paths(front_end):
+        if method != "HEAD":
+            continue
+        answers = [await ask(front_end, path, None, each) for each in ("HEAD", "GET")]
+        assert answers[0].status == answers[1].status, path
+        assert answers[0].headers.keys() == answers[1].headers.keys(), path
+    for each in (front_end._triton, front_end._control, front_end._metrics):
+        await each.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/ping", "/v1/chat/completions", "/invocations"])
+async def test_a_slash_at_the_end_changes_nothing(path: str, tmp_path: Path) -> None:
+    front_end = local(tmp_path)
+    method = "GET" if path in ("/v1/models", "/ping") else "POST"
+    said = await ask(front_end, path, None, method, body=b"{}")
+    assert said.status != 404 or b"is not served" not in said.body
+    for end in ("/", "//"):
+        answer = await ask(front_end, path + end, None, method, body=b"{}")
+        assert (answer.status, answer.body) == (said.status, said.body)
+    wrong = await ask(front_end, f"{path}/", None, "PUT")
+    assert (wrong.status, "allow" in wrong.headers) == (405, True)
+
+
+def test_a_port_is_local_where_only_this_machine_reaches_it() -> None:
+    assert all(map(is_loopback, ("127.0.0.1", "127.8.0.1", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "my-server", "")))
+
+
+def test_names_are_compared_without_case_and_port() -> None:
+    assert [name_in(host) for host in ("A.b:1", "A.b.", "[::1]:", "[fe80::1%eth0]", "1.2.3.4")] == [
+        "a.b", "a.b", "::1", "fe80::1%eth0", "1.2.3.4"
+    ]  # fmt: skip
+    names = OwnNames(("A.b:1",), "Here")
+    assert [each in names for each in ("a.b", "here", "b", None)] == [True, True, False, False]
+
+
+def signed_by_botocore(key: str) -> str:
+    request = AWSRequest("POST", "http://localhost:8080/endpoints/m/invocations", data=b"{}")
+    SigV4Auth(Credentials(key, "secret"), "sagemaker", "eu-west-1").add_auth(request)
+    header: str = request.headers["Authorization"]
+    return header
+
+
+async def test_the_key_of_a_signature_is_found_wherever_it_stands(tmp_path: Path) -> None:
+    front_end = local(tmp_path, api_key="AKIA-key")
+    header = signed_by_botocore("AKIA-key")
+    kind, _, fields = header.partition(" ")
+    parts = [part.strip() for part in fields.split(",")]
+    assert [part.partition("=")[0] for part in parts] == [
+        "Credential",
+        "SignedHeaders",
+        "Signature",
+    ]
+    for line in (
+        header,
+        f"{kind} {','.join(parts)}",
+        f"{kind} {', '.join(reversed(parts))}",
+        f"{kind}  {' , '.join((parts[1], parts[0], parts[2]))}",
+    ):
+        assert (await ask(front_end, "/v1/models", {"authorization": line})).status == 200, line
+    for line in (
+        signed_by_botocore("another"),
+        f"{kind} {parts[1]}",
+        kind,
+        f"{kind} Credential",
+        f"{kind} Credential=/a/b",
+        f"{kind} credential=AKIA-key/a",
+        f"{kind} XCredential=AKIA-key/a",
+    ):
+        assert (await ask(front_end, "/v1/models", {"authorization": line})).status == 401, line
+
+
+PIECES = ("Credential=", "Credential=,", "Credential=a/", ",", " ", "=", "/", "a", "[", "Bearer ")
+
+
+@pytest.mark.parametrize("name", ["authorization", "x-api-key", "host", "origin", "x-request-id"])
+async def test_before_a_key_is_known_headers_are_read_at_once(name: str, tmp_path: Path) -> None:
+    front_end = local(tmp_path, api_key="key")
+
+    def send(size: int, piece: str) -> None:
+        value = "AWS4-HMAC-SHA256 " * (name == "authorization") + piece * (size // len(piece))
+        # Nothing that it waits for is outside of it.
+        with pytest.raises(StopIteration):
+            ask(front_end, "/v1/models", {name: value}).send(None)
+
+    for piece in PIECES:
+        assert too_slow(partial(send, piece=piece), 65_000, 0.1) is None, piece
+
+
+async def test_a_fault_of_ours_is_logged_once_with_the_requests_id(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("x\nforged")
+
+    caplog.set_level(logging.INFO)
+    front_end = local(tmp_path)
+    monkeypatch.setattr(Access, "check_site", fail)
+    sent = {"x-request-id": "1 key=boss status=200"}
+    answer = await ask(front_end, "/v1/models\nforged\u2028", sent)
+    assert (answer.status, answer.headers["x-request-id"]) == (500, sent["x-request-id"])
+    failed, access = caplog.messages
+    assert failed.endswith("failed id=1%20key%3Dboss%20status%3D200")
+    assert "id=1%20key%3Dboss%20status%3D200 key=-" in access
+    assert access.count("status=") == access.count("key=") == 1

@@ -1,0 +1,230 @@
+"""What the bodies of some requests take from others: memory, and time of the one event loop."""
+
+import asyncio
+import gc
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import HttpError
+from lmi_backend.frontend.http.bodies import (
+    Bodies,
+    ClientGoneError,
+    check_values,
+    read_model,
+    read_object,
+)
+from lmi_backend.frontend.http.client import CLIENT, Client
+from lmi_backend.frontend.http.exchange import Exchange
+from lmi_backend.outline import MOST_VALUES
+from lmi_backend.units import MIB
+
+KIB = 1 << 10
+
+
+class Sender:
+    """A client that sends a body in parts, as it is told."""
+
+    def __init__(self) -> None:
+        self.parts: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    def send(self, size: int, *, more: bool = True) -> None:
+        part = {"type": "http.request", "body": b"x" * size, "more_body": more}
+        self.parts.put_nowait(part)
+
+    def leave(self) -> None:
+        self.parts.put_nowait({"type": "http.disconnect"})
+
+    def read(self, bodies: Bodies, limit: int = 64 * MIB, seconds: float = 60) -> Any:
+        return asyncio.create_task(bodies.read(self.parts.get, limit, seconds))
+
+
+async def _settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_a_body_is_held_until_it_is_released() -> None:
+    bodies, sender = Bodies(MIB), Sender()
+    sender.send(200 * KIB)
+    sender.send(100 * KIB, more=False)
+    data, size = await sender.read(bodies)
+    assert (len(data), size, bodies.held) == (300 * KIB, 236 * KIB, 236 * KIB)
+    bodies.release(size)
+    assert bodies.held == 0
+
+
+async def test_when_all_are_too_many_the_largest_that_arrives_is_refused() -> None:
+    bodies = Bodies(MIB)
+    large, small = Sender(), Sender()
+    reading = large.read(bodies)
+    large.send(900 * KIB)
+    await _settle()
+    second = small.read(bodies)
+    small.send(400 * KIB, more=False)
+    with pytest.raises(HttpError, match="together") as refused:
+        await reading
+    assert refused.value.status == 503
+    assert (await second)[1] == bodies.held == 336 * KIB
+
+
+async def test_what_is_complete_is_kept_and_a_larger_one_refused() -> None:
+    bodies = Bodies(MIB)
+    kept, late, little = Sender(), Sender(), Sender()
+    kept.send(900 * KIB, more=False)
+    await kept.read(bodies)
+    late.send(400 * KIB, more=False)
+    with pytest.raises(HttpError, match="together"):
+        await late.read(bodies)
+    # Small ones have room always.
+    little.send(64 * KIB, more=False)
+    assert (await little.read(bodies))[1] == 0
+    assert bodies.held == 836 * KIB
+
+
+@pytest.mark.parametrize("end", ["leaves", "is late", "is too large", "is too large at last"])
+async def test_nothing_is_held_of_a_body_that_fails(end: str) -> None:
+    bodies, sender = Bodies(64 * MIB), Sender()
+    reading = sender.read(bodies, limit=MIB, seconds=0.05 if end == "is late" else 60)
+    sender.send(500 * KIB)
+    await _settle()
+    if end == "leaves":
+        sender.leave()
+    elif end != "is late":
+        sender.send(MIB, more=end == "is too large")
+    with pytest.raises((HttpError, ClientGoneError)) as failed:
+        await reading
+    statuses = {"is late": 408, "leaves": None}
+    assert getattr(failed.value, "status", None) == statuses.get(end, 413)
+    assert bodies.held == 0
+
+
+@pytest.fixture
+def kept() -> Iterator[list[Any]]:
+    """What only a collection of cycles would free."""
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        yield gc.garbage
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_an_ended_request_leaves_no_cycle(kept: list[Any], *, ends: bool) -> None:
+    """Cycles are looked for after so many objects, not after so many bytes."""
+    bodies = Bodies()
+
+    async def ask() -> None:
+        sender = Sender()
+        scope = {"method": "POST", "path": "/", "headers": []}
+        cycle: Any = SimpleNamespace(scope=scope, disconnected=not ends)
+        client = cycle.scope[CLIENT] = Client(cycle)
+        exchange = Exchange(cycle.scope, sender.parts.get, None, bodies)  # type: ignore[arg-type]
+        client.on_gone = exchange.close
+        sender.send(MIB)
+        if ends:
+            sender.send(MIB, more=False)
+        else:
+            sender.leave()
+        try:
+            await exchange.body(4 * MIB, 60)
+        except ClientGoneError:
+            pass
+        finally:
+            exchange.close()
+
+    await asyncio.create_task(ask())
+    gc.collect()
+    large = [each for each in kept if isinstance(each, bytes | bytearray) and len(each) > KIB]
+    ours = [each for each in kept if isinstance(each, Exchange | Client)]
+    assert (large, ours, bodies.held) == ([], [], 0)
+
+
+def _deep(number: int) -> Any:
+    value: Any = 0
+    for _ in range(number):
+        value = [value]
+    return value
+
+
+VALUES = {
+    "lists": [[]] * 150_000,
+    "objects": [{"": 0}] * 80_000,
+    "numbers": list(range(200_000)),
+    "strings": ["a,[{"] * 100_000,
+    "members": {str(number): None for number in range(100_000)},
+}
+TEXTS = {
+    "a text": "Once, there was [a] {story}. " * 100_000,
+    "quotes": '"' * 1_000_000,
+    "backslashes": "\\" * 1_000_000,
+    "backslashes and quotes": '\\"' * 500_001,
+    "odd": 'a\\\\"b,' * 300_001,
+    "a picture": "A" * 20_000_000,
+    "other letters": "é,漢\U0001f600" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+async def test_too_many_values_are_refused(name: str) -> None:
+    data = json.dumps({"inputs": "a", "x": VALUES[name]}).encode()
+    with pytest.raises(HttpError, match=str(MOST_VALUES)) as refused:
+        await read_object(data)
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+@pytest.mark.parametrize("name", TEXTS)
+async def test_what_stands_in_a_string_is_no_value(name: str, *, ascii_only: bool) -> None:
+    body = {"inputs": TEXTS[name], "more": [TEXTS[name], 1, 2]}
+    data = json.dumps(body, ensure_ascii=ascii_only).encode()
+    assert await read_object(data) == body
+    # Whatever stands where a slice ends.
+    for blanks in range(3):
+        await check_values(b" " * blanks + data)
+
+
+@pytest.mark.parametrize("data", [b'"' * 60_000_000, b"[]," * 20_000_000, b'"\\' * 30_000_000])
+async def test_others_have_their_turn_while_a_large_body_is_looked_at(data: bytes) -> None:
+    turns = [time.perf_counter()]
+
+    async def beat() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.append(time.perf_counter())
+
+    beating = asyncio.create_task(beat())
+    try:
+        await check_values(data)
+    except HttpError:
+        pass
+    finally:
+        beating.cancel()
+    # A reader of all of it at once takes seconds.
+    pauses = [after - before for before, after in itertools.pairwise(turns)]
+    assert max(pauses, default=0) < 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "1e400", '{"n": 1e400}', '{"a": "\ud800"', "{'a': 1}", '{"a": 1}}']
+)
+async def test_what_is_no_object_is_refused_by_name(text: str) -> None:
+    with pytest.raises(HttpError) as refused:
+        await read_object(text.encode("utf-8", "surrogatepass"))
+    assert refused.value.status == 400
+
+
+def test_a_deep_body_is_refused() -> None:
+    for data in (b"[" * 100_000, b'{"a":' * 100_000):
+        with pytest.raises(HttpError) as refused:
+            read_model(data)
+        assert refused.value.status == 400

@@ -1,0 +1,55 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.registry import CLIENTS
+from lmi_backend.front_end_settings import Settings
+from lmi_backend.frontend.app import FrontEnd
+from lmi_backend.frontend.http.routing import Routes, Service, route
+
+
+def _service(name: str) -> Service:
+    async def answer(_: Any) -> None:
+        raise AssertionError(name)
+
+    return Service(answer, CLIENTS["openai"])
+
+
+def _scope(method: str, path: str) -> Any:
+    return {"type": "http", "method": method, "path": path, "root_path": ""}
+
+
+def test_a_path_without_names_is_found_before_those_with() -> None:
+    fixed, named, other = _service("fixed"), _service("named"), _service("other")
+    routes = Routes(
+        [
+            (route("/models/{model}", "GET"), named),
+            (route("/models/all", "GET POST"), fixed),
+            (route("/models/all", "DELETE"), other),
+        ]
+    )
+    assert routes.find(_scope("GET", "/models/all"))[0] is fixed
+    found, names, allowed = routes.find(_scope("GET", "/models/one"))
+    assert (found, names["path_params"], allowed) == (named, {"model": "one"}, set())
+    assert routes.find(_scope("DELETE", "/models/all"))[0] is other
+    assert routes.find(_scope("PUT", "/models/all"))[::2] == (
+        None,
+        {"GET", "HEAD", "POST", "DELETE"},
+    )
+    assert routes.find(_scope("GET", "/nothing")) == (None, {}, set())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "PUT"])
+def test_every_row_of_the_front_end_is_found_as_in_their_order(tmp_path: Path, method: str) -> None:
+    """To look some of them up first changes no answer."""
+    front_end = FrontEnd(Settings(base=tmp_path))
+    rows = list(front_end._make_routes())
+    for row, _ in rows:
+        path = row.path.replace("{model:path}", "m").replace("{rest:path}", "r")
+        path = "/".join("x" if part.startswith("{") else part for part in path.split("/"))
+        scope = _scope(method, path)
+        first = next((r.path for r, _ in rows if r.matches(scope)[0].value == 2), None)
+        exact, others = front_end._routes._exact, front_end._routes._others
+        tried = [*exact.get(path, ()), *others]
+        assert next((r.path for r, _ in tried if r.matches(scope)[0].value == 2), None) == first

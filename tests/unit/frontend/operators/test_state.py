@@ -1,0 +1,132 @@
+"""What the page asks of the models, with an endpoint that is real and a model that is not."""
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from lmi_backend.endpoint.server import Endpoint
+from lmi_backend.endpoint.state import LogLine, StateView
+from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.frontend.keeping import Keeping
+from lmi_backend.frontend.models import Models
+from lmi_backend.frontend.operators.state import State
+from lmi_backend.ipc.engine import EngineStats
+from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
+from lmi_backend.pool.rank_group import WorkerStats
+from lmi_backend.serving.lora import LoraManager
+from lmi_backend.serving.renewal import Renewal
+from lmi_backend.serving.service import Service
+from tests.support.idle_workers import IdleWorkers
+from tests.support.service_bench import limits_of
+
+
+class Workers(IdleWorkers):
+    """Two: one runs, one has died of a secret."""
+
+    def stats(self) -> list[Any]:
+        paths = (("waits", "", ""), ("media", "no hidden name", "no URLs"))
+        busy = EngineStats(running=3, kv_cache_usage=0.5, fast_paths=paths)
+        return [
+            WorkerStats(busy, assigned=9, deaths=0, is_ready=True),
+            WorkerStats(EngineStats(), assigned=1, deaths=2, is_ready=False, trouble="it: hidden"),
+        ]
+
+
+def log(number: int) -> list[LogLine]:
+    return [(each, 1.5, "INFO", f"line {each}") for each in (1, 2, 3) if each > number]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose name is short enough for sockets, wherever pytest has its own."""
+    with tempfile.TemporaryDirectory(prefix="run-") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def endpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
+    monkeypatch.setenv(RUN_DIR_VARIABLE, str(folder))
+    service = Service(Workers(), limits_of(8, 8))
+    lora = LoraManager({"fine": "/adapters/fine"}, (), is_enabled=True)
+    model = ModelInfo(name="some model", engine="echo", version="1", max_model_len=100)
+    view = StateView(
+        model=model,
+        service=service,
+        lora_manager=lora,
+        plan={"engine": "echo", "reasons": ("because",)},
+        redact=lambda text: text.replace("hidden", "***"),
+        log=log,
+        started_at=1.0,
+    )
+    renewal = Renewal(service, service._workers, 1)  # type: ignore[arg-type]
+    one = Endpoint(model, service, lora, Context(), view, renewal)
+    one.open()
+    yield one
+    one.close()
+
+
+class Exchange:
+    """Keeps the answer."""
+
+    def __init__(self, query: str = "") -> None:
+        self.query = query
+        self.said: Any = None
+
+    async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
+        assert (status, headers["cache-control"]) == (200, "no-store")
+        self.said = msgspec.json.decode(data)
+
+
+async def ask(folder: Path, query: str) -> dict[str, Any]:
+    """Return the state of the one model, as a client gets it."""
+    models = Models(folder)
+    looking = asyncio.create_task(models.run())
+    while not models.all():  # noqa: ASYNC110  nobody says when they come
+        await asyncio.sleep(0.02)
+    exchange = Exchange(query)
+    await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
+    (model,) = exchange.said["models"]
+    found: dict[str, Any] = model
+    return found
+
+
+async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folder: Path) -> None:
+    state = await ask(folder, "")
+    assert (state["model"], state["engine"], state["health"]["is_ready"]) == (
+        "some model",
+        "echo",
+        True,
+    )
+    assert state["plan"] == {"engine": "echo", "reasons": ["because"]}
+    assert state["adapters"] == {"fine": "/adapters/fine"}
+    assert [worker["deaths"] for worker in state["workers"]] == [0, 2]
+    assert state["workers"][0]["stats"]["running"] == 3
+    assert set(state["workers"][0]["stats"]) == set(EngineStats.__struct_fields__)
+    assert state["workers"][0]["stats"]["fast_paths"] == [
+        {"name": "waits", "state": "private", "reason": "", "cost": ""},
+        {"name": "media", "state": "public", "reason": "no *** name", "cost": "no URLs"},
+    ]
+    assert state["workers"][1]["trouble"] == "it: ***"
+    assert state["stats"]["first_seconds"]["count"] == 0
+    assert state["stats"]["first_seconds"]["buckets"]["+Inf"] == 0
+    assert "log" not in state
+
+
+async def test_the_log_goes_on_where_it_was_read(endpoint: Endpoint, folder: Path) -> None:
+    state = await ask(folder, "log_after.some+model=2")
+    assert state["log"] == [[3, 1.5, "INFO", "line 3"]]
+
+
+async def test_a_model_that_does_not_answer_is_named(
+    endpoint: Endpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmi_backend.frontend.operators.state._ASK_SECONDS", 0.1)
+    monkeypatch.setattr(StateView, "values", lambda *_, **__: (_ for _ in ()).throw(OSError))
+    assert (await ask(folder, ""))["error"]

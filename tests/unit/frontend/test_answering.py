@@ -1,0 +1,41 @@
+"""What becomes of a request between its body and its answer."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.spec import Read
+from lmi_backend.engine_config import ModelInfo
+from lmi_backend.frontend import answering as module
+from lmi_backend.frontend.answering import Answering
+from lmi_backend.frontend.keeping import Keeping
+from lmi_backend.generation import HttpRequest
+
+
+async def test_a_parameter_that_changes_nothing_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def send(*_: object) -> None:
+        pass
+
+    async def read(*_: object) -> tuple[Any, Read]:
+        connection = SimpleNamespace(submit=lambda *_: None)
+        model: Any = SimpleNamespace(connection=connection, info=ModelInfo())
+        form: Any = None
+        return model, Read(HttpRequest("/", b""), form, dropped=("a_name_of_nobody",))
+
+    async def text(*_: object) -> bytes:
+        return b""
+
+    monkeypatch.setattr(module, "send_answer", send)
+    exchange: Any = SimpleNamespace(
+        text=text, headers={}, tenant="", spec=SimpleNamespace(failure=None)
+    )
+    reading: Any = SimpleNamespace(actions={"read": read})
+    answering = Answering(reading, Keeping(), 1, 1.0)
+    path: Any = SimpleNamespace(action="read")
+    for _ in range(2):
+        await answering(path, exchange)
+    (record,) = caplog.records
+    assert "parameter 'a_name_of_nobody' of a body is unknown" in record.getMessage()

@@ -1,0 +1,285 @@
+"""Answers that outlive their model's process: what is asked of the next one, and who waits."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lmi_backend.engine_config import Context, ModelInfo
+from lmi_backend.errors import EngineDeadError, EngineError
+from lmi_backend.frontend.answer import Answer
+from lmi_backend.frontend.connection import ModelConnection
+from lmi_backend.frontend.outages import Outages
+from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpRequest
+from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.frames import FrameDecoder, encode
+from lmi_backend.token_ids import pack, unpack
+
+
+class Endpoint:
+    """A model's end of a connection; what it was sent is in `sent`."""
+
+    def __init__(
+        self, outages: Outages, seconds: float = 60.0, limit: int = 2, **said: Any
+    ) -> None:
+        self.sent: list[Any] = []
+        self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
+        self.connection = ModelConnection(
+            lambda _: outages.resume(self.connection),
+            lambda answers: outages.begin(answers, self.connection.model),
+        )
+        self.connection.connection_made(self)  # type: ignore[arg-type]
+        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **said)
+        self.say(msg.Welcome(Context(), model))
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def write(self, data: bytes) -> None:
+        self.sent += self._decoder.feed(data)
+
+    def say(self, *messages: Any) -> None:
+        self.connection.data_received(encode(messages))
+
+    def die(self) -> None:
+        self.connection.connection_lost(None)
+
+
+def chunk(text: str, token_id: int) -> Delta:
+    return Delta(text, 1, ids=pack([token_id]))
+
+
+async def rest(answer: Answer) -> str:
+    return "".join(each.text for each in await answer.read() if isinstance(each, Delta))
+
+
+async def test_a_stream_goes_on_in_the_next_process_from_its_ids() -> None:
+    outages = Outages()
+    first = Endpoint(outages)
+    (hello,) = first.sent
+    assert (hello.protocol, hello.keeps_ids) == (msg.PROTOCOL, True)
+    answer = first.connection.submit((GenerateRequest("a"),), "tenant")
+    first.say(msg.Output(1, chunk("b", 5)), msg.Output(1, chunk("c", 6)))
+    first.die()
+    second = Endpoint(outages)
+    asked = second.sent[-1]
+    assert (asked.id, asked.tenant) == (1, "tenant")
+    assert unpack(asked.requests[0].continuation.ids) == [[5], [6]]
+    second.say(msg.Output(1, chunk("d", 7)))
+    # What came before is still the client's to read, and is not asked for again.
+    assert await rest(answer) == "bcd"
+    second.die()
+    third = Endpoint(outages)
+    assert unpack(third.sent[-1].requests[0].continuation.ids) == [[5], [6], [7]]
+    third.say(msg.Output(1, chunk("e", 8)))
+    assert await rest(answer) == "e"
+    # Twice is as often as it may.
+    third.die()
+    with pytest.raises(EngineDeadError, match=r"its process died; it resumed 2 times before"):
+        await rest(answer)
+
+
+async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
+    outages = Outages()
+    first = Endpoint(outages)
+    body = HttpRequest("/v1/chat/completions", b'{"stream": true}')
+    first.connection.submit(body, "")
+    first.say(msg.HttpOutput(1, HttpChunk(b'data: {"id": "x"}\n\n', num_tokens=1, ids=pack([5]))))
+    first.die()
+    second = Endpoint(outages)
+    where = second.sent[-1].request.continuation
+    assert (unpack(where.ids), where.num_lines, where.head) == ([[5]], 2, b'data: {"id": "x"}\n\n')
+
+
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        # Several answers: whose ids they are is not known.
+        (HttpRequest("/v1/completions", b'{"n": 2}'), HttpChunk(b"data: 1\n\n", ids=pack([5]))),
+        # An engine that tells no ids.
+        (HttpRequest("/v1/completions", b"{}"), HttpChunk(b"data: 1\n\n", num_tokens=1)),
+        # All of it has come.
+        (HttpRequest("/v1/completions", b"{}"), HttpChunk(b"{}", is_last=True)),
+        # Users' own code is not called twice.
+        (HttpRequest("/invocations", b"{}"), None),
+    ],
+)
+async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, said: HttpChunk | None) -> None:
+    outages = Outages()
+    model = Endpoint(outages)
+    answer = model.connection.submit(work, "")
+    if said is not None:
+        model.say(msg.HttpOutput(1, said))
+        await answer.read()
+    model.die()
+    with pytest.raises(EngineDeadError):
+        await answer.read()
+    assert len(Endpoint(outages).sent) == 1
+
+
+async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
+    outages = Outages()
+    model = Endpoint(outages)
+    body = HttpRequest("/v1/completions", b'{"n": 2}')
+    model.connection.submit(body, "")
+    model.die()
+    assert Endpoint(outages).sent[-1] == msg.SubmitHttp(1, body)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_who_leaves_meanwhile_is_not_asked_for(*, is_told: bool) -> None:
+    outages = Outages()
+    model = Endpoint(outages)
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.die()
+    if is_told:
+        answer.abort()
+        answer.fail(EngineDeadError("the client left"))
+    answer.close()
+    assert len(Endpoint(outages).sent) == 1
+
+
+async def test_the_wait_is_bounded_and_ends_with_the_server() -> None:
+    outages = Outages()
+    model = Endpoint(outages, seconds=0.01)
+    late = model.connection.submit((GenerateRequest("a"),), "")
+    model.die()
+    with pytest.raises(EngineDeadError, match=r"not back within 0 s \(option.migration_timeout\)"):
+        await asyncio.wait_for(late.read(), 10)
+    model = Endpoint(outages)
+    stopped = model.connection.submit((GenerateRequest("a"),), "")
+    model.die()
+    outages.close()
+    with pytest.raises(EngineDeadError):
+        await stopped.read()
+    assert len(Endpoint(outages).sent) == 1
+
+
+async def test_each_wait_has_its_own_time() -> None:
+    outages = Outages()
+    model = Endpoint(outages, seconds=0.2)
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.say(msg.Output(1, chunk("b", 5)))
+    model.die()
+    model = Endpoint(outages, seconds=60)
+    model.say(msg.Output(1, chunk("c", 6)))
+    model.die()
+    # The time of the first wait is over.
+    await asyncio.sleep(0.4)
+    model = Endpoint(outages)
+    model.say(msg.Output(1, chunk("d", 7)))
+    assert await rest(answer) == "bcd"
+
+
+async def test_the_request_that_ends_each_process_ends_alone() -> None:
+    outages = Outages()
+    model = Endpoint(outages)
+    poison, other = (model.connection.submit((GenerateRequest("a"),), "") for _ in range(2))
+    model.say(msg.Output(2, chunk("b", 5)))
+    model.die()
+    # Both have brought nothing now, but the other was not under suspicion before.
+    Endpoint(outages).die()
+    with pytest.raises(EngineDeadError, match="in each of 2 deaths of the model's process, and is"):
+        await poison.read()
+    model = Endpoint(outages)
+    model.say(msg.Output(1, chunk("c", 6)))
+    assert await rest(other) == "bc"
+
+
+async def test_who_may_be_the_cause_is_found_by_trying_one_after_the_other() -> None:
+    outages = Outages()
+    model = Endpoint(outages, limit=9)
+    answers = [model.connection.submit((GenerateRequest("a"),), "") for _ in range(5)]
+    model.die()
+    Endpoint(outages, limit=9).die()
+    model = Endpoint(outages, limit=9)
+    # Nothing told them apart: one is asked for, and the next when something of it has come.
+    assert [each.id for each in model.sent[1:]] == [1]
+    model.say(msg.Output(1, chunk("b", 5)))
+    assert [each.id for each in model.sent[1:]] == [1, 2]
+    # Those that wait for their turn were not in this death; one of them leaves.
+    answers[2].close()
+    model.die()
+    with pytest.raises(EngineDeadError, match="is not resumed"):
+        await answers[1].read()
+    model = Endpoint(outages, limit=9)
+    # What was proved runs on beside it.
+    model.say(msg.Output(1, chunk("c", 6)), msg.Failure(2, "engine", "failed"))
+    model.say(msg.Output(3, chunk("d", 7)))
+    assert [await rest(answers[number]) for number in (0, 4)] == ["bc", "d"]
+    with pytest.raises(EngineError, match="failed"):
+        await answers[3].read()
+
+
+async def test_switched_off_nothing_waits() -> None:
+    outages = Outages()
+    model = Endpoint(outages, seconds=0.0)
+    answer = model.connection.submit((GenerateRequest("a"),), "")
+    model.die()
+    with pytest.raises(EngineDeadError):
+        await answer.read()
+
+
+BODY = HttpRequest("/v1/chat/completions", b'{"model": "a", "stream": true}')
+
+
+@pytest.mark.parametrize(
+    ("work", "after", "problem"),
+    [
+        (BODY, {"digest": "2"}, "its files, its tokenizer or an option"),
+        (BODY, {"adapters": {"a": "2"}}, "adapter a has changed"),
+        (BODY, {"adapters": {}}, "adapter a has changed or is not there"),
+        (HttpRequest("/v1/completions", b'{"n": NaN}'), {"adapters": {}}, "adapter a has changed"),
+        ((GenerateRequest("x", adapter="a"),), {"adapters": {"a": "2"}}, "adapter a has changed"),
+        ((GenerateRequest("x"),), {"adapters": {"a": "2"}}, ""),
+        (HttpRequest("/v1/completions", b'{"model": "m"}'), {"adapters": {}}, ""),
+        (BODY, {}, ""),
+    ],
+)
+async def test_a_stream_does_not_go_on_with_another_model_of_its_name(
+    work: msg.Work, after: dict[str, Any], problem: str
+) -> None:
+    before: dict[str, Any] = {"digest": "1", "adapters": {"a": "1", "b": "1"}}
+    outages = Outages()
+    first = Endpoint(outages, **before)
+    begun, new = (first.connection.submit(work, "") for _ in range(2))
+    if isinstance(work, HttpRequest):
+        data = b"data: {}\n\n"
+        headers = {"content-type": "text/event-stream"}
+        first.say(msg.HttpOutput(1, HttpChunk(data, False, 200, headers, 1, 3, pack([5]))))
+    else:
+        first.say(msg.Output(1, chunk("b", 5)))
+    await begun.read()
+    first.die()
+    second = Endpoint(outages, **{**before, **after})
+    asked = [each for each in second.sent if isinstance(each, msg.Submit | msg.SubmitHttp)]
+    # What has no answer yet begins with the model that is there.
+    assert len(asked) == (1 if problem else 2)
+    assert outages.counts("m")["moved"] == len(asked)
+    assert not new.is_over
+    if problem:
+        with pytest.raises(EngineDeadError, match=f"cannot resume with what is back: .*{problem}"):
+            await begun.read()
+
+
+async def test_one_answer_that_cannot_go_on_does_not_keep_the_others(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outages = Outages()
+    first = Endpoint(outages)
+    answers = [first.connection.submit((GenerateRequest(each),), "") for each in "abc"]
+    first.die()
+    move = Answer.move
+
+    def move_some(answer: Answer, *arguments: Any) -> None:
+        if answer is answers[1]:
+            raise TypeError("a bug")
+        move(answer, *arguments)
+
+    monkeypatch.setattr(Answer, "move", move_some)
+    second = Endpoint(outages)
+    asked = [each.requests[0].prompt for each in second.sent if isinstance(each, msg.Submit)]
+    assert asked == ["a", "c"]
+    with pytest.raises(EngineError, match="the log says why"):
+        await answers[1].read()
+    assert "TypeError: a bug" in caplog.text

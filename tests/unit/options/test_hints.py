@@ -1,0 +1,102 @@
+import pytest
+
+from lmi_backend.options.classification import status_of
+from lmi_backend.options.foreign_words import ALONE, MEANINGS, OPPOSITES
+from lmi_backend.options.hints import closest
+from lmi_backend.options.signature import recorded_signature
+from lmi_backend.options.table import KEYS, live_keys
+
+_RECORD = recorded_signature("vllm")
+assert _RECORD
+KNOWN = (*live_keys("vllm"), *(f"option.{name}" for name in _RECORD.arguments))
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("max_modle_len", "option.max_model_len"),
+        ("max_model_length", "option.max_model_len"),
+        ("tensor_paralel_degree", "option.tensor_parallel_degree"),
+        ("tensor-parallel-degree", "option.tensor_parallel_degree"),
+        ("gpu_memory_utilisation", "option.gpu_memory_utilization"),
+        ("loadformat", "option.load_format"),
+        ("entry_point", "option.entryPoint"),
+        ("max_num_seq", "option.max_num_seqs"),
+    ],
+)
+def test_a_slip_of_the_hand_is_set_right(word: str, meant: str) -> None:
+    assert closest(f"option.{word}", KNOWN) == f"; did you mean {meant}?"
+
+
+@pytest.mark.parametrize(
+    "written", ["options.dtype", "option_dtype", "Option.dtype", "OPTION_DTYPE", "dtype", "DType"]
+)
+def test_the_beginning_of_a_key_is_no_part_of_its_name(written: str) -> None:
+    assert closest(written, KNOWN) == "; did you mean option.dtype?"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("tp_size", "option.tensor_parallel_degree"),
+        ("context_length", "option.max_model_len"),
+        ("num_ctx", "option.max_model_len"),
+        ("mem_fraction_static", "option.gpu_memory_utilization"),
+        ("mem_frac", "option.gpu_memory_utilization"),
+        ("n_parallel", "option.max_rolling_batch_size"),
+        ("max_concurrent_requests", "job_queue_size"),
+    ],
+)
+def test_another_servers_word_is_told_by_its_meaning(word: str, meant: str) -> None:
+    assert closest(f"option.{word}", KNOWN) == f"; LMI's name for it is {meant}"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "tp_sizes", "pp_degrees", "gpu_batch_size", "cpu_memory_utilization", "min_model_len",
+        "batch_timeout", "keep_alive", "max_batch_delays_ms", "n_gpu_layers",
+        "output_len", "decode_parallel_size", "x",
+    ],
+)  # fmt: skip
+def test_a_word_that_means_another_thing_is_no_hint(word: str) -> None:
+    assert closest(f"option.{word}", KNOWN) == ""
+
+
+def test_a_word_that_turns_an_option_off_is_told_as_its_opposite() -> None:
+    hint = closest("option.disable_radix_cache", KNOWN)
+    assert hint == "; its opposite is option.enable_prefix_caching"
+
+
+def test_a_word_of_one_server_alone_is_none_of_ours() -> None:
+    plain = {name.removeprefix("option.").replace("_", "").lower() for name in (*KNOWN, *KEYS)}
+    assert not plain & set(ALONE)
+    assert not set(MEANINGS) & set(ALONE)
+
+
+@pytest.mark.parametrize(
+    ("word", "server"), [("n_gpu_layers", "llama.cpp"), ("max_best_of", "TGI")]
+)
+def test_a_word_of_one_server_alone_is_refused_though_no_engine_is_installed(
+    word: str, server: str
+) -> None:
+    """A release that we have not seen will not have it, as it may have others."""
+    found = status_of(f"option.{word}", "vllm", _RECORD)
+    assert (found.word, server in found.detail) == ("refused", True)
+    assert status_of("option.wholly_novel", "vllm", _RECORD).word == "passed"
+
+
+def test_every_meaning_is_an_option_and_no_word_is_one_of_vllms() -> None:
+    names = {name for meant in MEANINGS.values() for name in meant} | set(OPPOSITES.values())
+    assert not [name for name in names if name not in KEYS and name not in KNOWN]
+    plain = {name.removeprefix("option.").replace("_", "").lower(): name for name in KNOWN}
+    # Of an option's own name, that option is meant.
+    assert not {
+        word: meant
+        for word, meant in MEANINGS.items()
+        if word in plain and plain[word] not in meant and plain[word] != f"option.{word}"
+    }
+
+
+def test_a_word_of_any_length_is_compared_at_once() -> None:
+    assert closest("option." + "a" * 100_000, KNOWN) == ""

@@ -1,0 +1,120 @@
+"""Which spare is used; tests/contract/test_spares.py has real ones."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lmi_backend.engine_config import EngineConfig
+from lmi_backend.errors import WorkerStartError
+from lmi_backend.pool import spares
+from lmi_backend.pool.slot import Slot, State
+from lmi_backend.pool.spares import Spares
+from tests.support.waiting import wait_for
+
+
+class Prepared:
+    """A launch without a process."""
+
+    pid = 1
+
+    def __init__(self, fails: str = "") -> None:
+        self._fails = fails
+        self.is_killed = threading.Event()
+        self.adapters: dict[str, str] = {}
+
+    def prepare(self) -> None:
+        if self._fails:
+            raise WorkerStartError(self._fails)
+
+    def kill(self) -> None:
+        self.is_killed.set()
+
+    def set_adapters(self, adapters: dict[str, str]) -> None:
+        self.adapters = adapters
+
+    def check_process(self) -> None:
+        pass
+
+
+Make = Callable[..., tuple[Spares, Slot]]
+
+
+@pytest.fixture
+def launched() -> list[Prepared]:
+    return []
+
+
+@pytest.fixture
+def adapters() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> Make:
+    def made(fails: str = "") -> tuple[Spares, Slot]:
+        def launch(*_: object) -> Prepared:
+            launched.append(Prepared(fails))
+            return launched[-1]
+
+        def config() -> EngineConfig:
+            return EngineConfig(model=str(tmp_path), adapters=dict(adapters))
+
+        return Spares(1, launch, config), Slot(0, "m/0", is_extra=False, state=State.READY)  # type: ignore[arg-type]
+
+    (tmp_path / "config.json").write_text("{}")
+    return made
+
+
+def test_it_knows_the_adapters_of_the_time_when_it_is_taken(
+    make: Make, launched: list[Prepared], adapters: dict[str, str]
+) -> None:
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    adapters["late"] = "/late"
+    assert made.take(slot) is launched[0]  # type: ignore[comparison-overlap]
+    assert launched[0].adapters == {"late": "/late"}
+    assert not slot.has_spare
+    assert made.take(slot) is None
+
+
+def test_it_is_not_used_once_the_models_files_have_changed(
+    make: Make, launched: list[Prepared], tmp_path: Path
+) -> None:
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    (tmp_path / "config.json").write_text("{ }")
+    assert made.take(slot) is None
+    assert launched[0].is_killed.is_set()
+
+
+def test_after_two_that_failed_none_is_made(make: Make, launched: list[Prepared]) -> None:
+    made, slot = make("out of luck")
+    for count in (1, 2, 2):
+        made.replenish(slot)
+        wait_for(lambda: slot.index not in made._spares)
+        assert len(launched) == count
+        assert all(each.is_killed.is_set() for each in launched)
+
+
+def test_none_is_made_where_memory_is_short(
+    make: Make, launched: list[Prepared], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spares, "available_memory", lambda: 1 << 30)
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.index not in made._spares)
+    assert not launched
+
+
+def test_the_end_of_the_pool_is_the_end_of_its_spares(make: Make, launched: list[Prepared]) -> None:
+    made, slot = make()
+    made.replenish(slot)
+    wait_for(lambda: slot.has_spare)
+    made.close()
+    assert launched[0].is_killed.is_set()
+    made.replenish(slot)
+    assert len(launched) == 1

@@ -1,0 +1,227 @@
+"""What counts as a difference; tests/integration/test_replay.py has those of the echo engine."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.replay import kinds
+from lmi_backend.replay.exchange import Answer, Request
+from lmi_backend.replay.judge import Judge
+from lmi_backend.replay.roles import is_greedy
+
+GREEDY = {"temperature": 0}
+CHAT = "/v1/chat/completions"
+
+
+def request(body: Any, path: str = CHAT) -> Request:
+    return Request(path, json.dumps(body).encode())
+
+
+def answer(body: Any, kind: str = "application/json", status: int = 200, **more: str) -> Answer:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Answer(status, {"content-type": kind} | more, data)
+
+
+def stream(*events: Any, named: bool = False) -> Answer:
+    lines = []
+    for each in events:
+        text = each if isinstance(each, str) else json.dumps(each)
+        name = f"event: {each['type']}\n" if named else ""
+        lines.append(f"{name}data: {text}\n\n")
+    return answer("".join(lines).encode(), "text/event-stream")
+
+
+def judged(was: Answer, now: Answer, body: Any = None, *ignored: str) -> list[tuple[str, str]]:
+    found = Judge(ignored=ignored).differences(request(body or {}), was, now)
+    assert {each.kind for each in found} <= kinds.ADVICE.keys()
+    return [each.key for each in found]
+
+
+def chat(text: str, reason: str = "stop", **more: Any) -> dict[str, Any]:
+    message = {"role": "assistant", "content": text, **more}
+    usage = {"prompt_tokens": 3, "completion_tokens": len(text), "total_tokens": 3 + len(text)}
+    choice = {"index": 0, "message": message, "finish_reason": reason}
+    return {"id": text, "choices": [choice], "usage": usage}
+
+
+def piece(text: str, reason: str | None = None) -> dict[str, Any]:
+    return {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": reason}]}
+
+
+def test_sampled_text_is_judged_by_its_structure_alone() -> None:
+    was, now = answer(chat("a")), answer(chat("bcd", "length"))
+    assert judged(was, now) == []
+    assert judged(was, now, GREEDY) == [(kinds.GREEDY, "choices[].message.content")]
+    assert judged(was, answer(chat("bcd", "eos_token"))) == [
+        (kinds.FINISH, "choices[].finish_reason")
+    ]
+    wrong = chat("bcd")
+    wrong["usage"]["prompt_tokens"] = 4
+    assert judged(was, answer(wrong)) == [(kinds.USAGE, "usage.prompt_tokens")]
+
+
+def test_where_a_stream_is_cut_is_no_difference() -> None:
+    whole = stream(piece("a b"), piece("", "stop"), "[DONE]")
+    cut = stream(piece("a"), piece(" "), piece("b"), piece("", "stop"), "[DONE]")
+    joined = stream(piece("a b", "stop"), "[DONE]")
+    for now in (cut, joined):
+        assert judged(whole, now, GREEDY) == []
+        assert judged(now, whole, GREEDY) == []
+    # Comments keep a connection open.
+    assert judged(whole, answer(b": a\n\n" + whole.body, "text/event-stream"), GREEDY) == []
+
+
+def test_named_events_come_in_their_order() -> None:
+    def anthropic(*names: str) -> Answer:
+        return stream(*({"type": name, "index": 0} for name in names), named=True)
+
+    order = ("message_start", "content_block_start", "content_block_stop", "message_stop")
+    assert judged(anthropic(*order), anthropic("ping", *order)) == []
+    swapped = (order[0], order[2], order[1], order[3])
+    assert judged(anthropic(*order), anthropic(*swapped)) == [(kinds.ORDER, "")]
+    assert judged(anthropic(*order), anthropic(*order[:-1])) == [
+        (kinds.FRAMING, "event message_stop")
+    ]
+
+
+def choices(*order: int) -> Answer:
+    pieces = [{"index": each, "delta": {"content": "a"}, "finish_reason": None} for each in order]
+    return stream(*({"choices": [each]} for each in pieces), "[DONE]")
+
+
+def test_choices_of_a_stream_come_in_any_order() -> None:
+    assert judged(choices(0, 1, 0, 1), choices(1, 1, 0, 0), GREEDY) == []
+    assert (kinds.VALUE, "choices[].index") in judged(choices(0, 1), choices(0, 2))
+
+
+def test_what_follows_from_a_sampled_text_may_be_absent() -> None:
+    def lines(*tokens: dict[str, Any]) -> Answer:
+        return stream(*({"token": {"log_prob": -0.5, **each}} for each in tokens))
+
+    plain = lines({"text": "a"}, {"text": "b"})
+    special = lines({"text": "c"}, {"text": "", "special_token": True})
+    for was, now in ((plain, special), (special, plain)):
+        assert judged(was, now, {"prompt": "a"}) == []
+        assert judged(was, now, GREEDY) == [(kinds.NEAR_TIE, "token.text")]
+    text, tool = answer(chat("a")), answer(chat("", "tool_calls"))
+    called = json.loads(tool.body)
+    called["choices"][0]["message"] |= json.loads(answer(calls("{}")).body)["choices"][0]["message"]
+    called["choices"][0]["message"]["content"] = None
+    assert judged(text, answer(called)) == []
+    assert judged(text, answer(called), GREEDY) != []
+
+
+def tokens(*pairs: tuple[str, float], others: dict[str, float] | None = None) -> dict[str, Any]:
+    near = [{"token": name, "logprob": value} for name, value in (others or {}).items()]
+    content = [{"token": t, "logprob": p, "top_logprobs": near} for t, p in pairs]
+    said = chat("".join(text for text, _ in pairs))
+    said["choices"][0]["logprobs"] = {"content": content}
+    return said
+
+
+@pytest.mark.parametrize(
+    ("others", "kind"),
+    [({"b": -0.70, "c": -0.72}, kinds.NEAR_TIE), ({"b": -0.1, "c": -2.5}, kinds.GREEDY), ({}, "")],
+)
+def test_a_near_tie_of_greedy_text_is_said_as_such(others: dict[str, float], kind: str) -> None:
+    first = others.get("b", -0.1)
+    was = answer(tokens(("a", -0.1), ("b", first), others=others))
+    now = answer(tokens(("a", -0.1), ("c", -0.75), others=others))
+    (found,) = Judge().differences(request(GREEDY), was, now)
+    assert found.kind == (kind or kinds.GREEDY)
+    assert "from character 1" in found.was
+    assert f"log probability {others.get('c', -0.75):.3f}" in found.now
+
+
+def calls(arguments: str) -> dict[str, Any]:
+    return chat("", tool_calls=[{"id": "1", "function": {"name": "f", "arguments": arguments}}])
+
+
+@pytest.mark.parametrize(
+    ("now", "body", "kind"),
+    [
+        ('{"a":1}', GREEDY, ""),
+        ('{"a": 2}', GREEDY, kinds.TOOL),
+        ('{"a": 2}', {}, ""),
+        ('{"a": 2', {}, kinds.TOOL),
+        ("[2]", {}, kinds.TYPE),
+    ],
+)
+def test_arguments_of_tools_are_compared_as_json(now: str, body: Any, kind: str) -> None:
+    found = judged(answer(calls('{"a": 1}')), answer(calls(now)), body)
+    place = "choices[].message.tool_calls[].function.arguments"
+    assert found == ([(kind, place)] if kind else [])
+
+
+def test_numbers_within_the_tolerance_are_the_same() -> None:
+    was, near, far = (answer({"data": [{"embedding": [0.5, n]}]}) for n in (0.1, 0.12, 0.2))
+    assert judged(was, near) == []
+    assert judged(was, far) == [(kinds.NUMBER, "data[].embedding[]")]
+    longer = answer({"data": [{"embedding": [0.5, 0.1, 0.1]}]})
+    assert judged(was, longer) == [(kinds.LENGTH, "data[].embedding")]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "kind", "place"),
+    [
+        ({"a": None}, {}, kinds.NULL, "a"),
+        ({}, {"a": None}, kinds.NULL, "a"),
+        ({"a": 1}, {}, kinds.MISSING, "a"),
+        ({"a": {"b": {"c": 1}}}, {}, kinds.MISSING, "a"),
+        ({"a": 1}, {"a": "1"}, kinds.TYPE, "a"),
+        ({"a": 1}, {"a": True}, kinds.TYPE, "a"),
+        ({"a": 1}, {"a": None}, kinds.TYPE, "a"),
+        ({"a": 1}, {"a": 1.0}, kinds.NUMBER_FORM, "a"),
+        ({"a": [{"b": 1}, {"b": 1}]}, {"a": [{"b": 1}, {}]}, kinds.MISSING, "a[].b"),
+        ({"a": [1]}, {"a": []}, kinds.LENGTH, "a"),
+        ({"a": {}}, {"a": []}, kinds.TYPE, "a"),
+        ([{"a": "b"}], [{"a": "c"}], kinds.VALUE, "[].a"),
+    ],
+)
+def test_members_and_their_types(was: Any, now: Any, kind: str, place: str) -> None:
+    assert (kind, place) in judged(answer(was), answer(now))
+    assert judged(answer(was), answer(was)) == []
+
+
+def test_headers_that_clients_read() -> None:
+    headers = {"x-own": "1", "retry-after": "2", "date": "a", "x-envoy-upstream": "b"}
+    was, now = answer({}, **headers), answer({}, "application/json; charset=utf-8")
+    assert judged(was, now) == [(kinds.HEADER, "x-own"), (kinds.HEADER, "retry-after")]
+    assert judged(was, now, None, "header:x-*") == [(kinds.HEADER, "retry-after")]
+    # A data capture has no headers and no status.
+    assert judged(Answer(None, {}, b"{}"), now) == []
+
+
+def test_a_place_in_a_list_can_be_ignored() -> None:
+    was, now = answer({"a": [{"b": 1}]}), answer({"a": [{"b": 2}]})
+    assert judged(was, now, None, "value:a[].b") == []
+
+
+def test_an_answer_that_is_hostile_is_judged() -> None:
+    deep = answer(("[" * 5000 + "]" * 5000).encode())
+    wide = answer({"choices": [[[None]], {"logprobs": {"tokens": [1], "token_logprobs": ["a"]}}]})
+    odd = answer(b"\xff\x00", "application/vnd.amazon.eventstream")
+    huge, small = (answer({"a": [1.5, number], "logprob": number}) for number in (10**400, 1))
+    every = (deep, wide, odd, huge, small)
+    for was in every:
+        for now in every:
+            assert bool(judged(was, now, GREEDY)) is (was is not now)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_expected"),
+    [
+        ({"messages": []}, False),
+        ({"messages": [], "temperature": 0}, True),
+        ({"prompt": "a", "top_k": 1}, True),
+        ({"inputs": "a"}, True),
+        ({"inputs": "a", "parameters": {"temperature": 0.5}}, False),
+        ({"inputs": "a", "parameters": {"do_sample": True}}, False),
+        ({"inputs": "a", "parameters": {"do_sample": False, "temperature": 0.5}}, True),
+        ({"text_input": "a", "temperature": 0.0}, True),
+        ([], False),
+    ],
+)
+def test_which_requests_are_greedy(body: Any, is_expected: bool) -> None:
+    assert is_greedy(request(body)) is is_expected

@@ -1,0 +1,182 @@
+"""Recorded exchanges, from lines of ours, SageMaker's data capture and HAR files."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.errors import ConfigurationError
+from lmi_backend.replay.reading import Corpus, read_corpus
+from tests.support.s3_server import s3_server
+
+BODY = {"inputs": "a"}
+
+
+def read(path: Path) -> Corpus:
+    return read_corpus([str(path)], {}, say=print)
+
+
+def lines(path: Path, *records: Any) -> Path:
+    written = (each if isinstance(each, str) else json.dumps(each) for each in records)
+    path.write_text("".join(f"{line}\n" for line in written), encoding="utf-8")
+    return path
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def test_a_line_is_a_request_and_its_answer(tmp_path: Path) -> None:
+    answer = {
+        "status": 200,
+        "headers": {"Content-Type": "text/event-stream"},
+        "events": [[0.1, "data: a\n\n"], [0.3, {"base64": base64_of(b"data: b\n\n")}]],
+        "seconds": 0.4,
+    }
+    headers = {"X-Own": "1", "Authorization": "Bearer x", "Host": "a", "cookie": "***"}
+    line = {"path": "http://old:80/v1/completions?a=1", "headers": headers, "body": BODY}
+    (exchange,) = read(lines(tmp_path / "a.jsonl", line | {"answer": answer, "time": 5})).exchanges
+    request, said = exchange.request, exchange.answer
+    assert (request.method, request.path) == ("POST", "/v1/completions?a=1")
+    assert (request.client, request.template) == ("OpenAI", "/v1/completions")
+    # No key for the old server reaches the new one.
+    assert request.headers == {"x-own": "1", "content-type": "application/json"}
+    assert json.loads(request.body) == BODY
+    assert said is not None
+    assert (said.status, said.media_type, said.seconds) == (200, "text/event-stream", 0.4)
+    assert (said.body, said.arrivals) == (b"data: a\n\ndata: b\n\n", (0.1, 0.3))
+    assert (exchange.at, exchange.place) == (5, f"{tmp_path}/a.jsonl:1")
+
+
+@pytest.mark.parametrize(
+    ("record", "body", "answer"),
+    [
+        ({"body": "a: b"}, b"a: b", None),
+        ({"body_base64": base64_of(b"\x00\xff")}, b"\x00\xff", None),
+        ({"body": BODY, "answer": {"generated_text": "b"}}, b'{"inputs": "a"}', 23),
+        ({"body": BODY, "answer": "b"}, b'{"inputs": "a"}', 1),
+        ({"method": "get"}, b"", None),
+    ],
+)
+def test_bodies_may_be_json_text_or_base64(
+    record: dict[str, Any], body: bytes, answer: int | None, tmp_path: Path
+) -> None:
+    (exchange,) = read(lines(tmp_path / "a.jsonl", {"path": "/x"} | record)).exchanges
+    assert exchange.request.body == body
+    assert (exchange.answer and len(exchange.answer.body)) == answer
+
+
+@pytest.mark.parametrize("encoding", ["BASE64", "JSON", "CSV", None])
+def test_data_capture(encoding: str | None, tmp_path: Path) -> None:
+    text = json.dumps(BODY)
+    data = base64_of(text.encode()) if encoding == "BASE64" else text
+    part = {"observedContentType": "application/json", "data": data, "encoding": encoding}
+    about = {"customAttributes": ["a=b"], "inferenceTime": "2026-11-26T10:00:00Z"}
+    capture = {"endpointInput": part, "endpointOutput": part}
+    folder = tmp_path / "2026" / "11"
+    folder.mkdir(parents=True)
+    lines(folder / "a.jsonl", {"captureData": capture, "eventMetadata": about})
+    lines(folder / "b.jsonl", {"captureData": {"endpointInput": part}})
+    first, second = read(tmp_path).exchanges
+    assert (first.request.path, json.loads(first.request.body)) == ("/invocations", BODY)
+    assert first.request.headers["x-amzn-sagemaker-custom-attributes"] == "a=b"
+    assert first.answer is not None
+    assert (first.answer.status, json.loads(first.answer.body)) == (None, BODY)
+    assert first.at == 1795687200
+    assert second.answer is None
+
+
+def test_data_capture_of_a_bucket(tmp_path: Path) -> None:
+    capture = {"endpointInput": {"data": json.dumps(BODY), "encoding": "JSON"}}
+    with s3_server() as bucket:
+        line = json.dumps({"captureData": capture}).encode()
+        bucket.objects["capture/2026/a.jsonl"] = line
+        names = {"AWS_ENDPOINT_URL": bucket.url, "AWS_ACCESS_KEY_ID": "a"}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in (names | {"AWS_SECRET_ACCESS_KEY": "b"}).items():
+                patch.setenv(name, value)
+            environment = names | {"XDG_CACHE_HOME": str(tmp_path)}
+            corpus = read_corpus(["s3://b/capture"], environment, say=print)
+    assert [each.place for each in corpus.exchanges] == ["s3://b/capture/2026/a.jsonl:1"]
+
+
+def har_entry(url: str, method: str = "POST", status: int = 200, **posted: Any) -> dict[str, Any]:
+    headers = [{"name": ":authority", "value": "a"}, {"name": "Content-Encoding", "value": "gzip"}]
+    content = {"text": base64_of(b"{}"), "encoding": "base64"}
+    response = {"status": status, "headers": headers, "content": content}
+    request = {"url": url, "method": method, "headers": headers}
+    request |= {"postData": {"text": json.dumps(BODY)} | posted} if method == "POST" else {}
+    started = "2026-11-26T10:00:00.000+00:00"
+    return {"request": request, "response": response, "time": 250, "startedDateTime": started}
+
+
+def test_a_har_file(tmp_path: Path) -> None:
+    entries = [
+        har_entry("https://a/v1/chat/completions?b=1", mimeType="application/json"),
+        har_entry("https://a/v1/models", "GET"),
+        har_entry("https://a/logo.png", "GET"),
+        har_entry("https://a/v1/chat/completions", "OPTIONS"),
+        # A path that is not served is what a migration must show.
+        har_entry("https://a/own/path", status=0),
+        "wrong",
+    ]
+    lines(tmp_path / "a.har", {"log": {"entries": entries}})
+    corpus = read(tmp_path)
+    chat, models, own = corpus.exchanges
+    assert (chat.request.path, models.request.method) == ("/v1/chat/completions?b=1", "GET")
+    assert chat.request.headers == {"content-type": "application/json"}
+    assert chat.answer is not None
+    assert (chat.answer.body, chat.answer.seconds, chat.answer.headers) == (
+        b"{}",
+        0.25,
+        {":authority": "a"},
+    )
+    assert (own.request.client, own.answer) == ("none", None)
+    assert corpus.skipped == 2
+    (problem,) = corpus.problems
+    assert str(problem) == f"{tmp_path}/a.har: entry 6: is a text; accepted: an object"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[" * 100_000, "is nested too deeply"),
+        ([], "is a list; accepted: an object"),
+        ({"a": 1}, "has neither path nor captureData; it has a"),
+        ({"path": 1}, "path is 1; accepted: a path such as /invocations"),
+        ({"path": "a b"}, "path is 'a b'"),
+        ({"path": "/a\r\nx: y"}, "path is"),
+        ({"path": "http://[/"}, "is wrong"),
+        ({"path": "/", "method": 1}, "method is 1"),
+        ({"path": "/", "headers": {"a": "b\nc: d"}}, "headers.a has a line feed"),
+        ({"path": "/", "headers": 1}, "headers is 1"),
+        ({"path": "/", "headers": [1]}, "headers has a wrong member"),
+        ({"path": "/", "body_base64": "?"}, "body_base64 is not base64"),
+        ({"path": "/", "answer": {"status": "200"}}, "answer.status is a text"),
+        ({"path": "/", "answer": {"events": [1]}}, "answer.events has a wrong one"),
+        ({"captureData": 1}, "captureData is 1"),
+        ({"captureData": {}}, "captureData has no endpointInput"),
+        ({"captureData": {"endpointInput": {"data": 1}}}, "data is 1"),
+    ],
+)
+def test_a_bad_line_is_said_with_its_place_and_counted(
+    line: Any, said: str, tmp_path: Path
+) -> None:
+    path = lines(tmp_path / "a.jsonl", {"path": "/"}, "", line, {"path": "/"})
+    corpus = read(path)
+    assert len(corpus.exchanges) == 2
+    (problem,) = corpus.problems
+    assert problem.place == f"{path}:3"
+    assert said in problem.text
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
+        read(tmp_path / "none.jsonl")
+    with pytest.raises(ConfigurationError, match=r"no request can be read$"):
+        read(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"the first of 1 problems: .*:1: is not JSON"):
+        read(lines(tmp_path / "a.jsonl", "{"))

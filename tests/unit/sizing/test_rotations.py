@@ -1,0 +1,39 @@
+"""Numbers that are kept for the rotations of one position."""
+
+from typing import Any
+
+import pytest
+from planner_page import facts_of, known_configs
+
+FAST, SLOW = {"rope_theta": 1e6}, {"rope_theta": 1e4}
+CONFIG = known_configs()["Qwen/Qwen3-8B"]
+
+
+@pytest.mark.parametrize(
+    ("change", "numbers"),
+    [
+        ({}, 128),
+        ({"partial_rotary_factor": 0.5}, 64),
+        ({"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.25}}, 32),
+        ({"rotary_dim": 64}, 64),
+        # Images and videos have four times the positions.
+        ({"rope_parameters": {"mrope_section": [24, 20, 20], "rope_type": "default"}}, 4 * 128),
+        # Windows of Gemma 3 have rotations of their own.
+        ({"rope_local_base_freq": 10000.0}, 2 * 128),
+        ({"rope_parameters": {"full_attention": FAST, "sliding_attention": SLOW}}, 2 * 128),
+        ({"rope_parameters": {"full_attention": FAST, "sliding_attention": FAST}}, 128),
+        # What nobody writes is passed over.
+        ({"partial_rotary_factor": "half"}, 128),
+        ({"partial_rotary_factor": 7}, 128),
+        ({"rotary_dim": [1]}, 128),
+        ({"rope_parameters": "auto"}, 128),
+        ({"rope_parameters": {"full_attention": {}, "a": 5}}, 128),
+    ],
+)  # fmt: skip
+def test_the_numbers_of_a_position(change: dict[str, Any], numbers: int) -> None:
+    assert facts_of(CONFIG | change).rotated == numbers
+
+
+def test_wide_layers_keep_what_they_do_not_rotate() -> None:
+    """As Gemma 4: half of the logged weights that were missing."""
+    assert facts_of(known_configs()["nvidia/Gemma-4-31B-IT-NVFP4"]).rotated == 256 + 512

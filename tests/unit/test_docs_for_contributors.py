@@ -1,0 +1,61 @@
+"""Each path and name that the pages for contributors mention is there."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = ("docs/development.md", "docs/architecture.md", "docs/foreign-objects.md")
+PARTS = [ROOT / name for name in ("lmi_backend", "tests", "tools", "deploy")]
+# A walk names files and folders by the ends of their paths.
+PATHS = {f"/{path.relative_to(ROOT)}" for part in PARTS for path in part.rglob("*")}
+SOURCE = "\n".join(
+    path.read_text("utf-8")
+    for part in PARTS[:3]
+    for path in part.rglob("*.py")
+    if path != Path(__file__)
+)
+NAMES = set(re.findall(r"\w+", SOURCE))
+MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
+CODE = re.compile(r"`([^`\n]+)`")
+PATH = re.compile(r"\.?[\w.-]+(?:/[\w.-]+)+/?|[\w.-]+(?:/|\.(?:py|md|json|csv|toml|txt|pbtxt))")
+NAME = re.compile(r"[A-Za-z_]+(?:\.[A-Za-z_]+)*(?:\(\))?")
+# Made by the commands of the page, or written by its reader.
+ABSENT = {"serving.properties", "config.pbtxt", "1/model.py", "config.json"}
+
+
+def _spoken(page: str) -> Iterator[str]:
+    """Yield what a page has in code, without its blocks of code and the names inside vLLM."""
+    text = re.sub(r"```.*?```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(r"^## vLLM$.*?(?=^## )", "", text, flags=re.DOTALL | re.MULTILINE)
+    yield from CODE.findall(text)
+
+
+def _is_there(spoken: str) -> bool:
+    if spoken.startswith("make "):
+        return re.search(rf"^{spoken.split()[1]}:", MAKEFILE, re.MULTILINE) is not None
+    if "NAME" in spoken or spoken in ABSENT or spoken.startswith(".venv"):
+        return True
+    if PATH.fullmatch(spoken):
+        ending = f"/{spoken.rstrip('/')}"
+        return (ROOT / spoken).exists() or any(path.endswith(ending) for path in PATHS)
+    if NAME.fullmatch(spoken):
+        return all(part in NAMES for part in spoken.removesuffix("()").split("."))
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_names_is_there(page: str) -> None:
+    spoken = set(_spoken(page))
+    assert len(spoken) > 10
+    assert not sorted(each for each in spoken if not _is_there(each))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["lmi_backend/pool/nothing.py", "nothing.py", "make nothing", "NothingAtAll", "pool/no/"],
+)
+def test_what_is_not_there_is_found(wrong: str) -> None:
+    assert not _is_there(wrong)

@@ -1,0 +1,151 @@
+"""Large JSON is read in turns, and means what it means to a reader of it all."""
+
+import asyncio
+import itertools
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmi_backend import outline as module
+from lmi_backend.outline import LARGE, LONG, TooMuchError, at_once, fill, in_turns, outline
+
+_TEXTS = st.text(
+    st.one_of(st.sampled_from('"\\/\b\n\té漢\U0001f600\ud83d\ude00u'), st.characters()), max_size=60
+)
+_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), _TEXTS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(_TEXTS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let slices and pieces be so small that each text has many."""
+    for name, size in (("_SLICE", 7), ("_PIECE", 32), ("LONG", 9), ("_NODES", 2)):
+        monkeypatch.setattr(module, name, size)
+
+
+def _whole(data: bytes) -> Any:
+    outlined = at_once(outline(data))
+    return at_once(fill(json.loads(outlined.text), outlined, data))
+
+
+@settings(max_examples=300)
+@pytest.mark.usefixtures("small")
+@given(_VALUES, st.booleans(), st.sampled_from([None, 1]))
+def test_what_is_read_in_turns_is_what_was_written(
+    value: Any, ascii_only: bool, indent: int | None
+) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    data = text.encode("utf-8", "surrogatepass")
+    assert _whole(data) == json.loads(data)
+
+
+@pytest.mark.usefixtures("small")
+@given(_VALUES, st.data())
+def test_what_is_cut_or_changed_is_read_alike_or_not_at_all(
+    value: Any, draw: st.DataObject
+) -> None:
+    data = bytearray(json.dumps({"a": value}).encode())
+    data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.sampled_from(b'"\\{}[],: x\n\0'))
+    del data[draw.draw(st.integers(1, len(data))) :]
+    try:
+        expected = json.loads(bytes(data))
+    except ValueError:
+        return
+    assert _whole(bytes(data)) == expected
+
+
+def test_the_outline_is_small_and_names_what_it_leaves_out() -> None:
+    data = json.dumps({"model": "m", "x": ["é" * 1000, " " * 10]}).encode() + b" " * LARGE
+    outlined = at_once(outline(data))
+    assert len(outlined.text) < 2 * LONG
+    read = json.loads(outlined.text)
+    assert read["model"] == "m"
+    long = outlined.find(read["x"][0])
+    assert long is not None
+    assert json.loads(data[long.start - 1 : long.end + 1]) == "é" * 1000
+    assert 1000 <= long.characters < 1010
+    assert outlined.find("m") is outlined.find(1) is None
+
+
+def test_no_client_knows_the_marks() -> None:
+    data = json.dumps(["a" * 300, "b"]).encode()
+    first, second = (at_once(outline(data)).mark for _ in range(2))
+    assert first != second
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "漢", "\n", '"', "\\", "\U0001f600"])
+@pytest.mark.parametrize("ascii_only", [True, False])
+def test_characters_are_counted_without_reading_them(letter: str, *, ascii_only: bool) -> None:
+    data = json.dumps([letter * 100_000], ensure_ascii=ascii_only).encode()
+    (long,) = at_once(outline(data)).long
+    as_pair = 2 if ascii_only and letter == "\U0001f600" else 1
+    # An escape that a slice cuts may count as more.
+    assert 100_000 <= long.characters / as_pair <= 101_000
+
+
+@pytest.mark.parametrize("text", ["a" * 8_000_001 + "漢", "\\u6f22" * 8_000_001])
+def test_a_text_that_python_would_write_twice_is_refused(text: str) -> None:
+    with pytest.raises(TooMuchError, match="more than 8000000 characters"):
+        at_once(outline(f'["{text}"]'.encode()))
+    # As .NET escapes base64.
+    at_once(outline(f'["{"a" * 8_000_001}\\u002b"]'.encode()))
+
+
+@pytest.mark.parametrize(
+    ("data", "most", "words"),
+    [
+        (b"[1," * 300_000, 500_000, "more than 500000 values"),
+        (b'"",' * 6_000_000, 10**9, "more than 16777216 bytes"),
+        (b'"' + b'a","' * 6_000_000, 10**9, "more than 16777216 bytes"),
+    ],
+)
+def test_too_much_is_refused_on_the_way(data: bytes, most: int, words: str) -> None:
+    with pytest.raises(TooMuchError, match=words):
+        at_once(outline(data, most))
+
+
+BODIES = {
+    "a long text": b'{"a":"' + b"word " * 6_000_000 + b'"}',
+    "escapes": b'{"a":"' + b"\\u0041" * 3_000_000 + b'"}',
+    "line ends": b'{"a":"' + b"a\\n" * 4_000_000 + b'"}',
+    "quotes": b'{"a":"' + b'\\"' * 6_000_000 + b'"}',
+    "many texts": b'{"a":[' + b'"%s",' % (b"a" * 1000) * 15_000 + b"1]}",
+}
+
+
+class _Watched(bytes):
+    """Bytes that count what is taken of them."""
+
+    taken = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        part = super().__getitem__(key)
+        self.taken += len(part) if isinstance(part, bytes) else 1
+        return part
+
+
+@pytest.mark.parametrize("name", BODIES)
+async def test_a_turn_takes_little_however_large_the_body_is(name: str) -> None:
+    data = _Watched(BODIES[name])
+    turns: list[int] = []
+
+    async def count() -> None:
+        while True:
+            turns.append(data.taken)
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    outlined = await in_turns(outline(data))
+    value = await in_turns(fill(json.loads(outlined.text), outlined, data))
+    counting.cancel()
+    assert value == json.loads(bytes(data))
+    assert data.taken > len(data)
+    assert max(after - before for before, after in itertools.pairwise(turns)) < 4 << 20

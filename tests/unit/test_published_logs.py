@@ -1,0 +1,119 @@
+"""No plan refuses what a published log shows running, and none promises what did not start."""
+
+import csv
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from planner_logs import Log, logs, number
+from planner_page import DATA, comparisons, facts_of, known_configs
+
+from lmi_backend.errors import PlanError
+from lmi_backend.options import load_options
+from lmi_backend.plan.capacity import Capacity
+from lmi_backend.plan.engine_plan import Explanation
+from lmi_backend.plan.hardware import Hardware
+from lmi_backend.plan.strategy import Strategy
+from lmi_backend.sizing.model_facts import ModelFacts
+from lmi_backend.sizing.step import Release
+from lmi_backend.units import GIB
+
+H100 = 79.19
+DOUBTS = ("it may not start", "by the estimate the model barely does not fit")
+
+
+@dataclass(frozen=True)
+class Start:
+    """One start of vLLM: what was asked for, and whether it went well."""
+
+    row: dict[str, str]
+    facts: ModelFacts
+    release: Release
+    capability: int = 90
+
+    @property
+    def went_well(self) -> bool:
+        space = number(self.row["available_kv_gib_per_gpu"])
+        failed = "not start" in self.row["note"] or "refused by vLLM" in self.row["note"]
+        return not failed and bool(number(self.row["kv_tokens"]) or space > 0)
+
+    @property
+    def name(self) -> str:
+        row = self.row
+        return f"{row['model']} on {row['gpu']}, {row['vllm']}, {row['util']}, {row['tp']}"
+
+
+def starts() -> list[Start]:
+    """Return every row of a known model whose device and share are known."""
+    found = [
+        Start(each.row, each.facts, each.step.release, each.step.capability)
+        for each in logs()
+        if number(each.row["device_gib"]) and number(each.row["util"]) and is_known(each)
+    ]
+    configs = known_configs()
+    for each in comparisons():
+        if each.estimate is not None and not each.reason:
+            facts = facts_of(configs[each.row["model"]])
+            found.append(Start(each.row, facts, each.estimate.release))
+    return found
+
+
+def is_known(log: Log) -> bool:
+    """Tell whether the file that stands for the model's has its weights."""
+    logged = number(log.row["model_loading_gib_per_gpu"]) * GIB
+    return not logged or abs(log.estimate.weights / logged - 1) < 0.05
+
+
+def planned(start: Start, folder: Path) -> Explanation:
+    """Plan as it was started."""
+    row = start.row
+    words = {
+        "max_model_len": int(number(row["max_model_len"])) or None,
+        "gpu_memory_utilization": number(row["util"]) or 0.9,
+        "max_rolling_batch_prefill_tokens": int(number(row["max_num_batched_tokens"])) or None,
+        "tensor_parallel_degree": row["tp"],
+        "pipeline_parallel_degree": row.get("pp") or 1,
+        "kv_cache_dtype": row["kv_cache_dtype"] or None,
+    }
+    lines = [f"option.{name}={value}\n" for name, value in words.items() if value]
+    properties = "".join(["engine=Python\noption.model_id=org/m\n", *lines])
+    (folder / "serving.properties").write_text(properties, encoding="utf-8")
+    options = load_options(folder, {})
+    devices = tuple(map(str, range(int(row["tp"]) * int(row.get("pp") or 1))))
+    memory = int((number(row["device_gib"]) or H100) * GIB)
+    hardware = Hardware(devices=devices, device_memory=memory, capability=start.capability)
+    running = int(number(row["max_num_seqs"])) or 256
+    capacity = Capacity(options, hardware, start.facts, {}, running, start.release)
+    why = Explanation()
+    Strategy(options, hardware, capacity, why).choose()
+    return why
+
+
+STARTS = starts()
+
+
+def test_every_file_of_logs_is_planned() -> None:
+    """A row is left out only where its model, device or share is not published."""
+    rows = 0
+    for name in ("measured.csv", "measured_2026.csv"):
+        with (DATA / name).open(encoding="utf-8", newline="") as file:
+            rows += len(list(csv.DictReader(file)))
+    assert len(STARTS) >= 70
+    assert rows - len(STARTS) < 45
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.name)
+def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(
+    start: Start, tmp_path: Path
+) -> None:
+    if start.went_well:
+        planned(start, tmp_path)
+        return
+    with suppress(PlanError):
+        said = planned(start, tmp_path)
+        assert any(word in line for word in DOUBTS for line in (*said.notes, *said.reasons)), said
+
+
+def test_some_starts_failed() -> None:
+    assert sum(not start.went_well for start in STARTS) >= 3

@@ -1,0 +1,90 @@
+"""The facts of README.md: its size, its commands, its links, what it says was verified."""
+
+import re
+import shlex
+from pathlib import Path
+
+import install
+import pytest
+import tomllib
+
+from lmi_backend.cli.main import parser
+from lmi_backend.supervisor.triton_release import OLDEST_FOR_FLEETS
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "README.md").read_text("utf-8")
+COMMANDS = re.findall(r"^(?:\$ )?(lmi-backend [^#\n]+)", TEXT, re.MULTILINE)
+LINKS = re.findall(r"\]\((?!https?:)([^)]+)\)", TEXT)
+
+
+def part(title: str) -> str:
+    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def slug(heading: str) -> str:
+    """As GitHub makes the anchor of a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_it_is_short() -> None:
+    assert len(TEXT.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("command", ["make serve", "make test"])
+def test_the_two_commands_stand_alone(command: str) -> None:
+    assert f"```\n{command}\n```\n" in TEXT
+    assert f"\n{command.partition(' ')[2]}: " in (ROOT / "Makefile").read_text("utf-8")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_is_one_of_ours(command: str) -> None:
+    assert parser().parse_args(shlex.split(command)[1:]).run
+
+
+def test_the_quick_start_has_every_command() -> None:
+    page = (ROOT / "docs" / "quickstart-cpu.md").read_text("utf-8")
+    (commands,) = (each.choices for each in parser()._actions if each.dest == "==SUPPRESS==")
+    assert set(re.findall(r"^\| `lmi-backend ([\w-]+)", page, re.MULTILINE)) == set(commands)
+
+
+def test_the_words_that_a_newcomer_needs_are_shown() -> None:
+    shown = {command.split()[1] for command in COMMANDS}
+    assert shown == {"serve", "check", "plan", "deploy"}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_leads_somewhere(link: str) -> None:
+    path, _, anchor = link.partition("#")
+    assert (ROOT / path).exists()
+    if anchor:
+        headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text("utf-8"), re.MULTILINE)
+        assert anchor in map(slug, headings)
+
+
+def test_its_pictures_are_there() -> None:
+    pictures = re.findall(r'(?:src|srcset)="([^"]+)"', TEXT)
+    assert len(pictures) == 4
+    assert all((ROOT / path).is_file() for path in pictures)
+
+
+def test_a_feature_is_a_few_words_and_a_link() -> None:
+    features = re.findall(r"^- (.+)$", part("Features"), re.MULTILINE)
+    assert len(features) == 8
+    for feature in features:
+        assert "](" in feature
+        assert len(re.sub(r"\]\(.*?\)", "", feature).split()) <= 15, feature
+
+
+def test_the_releases_are_those_that_are_installed_and_accepted() -> None:
+    said = " ".join(TEXT.split())
+    oldest, newest = (".".join(map(str, each)) for each in (install.OLDEST, install.NEWEST))
+    assert f"Python {oldest} or {newest}" in said
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    low, high = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
+    assert f"Python 3.{low} to 3.{int(high) - 1}" in said
+    assert f"{OLDEST_FOR_FLEETS} or later" in said
+
+
+def test_the_images_are_those_of_the_dockerfile() -> None:
+    stages = re.findall(r"^FROM .+ AS (\w+)$", (ROOT / "Dockerfile").read_text("utf-8"), re.M)
+    assert set(re.findall(r"--target (\w+)", TEXT)) <= set(stages)

@@ -1,0 +1,120 @@
+"""What `check` and `plan` say of the release of vLLM that is installed."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmi_backend.cli.main import main
+from lmi_backend.cli.plan import UNREAD
+from lmi_backend.options.releases import newest_run
+from tests.support.installed_engine import interpreter, with_version
+from tests.support.vllm_tree import write_tree
+
+# Nobody can fetch org/m, so a plan does without its size.
+STATUS = {"check": 0, "plan": UNREAD}
+
+
+def notes_of(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    assert main([command, str(folder), "--json"]) == STATUS[command]
+    notes: list[str] = json.loads(capsys.readouterr().out)["notes"]
+    return notes
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_one_that_is_newer_than_any_that_was_run_is_said(
+    command: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "serving.properties").write_text("option.model_id=org/m\n", encoding="utf-8")
+    newest = newest_run("vllm")
+    for version, is_newer in (("9.1.0+cpu", True), (newest, False)):
+        package = with_version(tmp_path / version / "vllm", version)
+        python = interpreter(package.parent, package)
+        monkeypatch.setenv("PYTHON_EXECUTABLE", python)
+        said = [note for note in notes_of(command, tmp_path, capsys) if "was run" in note]
+        newer = f"vLLM 9.1.0 is newer than {newest}, the newest that was run: not run yet"
+        assert [note.startswith(newer) for note in said] == [True] * is_newer
+        assert main([command, str(tmp_path)]) == STATUS[command]
+        assert (f"note: {newer}" in capsys.readouterr().out.replace("note        ", "note: ")) is (
+            is_newer
+        )
+
+
+def judged(
+    folder: Path,
+    python: str,
+    lines: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> tuple[int, int, dict[str, Any], str]:
+    """Return the exit statuses of `check` and `plan`, what `check` says, and the errors."""
+    text = f"option.model_id=org/m\noption.rolling_batch=vllm\n{lines}\n"
+    (folder / "serving.properties").write_text(text, encoding="utf-8")
+    monkeypatch.setenv("PYTHON_EXECUTABLE", python)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    checked = main(["check", str(folder), "--json"])
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return checked, main(["plan", str(folder), "--json"]), said, capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ('option.speculative_config={"method": "medusa", "model": "org/d"}', "accepted: ngram"),
+        ("option.speculative_length=3\noption.draft_model_tp_size=2", '"draft_tensor_parallel_'),
+        ("option.quantize=marlin", "is not what vLLM 0.33.0 takes, and no plugin is installed"),
+        ("option.kv_cache_dtype=fp9", "that adds it; accepted: auto, fp8"),
+        ("option.tool_call_parser=mistral", "accepted: hermes, llama3_json"),
+        ("option.reasoning_parser=deepseek_r1", "accepted: qwen3"),
+        ("option.enforce_eager=true", "sets enforce_eager, which vLLM 0.33.0 does not have"),
+        ("option.watch_rate=3", "is neither an option of LMI nor an argument of vllm 0.33.0"),
+    ],
+)
+def test_what_the_installed_release_does_not_take_is_refused(
+    lines: str,
+    problem: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "model").mkdir()
+    python = interpreter(tmp_path, write_tree(tmp_path))
+    checked, planned, said, error = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    assert (checked, planned) == (2, 2)
+    assert problem in said["problems"][0]
+    assert problem in error
+    assert "refused" in [row["status"] for row in said["options"]]
+
+
+def test_what_a_plugin_may_add_is_doubted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    info = tmp_path / "vllm_quant-1.dist-info"
+    info.mkdir()
+    (info / "entry_points.txt").write_text("[vllm.general_plugins]\nq = quant:register\n")
+    python = interpreter(tmp_path, write_tree(tmp_path))
+    checked, planned, said, _ = judged(
+        tmp_path / "model", python, "option.quantize=marlin", capsys, monkeypatch
+    )
+    assert (checked, planned) == (0, UNREAD)
+    assert "vLLM 0.33.0 has it only from a plugin, else the load fails" in "".join(said["notes"])
+
+
+def test_what_is_new_in_the_installed_release_is_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model").mkdir()
+    python = interpreter(tmp_path, write_tree(tmp_path))
+    lines = 'option.reasoning_effort_map={"medium": "low"}\noption.disable_prefix_caching=true'
+    checked, planned, said, _ = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    assert (checked, planned) == (0, UNREAD)
+    details = {row["name"]: row["detail"] for row in said["options"]}
+    assert details["option.reasoning_effort_map"] == (
+        "vllm reasoning_effort_map, of its HTTP server"
+    )
+    assert details["option.disable_prefix_caching"] == "vllm enable_prefix_caching, turned over"

@@ -1,0 +1,99 @@
+"""What makes a page hard to read is found; code and markup are not."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import check_language
+import pytest
+from check_language import judge, main, passages, sentences
+from program_texts import docstrings, field_docstrings, spoken_texts
+
+from lmi_backend.cli.main import parser
+
+RULES = check_language.read_rules()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "what"),
+    [
+        (" ".join(["word"[:3]] * 26), "26 words"),
+        (" ".join(["wor"] * 25), ""),
+        ("A vLLM that stands still is restarted.", "'stands still'"),
+        ("Whoever reaches the port is a client.", "'Whoever'"),
+        ("The stub's worker's engine crashed.", "possessives"),
+        ("Each of the front ends answers.", ""),
+        ("A hung vLLM is restarted.", ""),
+    ],
+)
+def test_a_sentence(sentence: str, what: str) -> None:
+    found = list(judge(sentence, RULES))
+    assert (what in found[0]) if what else not found
+
+
+def test_paragraphs_items_and_cells_are_read_and_code_is_not() -> None:
+    text = (
+        "# A title that asks\n\nOne `a b c`\nline [of text](http://a.b/c).\n"
+        "- An **item**\n  of two lines\n- another\n\n```\nasks\n```\n\n| a \\| b | `c` d |\n"
+    )
+    assert list(passages(text)) == [
+        (3, "One X line of text."),
+        (5, "An item of two lines"),
+        (7, "another"),
+        (13, "a \\| b"),
+        (13, "X d"),
+    ]
+
+
+def test_what_is_wrong_is_printed_with_its_place(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(check_language, "ROOT", tmp_path)
+    page, module = tmp_path / "page.md", tmp_path / "module.py"
+    page.write_text("Fine.\n\nIt asks.\n", "utf-8")
+    module.write_text(
+        '"""Fine."""\nLOG = "a worker ends here"\ndef run():\n    """Go on."""\n', "utf-8"
+    )
+    assert main([str(page), str(module)]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in said] == [
+        "page.md:3: 'asks'",
+        "module.py:2: 'ends'",
+        "module.py:4: 'Go on'",
+    ]
+    page.write_text("Fine.\n", "utf-8")
+    assert main([str(page)]) == 0
+
+
+def test_texts_and_docstrings_of_a_module_are_read_and_its_names_are_not() -> None:
+    source = (
+        '"""What it is."""\nNAME = "two words"\n_log.info("worker %s ends", name)\n'
+        'def run():\n    """Run.\n\n    Raises:\n        Bad: it asks.\n    """\n'
+        '    raise Bad(\n        f"{name:>3} asks for {more}")\n'
+        'class _Own:\n    """Nobody\'s."""\n    size = 1\n    """Bytes."""\n'
+    )
+    assert list(spoken_texts(source)) == [(3, "worker X ends"), (11, "X asks for X")]
+    assert list(docstrings(source)) == [
+        (1, "What it is."),
+        (5, "Run.\n\nRaises:\n- Bad: it asks."),
+        (13, "Nobody's."),
+    ]
+    assert list(field_docstrings(source)) == [(15, "Bytes.")]
+
+
+def helps(command: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield what a command and its own commands say of themselves."""
+    yield command.description or ""
+    for action in command._actions:
+        yield action.help or ""
+        if isinstance(action, argparse._SubParsersAction):
+            yield from (choice.help or "" for choice in action._choices_actions)
+            for further in action.choices.values():
+                yield from helps(further)
+
+
+def test_the_helps_of_the_commands_are_plain() -> None:
+    texts = sorted({" ".join(text.split()) for text in helps(parser())})
+    assert len(texts) > 50
+    found = [what for text in texts for each in sentences(text) for what in judge(each, RULES)]
+    assert found == []

@@ -1,0 +1,69 @@
+"""What README.md and benchmarks/README.md say of the newest results, and the page of these."""
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import results_page
+from results_page import beside, newest, samples
+
+OURS, THEIRS = "lmi-backend, chat, each token", "vLLM's server"
+EIGHT = ("lmi-backend, chat, 8 tokens", "vLLM's server, 8 tokens")
+
+
+def first(sample: dict[str, Any]) -> float:
+    return float(sample["first_ms"]["p50"])
+
+
+def medians(
+    kind: str, at_once: int, targets: tuple[str, str], what: Callable[[dict[str, Any]], float]
+) -> list[float]:
+    return [statistics.median(map(what, samples(kind, target, at_once))) for target in targets]
+
+
+@pytest.mark.parametrize("targets", [(OURS, THEIRS), EIGHT])
+def test_many_chats_cost_less_and_begin_earlier(targets: tuple[str, str]) -> None:
+    for what in (beside, first):
+        ours, theirs = medians("tokens", 256, targets, what)
+        assert ours < theirs
+
+
+def test_the_rust_front_end_costs_less_and_begins_earlier() -> None:
+    for what in (beside, first):
+        ours, rust = medians("rust", 256, (OURS, "vLLM's Rust front end"), what)
+        assert rust < ours
+    ours, python = medians("rust", 256, (OURS, THEIRS), beside)
+    assert ours < python
+
+
+def test_one_stream_alone_costs_more() -> None:
+    ours, theirs = medians("quick", 1, (OURS, THEIRS), beside)
+    assert ours > theirs
+
+
+def test_the_page_has_each_target_of_the_newest_run_of_each_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(results_page, "RESULTS", tmp_path)
+    for day, kind, rates in (("01", "a", [9.0]), ("02", "a", [1.0, 2.0, 4.0]), ("01", "b", [5.0])):
+        read = [
+            {
+                "target": "x", "concurrency": 4, "tokens_per_second": rate,
+                "requests_per_second": rate, "first_ms": {"p50": 3.0}, "gap_ms": {"p99": 6.0},
+                "cpu_us_per_token": {"engine": 7.0, "stub": 2.0, "worker": 1.5},
+            }
+            for rate in rates
+        ]  # fmt: skip
+        machine = {"cores": 2, "processor": "p", "memory_gib": 1.0}
+        machine |= {"python": "CPython 3.11"} if kind == "b" else {}
+        text = json.dumps({"machine": machine, "notes": ["Of one"], "samples": read})
+        (tmp_path / f"2026-01-{day}-{kind}.json").write_text(text, encoding="utf-8")
+    assert set(newest()) == {"a", "b"}
+    page = list(results_page.results_page())
+    assert "| 2026-01-02-a | x | 4 | 3 | 2 | 2.0 | 3 | 6 | 3.5 | 7.0 |" in page
+    assert "- 2026-01-02-a: 2 cores of p, 1.0 GiB. Of one." in page
+    assert "- 2026-01-01-b: 2 cores of p, 1.0 GiB, CPython 3.11. Of one." in page
+    assert not [line for line in page if "2026-01-01-a" in line]

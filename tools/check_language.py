@@ -1,0 +1,133 @@
+"""Check the language of the documentation, and of what the program says: `make lint`.
+
+python tools/check_language.py [PAGE or MODULE…]
+
+Sentences are short, and the words are those of the field: tools/language.toml has the lists.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import tomllib
+from program_texts import docstrings, field_docstrings, spoken_texts
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RULES: Final = ROOT / "tools" / "language.toml"
+_FOLDERS: Final = (".", "docs", "deploy", "benchmarks")
+_FENCE: Final = re.compile(r"^\s*(```|~~~)")
+_ITEM: Final = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
+_CODE: Final = re.compile(r"(`+).+?\1")
+_LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_MARKUP: Final = re.compile(r"<!--.*?-->|<[^>]+>|\*\*|(?<!\w)[*_]|[*_](?!\w)", re.DOTALL)
+# A colon stands before an example or a list; a semicolon ends no sentence.
+_END: Final = re.compile(r"(?<=[.!?:])[\"')]*\s+")
+CODE: Final = "X"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is looked for."""
+
+    longest: int
+    instead: dict[re.Pattern[str], str]
+    allowed: tuple[str, ...]
+
+
+def read_rules() -> Rules:
+    """Return the rules of tools/language.toml."""
+    read = tomllib.loads(RULES.read_text(encoding="utf-8"))
+    return Rules(
+        longest=read["words_in_a_sentence"],
+        instead={re.compile(word, re.IGNORECASE): by for word, by in read["instead"].items()},
+        allowed=tuple(read["allowed"]["phrases"]),
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Check pages and modules; print what is wrong; return the exit status."""
+    rules = read_rules()
+    paths = [Path(each).resolve() for each in arguments] or _all()
+    wrong = [line for path in paths for line in check(path, rules)]
+    sys.stdout.write("".join(f"{line}\n" for line in wrong))
+    if not wrong:
+        sys.stdout.write(f"language: {len(paths)} pages and modules are plain\n")
+    return 1 if wrong else 0
+
+
+def _all() -> list[Path]:
+    pages = [page for folder in _FOLDERS for page in sorted((ROOT / folder).glob("*.md"))]
+    return [*pages, *sorted((ROOT / "lmi_backend").rglob("*.py"))]
+
+
+def check(path: Path, rules: Rules) -> list[str]:
+    """Return what is wrong on a page, or in a module's texts and docstrings."""
+    name = path.relative_to(ROOT).as_posix()
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return _wrong(name, [(1, text)], rules)
+    return _wrong(name, (*spoken_texts(text), *docstrings(text), *field_docstrings(text)), rules)
+
+
+def _wrong(name: str, texts: Iterable[tuple[int, str]], rules: Rules) -> list[str]:
+    return [
+        f"{name}:{line + further - 1}: {what}"
+        for line, text in texts
+        for further, passage in passages(text)
+        for sentence in sentences(passage)
+        for what in judge(sentence, rules)
+    ]
+
+
+def sentences(text: str) -> list[str]:
+    """Return the sentences of a passage."""
+    return _END.split(text)
+
+
+def judge(sentence: str, rules: Rules) -> Iterator[str]:
+    """Yield what is wrong with one sentence."""
+    count = sum(any(map(str.isalnum, word)) for word in sentence.split())
+    if count > rules.longest:
+        yield f"{count} words in a sentence ({rules.longest}): {_short(sentence)}"
+    looked_at = sentence
+    for phrase in rules.allowed:
+        looked_at = re.sub(re.escape(phrase), CODE, looked_at, flags=re.IGNORECASE)
+    for word, instead in rules.instead.items():
+        if found := word.search(looked_at):
+            yield f"'{found[0]}' (instead: {instead}): {_short(sentence)}"
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) < 90 else f"{sentence[:87]}…"
+
+
+def passages(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the paragraphs, list items and table cells of a page, each with its line's number."""
+    lines: list[str] = []
+    start, is_code = 1, False
+    for number, line in enumerate([*text.splitlines(), ""], start=1):
+        fence = bool(_FENCE.match(line))
+        is_code ^= fence
+        is_apart = fence or is_code or not line.strip() or line.startswith(("#", "|", "    "))
+        if lines and (is_apart or _ITEM.match(line)):
+            yield start, _plain(" ".join(lines))
+            lines = []
+        if line.startswith("|") and not is_code:
+            yield from ((number, _plain(cell)) for cell in re.split(r"(?<!\\)\|", line) if cell)
+        elif not is_apart:
+            start = start if lines else number
+            lines.append(_ITEM.sub("", line).strip())
+
+
+def _plain(text: str) -> str:
+    """Return text without markup, each piece of code as one word."""
+    return _MARKUP.sub("", _LINK.sub(r"\1", _CODE.sub(CODE, text))).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,98 @@
+"""The programs of `make clients`: what is installed, and where each is told to find the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_OPENAI: Final = '`base_url="http://HOST:8080/v1"`'
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program that others wrote."""
+
+    name: str
+    """Of its environment."""
+    title: str
+    packages: tuple[str, ...]
+    """Exact versions; the first is the program."""
+    url: str
+    """How it is told where the server is."""
+    python: str = "3.11"
+    script_of: str = ""
+    """A program of the same script, if it is not its own."""
+    day: str = "2026-11-26"
+    """Nothing newer is installed: with exact versions this is a lock of all that they need."""
+
+    @property
+    def script(self) -> str:
+        """In tests/clients/scripts."""
+        return f"use_{self.script_of or self.name}"
+
+    @property
+    def version(self) -> str:
+        """Of the program itself."""
+        return self.packages[0].partition("==")[2]
+
+
+PROGRAMS: Final = {
+    program.name: program
+    for program in (
+        Program(
+            "pydantic_ai",
+            "`pydantic-ai-slim[openai]`",
+            ("pydantic-ai-slim[openai]==2.68.0",),
+            _OPENAI,
+        ),
+        Program("openai_agents", "`openai-agents`", ("openai-agents==0.24.0",), _OPENAI),
+        Program("instructor", "`instructor`", ("instructor==1.17.0",), _OPENAI),
+        Program(
+            "dspy",
+            "DSPy, `openai/`",
+            ("dspy==3.4.1",),
+            '`api_base="http://HOST:8080/v1"`',
+        ),
+        Program(
+            "litellm_before",
+            "LiteLLM before 1.109",
+            ("litellm[proxy]==1.108.7",),
+            "as the newer ones above",
+            script_of="litellm",
+        ),
+        Program(
+            "litellm_proxy",
+            "LiteLLM's proxy, `hosted_vllm/`",
+            ("litellm[proxy]==1.108.7",),
+            "`api_base: http://HOST:8080/v1` in its configuration",
+        ),
+        Program(
+            "text_generation",
+            "`text-generation`",
+            ("text-generation==0.7.0",),
+            '`"http://HOST:8080"`',
+        ),
+        Program(
+            "outlines",
+            "`outlines`, `from_vllm`, `from_openai`, `from_tgi`",
+            ("outlines[openai]==1.3.3", "huggingface_hub==1.33.0"),
+            _OPENAI,
+        ),
+        Program(
+            "openai_cli", "the command of `openai` 1", ("openai==1.109.1",), "`OPENAI_BASE_URL`"
+        ),
+        Program(
+            "lm_eval",
+            "lm-eval, `local-completions`, `local-chat-completions`",
+            ("lm-eval[api]==0.4.13", "transformers==5.19.0"),
+            "`base_url=http://HOST:8080/v1/completions`",
+        ),
+        Program(
+            "inference_perf",
+            "inference-perf, `completion`, `chat`, `anthropic_messages`",
+            ("inference-perf==0.7.0",),
+            "`base_url: http://HOST:8080`",
+            python="3.12",
+        ),
+    )
+}

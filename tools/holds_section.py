@@ -1,0 +1,38 @@
+"""The section of docs/engines.md on the fast paths inside vLLM, made from their table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from lmi_backend.engines.vllm.inside.holds import OPTION
+from lmi_backend.engines.vllm.inside.table import HOLDS
+from lmi_backend.serving.metrics import FAST_PATH
+
+_ABOUT: Final = f"""\
+## Fast paths inside vLLM
+
+vLLM promises none of the names below. Each fast path that needs them has a public way, which
+answers the same requests. A fast path whose names are gone, or that fails while it serves, is off
+until the engine starts again. A warning in the log says what was expected, what was found and what
+it costs. Those that vLLM's own processes on this machine turn off are shown too.
+
+`{OPTION}=false` turns all of them off; names with commas between turn off some.
+Some options of vLLM's server need its own events: `option.enable_force_include_usage` puts usage
+into each, and `option.middleware` looks at each answer. Then `plain_stream` is off. The log says
+so without a warning, and the state is `chosen`.
+
+The metric `{FAST_PATH}`, `/api/state` and the live view say which are in use. Before a
+model is loaded, `lmi-backend doctor` says which hold in the vLLM that is installed.
+
+| fast path | for | names in vLLM | without it | cost |
+| --- | --- | --- | --- | --- |"""
+
+
+def holds_section() -> Iterator[str]:
+    """Yield the lines of the section."""
+    yield _ABOUT
+    for hold in HOLDS:
+        names = ", ".join(f"`{name.rstrip('?')}`" for name in hold.names)
+        yield f"| `{hold.name}` | {hold.purpose} | {names} | {hold.public_way} | {hold.cost} |"
+    yield ""
