@@ -350,7 +350,7 @@ async def _leave_often(front: Served, count: int) -> Counter[str]:
 
 def _logged(front: Served) -> int:
     """Return how many requests the access log has that leavers send."""
-    log = front.log_file.read_text("utf-8", "replace")
+    log = front.log()
     return sum(log.count(f"POST {body_of(kind, 'echo', 1)[0]} ") for kind in KINDS)
 
 

@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -135,11 +134,9 @@ def test_a_worker_with_a_spare(
         _break_an_engine(own, report, undisturbed, *words)
         asked = {"inputs": "The capital of France is", "adapters": "late"}
         assert own.generate("tiny", asked)[1]["generated_text"] == " Lyon."
-        spares = re.findall(
-            "worker tiny/0 has a spare after .* pid (\\d+)", own.log_file.read_text()
-        )
+        spare = own.logged(r"worker tiny/0 has a spare after .* pid (\d+)")[1]
         (worker,) = own.workers("tiny")
-        assert str(worker.pid) == spares[0]
+        assert str(worker.pid) == spare
 
 
 @pytest.mark.parametrize("count", [1, 2])

@@ -146,7 +146,7 @@ def test_a_closed_stream_frees_the_engine(said: Said, served: Served) -> None:
 
 def _cancellations(served: Served) -> list[float]:
     """Return when requests of `tiny` were cancelled, by the server's log."""
-    lines = served.log_file.read_text("utf-8", "replace").splitlines()
+    lines = served.log().splitlines()
     return [
         datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S.%f").astimezone().timestamp()
         for line in lines

@@ -63,7 +63,7 @@ def sent(proxied: Running, path: str, body: Any, name: str = "") -> Iterator[Any
 
 def outcome(server: Pod, name: str) -> str:
     """Return how a request ended at the server; empty for one that has not."""
-    log = server.served.log_file.read_text("utf-8", "replace")
+    log = server.served.log()
     found = re.search(rf" outcome=(\S+) .* id={name} ", log)
     return found[1] if found else ""
 

@@ -71,12 +71,12 @@ def test_a_completed_folder_is_decoupled_and_has_no_batcher(fleet: Served) -> No
 
 def test_a_model_that_would_be_started_twice_is_refused(fleet: Served) -> None:
     assert not fleet.is_ready("copies")
-    assert "would start this model 2 times" in _log(fleet)
+    fleet.logged("would start this model 2 times")
 
 
 def test_a_refused_option_is_named_with_its_line(fleet: Served) -> None:
     assert not fleet.is_ready("bad")
-    assert "serving.properties:3: option.x=1 is refused by the echo engine" in _log(fleet)
+    fleet.logged("serving.properties:3: option.x=1 is refused by the echo engine")
 
 
 def test_a_dead_stub_is_repaired_by_an_unload_and_a_load(fleet: Served) -> None:
@@ -133,7 +133,3 @@ def _alive(processes: Sequence[psutil.Process]) -> list[str]:
 def _config(served: Served, model: str) -> Any:
     with tritonclient.http.InferenceServerClient(served.http) as client:
         return client.get_model_config(model)
-
-
-def _log(served: Served) -> str:
-    return served.log_file.read_text("utf-8", "replace")

@@ -97,10 +97,6 @@ def get_certificates(server: Served, context: ssl.SSLContext, count: int) -> set
     return seen
 
 
-def log_of(server: Served) -> str:
-    return server.log_file.read_text("utf-8", "replace")
-
-
 @contextlib.contextmanager
 def streaming(server: Served) -> Iterator[ssl.SSLSocket]:
     """Begin an answer of 1,000 tokens."""
@@ -239,10 +235,10 @@ def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
     make_pair(broken, "broken")[1].write_bytes(b"-----BEGIN PRIVATE KEY-----\n")
     with streaming(served) as old:
         secret.put("broken")
-        wait_for(lambda: log_of(served).count(said) == PROCESSES)
+        wait_for(lambda: served.log().count(said) == PROCESSES)
         assert get_certificates(served, served.tls, 10) == {first}
         second = trust(secret.put("second"))
-        wait_for(lambda: log_of(served).count("certificate is read again") == PROCESSES)
+        wait_for(lambda: served.log().count("certificate is read again") == PROCESSES)
         (now,) = get_certificates(served, second, 10)
         assert now != first
         served.tls = second
@@ -253,7 +249,7 @@ def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
             part = old.recv(65536)
             assert part, answer
             answer += part
-    assert log_of(served).count(said) == PROCESSES
+    assert served.log().count(said) == PROCESSES
 
 
 def test_half_a_handshake_ends_and_is_no_traceback(
@@ -263,8 +259,8 @@ def test_half_a_handshake_ends_and_is_no_traceback(
         with contextlib.suppress(ConnectionResetError):
             assert connection.recv(1) == b""
     assert served.ask("/ping")[0] == 200
-    assert "Traceback" not in log_of(served)
-    assert "handshake" not in log_of(served)
+    assert "Traceback" not in served.log()
+    assert "handshake" not in served.log()
 
 
 def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """`/generate` and `/generate_stream` with LMI's body and that of Triton's vLLM backend."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -144,5 +143,4 @@ def test_the_front_end_answers_as_triton_does(served: Served, more: dict[str, An
     # Not byte by byte: one in a hundred numbers is written with another last digit.
     assert (status, json.loads(data)) == expected
     # It does not know the tokens of what it passes on.
-    line = re.compile(rf" status=200 .* tokens=[1-9]\d* id={request_id} ")
-    wait_for(lambda: line.search(served.log_file.read_text("utf-8", "replace")))
+    served.logged(rf" status=200 .* tokens=[1-9]\d* id={request_id} ")

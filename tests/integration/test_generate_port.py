@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -179,8 +178,7 @@ def test_triton_hears_nothing_of_what_the_front_end_answers(server: Served) -> N
 
 def test_the_access_log_and_a_key_have_its_tokens(server: Served) -> None:
     _ask(server.port, "/v2/models/echo/versions/1/generate", json.dumps(text(id="7")).encode())
-    line = re.compile(r"/versions/1/generate status=200 .* prompt_tokens=2 tokens=5 ")
-    wait_for(lambda: line.search(server.log_file.read_text("utf-8", "replace")))
+    server.logged(r"/versions/1/generate status=200 .* prompt_tokens=2 tokens=5 ")
 
 
 def _heard(server: Served) -> int:

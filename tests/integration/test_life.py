@@ -61,7 +61,7 @@ def test_sigterm_lets_streams_finish_and_leaves_nothing(tmp_path: Path) -> None:
         assert events[-1]["generated_text"] == ("Tell a story:" * 20)
         assert len(events) > 30
         # None is started again in place of one that was stopped.
-        assert served.log_file.read_text("utf-8").count("worker echo/0 starts") == 1
+        assert served.log().count("worker echo/0 starts") == 1
     _assert_nothing_left(family, memory)
 
 

@@ -129,7 +129,7 @@ def test_vllm_spans_two_hosts_by_itself(
     ):
         with _served(hosts, properties, list(questions), tmp_path, **first) as said:
             assert dict(zip(questions, said["answers"], strict=True)) == questions
-            assert f"joined the model at {ADDRESSES[0]}" in log.read_text()
+            wait_for(lambda: f"joined the model at {ADDRESSES[0]}" in log.read_text())
         wait_for(lambda: "first machine is gone" in log.read_text())
         wait_for(lambda: "worker model/0 is ready" in log.read_text().partition("is gone")[2])
         node.terminate()

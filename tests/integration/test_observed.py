@@ -54,7 +54,7 @@ def test_the_log_has_a_line_for_a_request_and_not_its_text(served: Served) -> No
     assert served.generate("tiny", body | {"traceparent": PARENT})[0] == 200
 
     def line() -> str:
-        log = served.log_file.read_text(encoding="utf-8", errors="replace")
+        log = served.log()
         assert "secret prompt" not in log
         return next((each for each in log.splitlines() if "order-66" in each), "")
 
@@ -78,8 +78,7 @@ def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:
     wait_for(lambda: seen("cache_config_info"), 10)
     cache = seen("cache_config_info")
     tokens = int(cache["block_size"]) * int(cache["num_gpu_blocks"])
-    log = served.log_file.read_text(encoding="utf-8", errors="replace")
-    assert f"KV cache size: {tokens:,} tokens" in log
+    served.logged(f"KV cache size: {tokens:,} tokens")
     idle = {"max_lora": "4", "running_lora_adapters": "", "waiting_lora_adapters": ""}
     wait_for(lambda: seen("lora_requests_info") == idle, 10)
     body = {

@@ -1,7 +1,6 @@
 """Workers between minWorkers and maxWorkers: load starts them, and idleness ends them."""
 
 import json
-import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,10 +36,6 @@ def wanted(served: Served, model: str) -> float:
     return served.metric("lmi_worker_wanted", model)
 
 
-def log_of(served: Served) -> str:
-    return served.log_file.read_text(encoding="utf-8", errors="replace")
-
-
 def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
     assert (len(server.workers("scaled")), ready(server, "scaled")) == (1, 1)
     with ThreadPoolExecutor(12) as clients:
@@ -48,11 +43,10 @@ def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
         wait_for(lambda: ready(server, "scaled") == 2)
         assert {answer.result()[0] for answer in answers} == {200}
     assert all(server.metric("lmi_worker_requests_total", "scaled", worker) for worker in "01")
-    added = r"worker scaled/1 is added, now 2 of maxWorkers 2: \d requests wait"
-    assert re.search(added, log_of(server))
+    server.logged(r"worker scaled/1 is added, now 2 of maxWorkers 2: \d requests wait")
     wait_for(lambda: len(server.workers("scaled")) == 1)
     wait_for(lambda: (ready(server, "scaled"), wanted(server, "scaled")) == (1, 1))
-    assert "worker scaled/1 is stopped, now 1 of minWorkers 1" in log_of(server)
+    server.logged("worker scaled/1 is stopped, now 1 of minWorkers 1")
     assert server.metric("lmi_worker_deaths_total", "scaled") == 0
     ((described,),) = (each["models"] for each in json.loads(server.ask("/models/scaled")[2]))
     workers = [{"id": 1, "status": "READY"}]
@@ -62,10 +56,10 @@ def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
 
 def test_a_worker_killed_while_another_is_started(server: Served) -> None:
     wait_for(lambda: wanted(server, "scaled") == 1)
-    before = log_of(server)
+    before = server.log()
 
     def is_new(line: str) -> bool:
-        return log_of(server).count(line) > before.count(line)
+        return server.log().count(line) > before.count(line)
 
     with ThreadPoolExecutor(12) as clients:
         answers = [clients.submit(server.generate, "scaled", LONG) for _ in range(12)]

@@ -96,7 +96,7 @@ def test_the_stub_warns_and_closes_its_memory(
         (name,) = shared_memory(served.family(), "triton")
         text = "import os, sys\nprint(os.access(sys.argv[1], os.R_OK))"
         assert as_another_user(text, name) == "False\n"
-    log = served.log_file.read_text(encoding="utf-8", errors="replace")
+    log = served.log()
     for api in DEFAULT_OPEN:
         assert f"echo: {api} is open over HTTP" in log
     assert "deploy/README.md of lmi-backend has the arguments" in log

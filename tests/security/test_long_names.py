@@ -19,7 +19,6 @@ from lmi_backend.serving.lora import LoraManager
 from lmi_backend.serving.request_state import RequestState
 from lmi_backend.serving.stats import RequestStats
 from tests.support.serving import Served, serve, write_properties
-from tests.support.waiting import wait_for
 
 LONG = "y" * 1_000_000
 FORGED = "x\nERROR all is lost"
@@ -76,7 +75,7 @@ def test_a_name_is_refused_and_not_logged(echo: Served, road: Any, name: str) ->
     # Triton ends an id at a null.
     assert status == 200 if "\0" in name and "id" in road(name) else status >= 400
     assert len(json.dumps(answer)) < 1500
-    said = echo.log_file.read_bytes()[before:].decode("utf-8", "replace")
+    said = echo.log(before)
     assert len(said) < 2000
     assert "\nERROR" not in said
     assert echo.generate("echo", {"id": "fine/1", "inputs": "a b"})[0] == 200
@@ -89,8 +88,8 @@ def test_ordinary_names_are_taken(echo: Served) -> None:
     status, _ = echo.generate("echo", sent)
     assert status == 200
     # The line is written after the answer.
-    wait_for(lambda: "i" * 100 in echo.log_file.read_text("utf-8"))
-    assert "i" * 300 not in echo.log_file.read_text("utf-8")
+    echo.logged("i" * 100)
+    assert "i" * 300 not in echo.log()
 
 
 @names

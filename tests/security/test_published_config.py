@@ -144,6 +144,7 @@ def test_a_converted_folder_knows_where_its_paths_start_and_names_edits(tmp_path
         file.write("option.token_seconds=0.5\n")
     with tritonserver(moved.parent, tmp_path) as running:
         assert running.is_ready("m")
-        text = running.log_file.read_text("utf-8", "replace")
+    # Its log is whole once it has ended.
+    text = running.log()
     assert "m: serving.properties:3: option.token_seconds=0.5 was not set at conversion" in text
     assert "is neither a template nor a file" not in text

@@ -21,7 +21,6 @@ from lmi_backend.pool.command import LaunchContext, WorkerCommand, worker_comman
 from lmi_backend.pool.process import WorkerProcess
 from lmi_backend.redaction import Redactor, is_secret, masked
 from tests.support.serving import serve
-from tests.support.waiting import wait_for
 
 # No name of these says that it is a secret's, or the suffix is one of those that were forgotten.
 SECRETS = {
@@ -302,5 +301,5 @@ def test_a_served_model_shows_none(tmp_path: Path) -> None:
         status, answer = served.generate("secretive", {"inputs": "x"})
         assert status != 200
         assert "cannot use ***" in json.dumps(answer)
-        wait_for(lambda: "seen ***" in served.log_file.read_text("utf-8", "replace"))
-    assert not leaks(served.log_file.read_text("utf-8", "replace"))
+        served.logged(r"seen \*\*\*")
+    assert not leaks(served.log())

@@ -81,7 +81,7 @@ class Pod:
 
     def answered(self) -> list[str]:
         """Return the ids of the requests it has answered with 200, since its log began."""
-        log = self.served.log_file.read_text("utf-8", "replace")
+        log = self.served.log()
         return re.findall(r"POST /v1/\S+ status=200 .* id=(\S+)", log)
 
     def running(self) -> float:

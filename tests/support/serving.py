@@ -57,11 +57,24 @@ class Served:
         """File for --control-key."""
         return self.log_file.with_name("control.key")
 
+    def log(self, since: int = 0) -> str:
+        """Return the log from a byte on. What a test waits for may not be there yet: `logged`."""
+        return self.log_file.read_bytes()[since:].decode("utf-8", "replace")
+
+    def logged(self, pattern: str, since: int = 0) -> re.Match[str]:
+        """Return the match of a pattern in the log, once it is there.
+
+        A line travels through a pipe and the supervisor: it comes after the state that it tells.
+        """
+        found: list[re.Match[str]] = []
+        wait_for(lambda: found.extend(re.finditer(pattern, self.log(since))) or found)
+        return found[0]
+
     def log_end(self) -> str:
         """Return the last of what tritonserver and its models logged, without single requests."""
         if not self.log_file.is_file():
             return "no log of Triton"
-        lines = self.log_file.read_text("utf-8", "replace").splitlines(keepends=True)
+        lines = self.log().splitlines(keepends=True)
         kept = (
             line
             for line in lines
@@ -176,8 +189,7 @@ class Served:
 
     def workers(self, model: str) -> list[psutil.Process]:
         """Return the worker processes of a model, found by the log line that names their pid."""
-        log = self.log_file.read_text(encoding="utf-8", errors="replace")
-        pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", log)
+        pids = re.findall(rf"worker {model}/\d+ is ready after \S+ s, pid (\d+)", self.log())
         found: list[psutil.Process] = []
         for pid in pids:
             with contextlib.suppress(psutil.NoSuchProcess):

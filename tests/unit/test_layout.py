@@ -1,5 +1,6 @@
 """tests/unit mirrors the package: module a/b.py is tested in a/test_b.py, a tool in tools/."""
 
+import ast
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,48 @@ def test_a_test_file_has_its_module(file: str) -> None:
 def test_what_is_of_several_modules_stands_at_the_root_and_is_of_none() -> None:
     assert OF_SEVERAL.keys() <= FILES
     assert not [file for file in OF_SEVERAL if "/" in file or module_of(file).is_file()]
+
+
+def test_a_line_of_a_server_that_runs_is_waited_for() -> None:
+    """`Served.logged` waits: a line comes after the state that it tells. CI failed for one."""
+    for path in TESTS.parent.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("read_"):
+                is_read = isinstance(node.value, ast.Attribute) and node.value.attr == "log_file"
+                assert not is_read, f"{path}:{node.lineno}: Served.log() reads it"
+            if isinstance(node, ast.Assert):
+                is_hasty = _asks_the_log_at_once(node.test)
+                assert not is_hasty, f"{path}:{node.lineno}: Served.logged waits for a line"
+
+
+def _asks_the_log_at_once(test: ast.expr) -> bool:
+    """Whether an assertion holds only once a line is there."""
+    if isinstance(test, ast.Call):
+        return any(map(_is_log, test.args))
+    if isinstance(test, ast.Compare):
+        wants = isinstance(test.ops[0], (ast.In, ast.Eq, ast.Gt, ast.GtE))
+        return wants and any(map(_is_log, test.comparators))
+    return False
+
+
+def _is_log(value: ast.expr) -> bool:
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("log", "log_of")
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ('assert "a" in served.log()', True),
+        ('assert re.search("a", served.log())', True),
+        ('assert "a" not in served.log()', False),
+        ('assert served.logged("a")', False),
+    ],
+)
+def test_what_asks_the_log_at_once_is_seen(line: str, asks: bool) -> None:
+    (node,) = ast.parse(line).body
+    assert isinstance(node, ast.Assert)
+    assert _asks_the_log_at_once(node.test) == asks
