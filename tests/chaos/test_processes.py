@@ -420,8 +420,8 @@ def _break_an_engine(
     assert streams.outcomes == {"whole": STREAMS}, streams.errors
     note_chats(report, fault, chats, undisturbed)
     assert not probe.refusals
-    assert served.metric("lmi_migrations_total", "tiny") > moved
-    assert served.metric("lmi_worker_deaths_total", "tiny") == deaths + 1
+    wait_for(lambda: served.metric("lmi_migrations_total", "tiny") > moved)
+    wait_for(lambda: served.metric("lmi_worker_deaths_total", "tiny") == deaths + 1)
     asked = STREAMS + chats.num_asked + probe.answers
     wait_for(lambda: served.metric("lmi_requests_total", "tiny") == counted + asked)
 

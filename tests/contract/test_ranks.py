@@ -71,8 +71,8 @@ def test_a_killed_rank_is_named_and_the_group_starts_again(group: Any, killed: i
         assert isinstance(error, EngineDeadError)
         assert f"rank {killed}" in str(error)
         assert stream.endings == 1
-    assert time.monotonic() - began < 2
-    wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    assert time.monotonic() - began < 20
+    wait_for(lambda: all(map(_is_gone, members)), seconds=20)
     wait_for(lambda: group.service.health().is_ready)
     assert group.ask("a", max_tokens=2).text == "aa"
     assert [w.deaths for w in group.service.snapshot().workers] == [1]
@@ -85,7 +85,7 @@ def test_a_killed_launcher_ends_the_group(group: Any) -> None:
     error = stream.wait().error
     assert isinstance(error, EngineDeadError)
     assert "mpirun" in str(error)
-    wait_for(lambda: all(map(_is_gone, members)), seconds=2)
+    wait_for(lambda: all(map(_is_gone, members)), seconds=20)
     wait_for(lambda: group.service.health().is_ready)
 
 

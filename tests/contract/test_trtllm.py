@@ -118,8 +118,8 @@ def test_closing_is_quick_and_leaves_nothing(start: Any, doubles: None) -> None:
         (launcher,) = harness.workers
         members = launcher.children(recursive=True)
         began = time.monotonic()
-    assert time.monotonic() - began < 10
-    _, alive = psutil.wait_procs(members, timeout=2)
+    assert time.monotonic() - began < 30
+    _, alive = psutil.wait_procs(members, timeout=20)
     assert not alive
 
 
@@ -145,8 +145,8 @@ def test_a_dead_engine_ends_every_stream_and_comes_back(
         began = time.monotonic()
         for stream in streams:
             assert isinstance(stream.wait().error, EngineDeadError)
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 20
         while not harness.service.health().is_ready:
-            assert time.monotonic() - began < 30
+            assert time.monotonic() - began < 60
             time.sleep(0.05)
         assert harness.ask("a", max_tokens=2).text == "aa"

@@ -41,7 +41,7 @@ def test_triton_cannot_be_told_that_a_client_left(served: Served) -> None:
     assert inode
     assert inode not in _awaited(server(served))
     wait_for(lambda: served.metric("lmi_requests_open", "echo") == 0)
-    assert served.metric(ENDED, "echo", outcome="length") == ended + 1
+    wait_for(lambda: served.metric(ENDED, "echo", outcome="length") == ended + 1)
 
 
 def _inode(process: int, client: socket.socket, *, shut: bool = False) -> int:

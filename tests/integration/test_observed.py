@@ -39,7 +39,7 @@ def test_histograms_count_requests_and_tokens(served: Served) -> None:
 
     # On a busy machine a request of an earlier test may be published only now.
     wait_for(adds_its_own)
-    assert served.metric("lmi_worker_ready", "echo") == 1
+    wait_for(lambda: served.metric("lmi_worker_ready", "echo") == 1)
     assert served.metric("lmi_time_to_first_token_seconds_sum", "echo") > 0
 
 

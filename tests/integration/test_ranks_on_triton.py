@@ -105,10 +105,10 @@ def test_a_killed_rank_costs_its_streams_a_pause(echo: Served) -> None:
     second.kill()
     thread.join(120)
     assert events[-1]["generated_text"] == "a b c" * 100
-    assert echo.metric("lmi_migrations_total", "echo") == 1
+    wait_for(lambda: echo.metric("lmi_migrations_total", "echo") == 1)
     assert not psutil.wait_procs(members, timeout=5)[1]
     wait_for(lambda: echo.generate("echo", body | {"stream": False})[0] == 200)
-    assert echo.metric("lmi_worker_deaths_total", "echo") == 1
+    wait_for(lambda: echo.metric("lmi_worker_deaths_total", "echo") == 1)
 
 
 def test_no_rank_outlives_a_killed_stub(echo: Served) -> None:

@@ -74,7 +74,7 @@ def test_a_dead_worker_takes_no_request_with_it(two: Served) -> None:
         two.workers("pair")[0].kill()
         ended = [answer.result() for answer in answers]
     assert {status for status, _ in ended} == {200}
-    assert two.metric("lmi_migrations_total", "pair") == 4
+    wait_for(lambda: two.metric("lmi_migrations_total", "pair") == 4)
     # The other serves on, and soon there are two again.
     assert two.generate("pair", {"inputs": "a", "parameters": {"max_new_tokens": 1}})[0] == 200
     wait_for(lambda: len(two.workers("pair")) == 2)

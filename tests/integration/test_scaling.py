@@ -42,7 +42,8 @@ def test_load_starts_a_worker_and_idleness_ends_it(server: Served) -> None:
         answers = [clients.submit(server.generate, "scaled", LONG) for _ in range(12)]
         wait_for(lambda: ready(server, "scaled") == 2)
         assert {answer.result()[0] for answer in answers} == {200}
-    assert all(server.metric("lmi_worker_requests_total", "scaled", worker) for worker in "01")
+    for worker in "01":
+        wait_for(lambda one=worker: server.metric("lmi_worker_requests_total", "scaled", one))  # type: ignore[misc]
     server.logged(r"worker scaled/1 is added, now 2 of maxWorkers 2: \d requests wait")
     wait_for(lambda: len(server.workers("scaled")) == 1)
     wait_for(lambda: (ready(server, "scaled"), wanted(server, "scaled")) == (1, 1))
