@@ -102,8 +102,8 @@ def _ask(module: str, python: str) -> FastPaths:
     try:
         return FastPaths(msgspec.json.decode(last, type=_Report))
     except msgspec.MsgspecError as error:
-        said = done.stderr.strip().splitlines() or [str(error)]
-        return FastPaths(None, said[-1])
+        lines = done.stderr.strip().splitlines() or [str(error)]
+        return FastPaths(None, lines[-1])
 
 
 def check_fast_paths(

@@ -87,14 +87,14 @@ def _server() -> CheckResult:
         library = server.backends / "python" / "libtriton_python.so"
         missing = [str(path) for path in (stub, library) if not path.is_file()]
         # It has no --version; its help needs all its libraries.
-        said = _said([str(server.binary), "--help"], server.environment(os.environ))
+        help_text = _output([str(server.binary), "--help"], server.environment(os.environ))
     if missing:
         advice = "install the Python backend: its image names end in -py3 or -vllm-python-py3"
         return CheckResult("tritonserver", "error", f"no {' and no '.join(missing)}", advice)
-    if "--model-repository" not in said:
+    if "--model-repository" not in help_text:
         advice = "it does not start: install the libraries it names"
         return CheckResult(
-            "tritonserver", "error", f"{server.binary}: {said.strip()[:300]}", advice
+            "tritonserver", "error", f"{server.binary}: {help_text.strip()[:300]}", advice
         )
     found = f"{server.binary}: {describe(installed_version(server.binary))}"
     return CheckResult("tritonserver", "ok", found)
@@ -129,11 +129,11 @@ def _mpirun() -> CheckResult:
         advice = "install Open MPI if a model says engine=MPI or option.rolling_batch=lmi-dist"
         found = "none on PATH, none next to Python"
         return CheckResult("mpirun", "warning", found, advice)
-    said = _first_line([path, "--version"])
-    if "Open MPI" in said or "OpenRTE" in said:
-        return CheckResult("mpirun", "ok", f"{path}, {said}")
+    version = _first_line([path, "--version"])
+    if "Open MPI" in version or "OpenRTE" in version:
+        return CheckResult("mpirun", "ok", f"{path}, {version}")
     return CheckResult(
-        "mpirun", "error", f"{path}: {said}", "install Open MPI; others are not known"
+        "mpirun", "error", f"{path}: {version}", "install Open MPI; others are not known"
     )
 
 
@@ -225,10 +225,10 @@ def _ports(ports: Ports) -> CheckResult:
 
 
 def _first_line(command: list[str]) -> str:
-    return _said(command).strip().partition("\n")[0]
+    return _output(command).strip().partition("\n")[0]
 
 
-def _said(command: list[str], environment: dict[str, str] | None = None) -> str:
+def _output(command: list[str], environment: dict[str, str] | None = None) -> str:
     try:
         done = subprocess.run(  # noqa: S603  programs that only speak of themselves
             command,

@@ -113,12 +113,12 @@ def _engine(name: str, plan: EnginePlan, imported: _Import) -> CheckResult:
     library = implementation.library if implementation else ""
     if not library:
         return CheckResult(what, "ok", f"{plan.engine} needs no library")
-    is_there, said = imported(plan.launch.python, library)
+    is_there, found = imported(plan.launch.python, library)
     if implementation and is_there:
-        age = _age(implementation, said, plan.launch.python)
-        found = f"{library} {said}, {plan.launch.python}"
-        return CheckResult(what, "warning" if age else "ok", found, age)
-    advice = f"install it there, or name another interpreter with option.pythonExecutable ({said})"
+        age = _age(implementation, found, plan.launch.python)
+        shown = f"{library} {found}, {plan.launch.python}"
+        return CheckResult(what, "warning" if age else "ok", shown, age)
+    advice = f"install it there, or name another interpreter with option.pythonExecutable ({found})"
     return CheckResult(what, "error", f"{plan.launch.python} cannot import {library}", advice)
 
 
@@ -128,12 +128,14 @@ def _engines(python: str | None) -> CheckResult:
         return CheckResult("engines", "error", found)
     known = {each.library: each for each in implementations().values() if each.library}
     tried = {library: _import(python, library) for library in known}
-    there = {library: said for library, (is_there, said) in tried.items() if is_there}
+    there = {library: version for library, (is_there, version) in tried.items() if is_there}
     if there:
-        found = f"{', '.join(f'{library} {said}' for library, said in there.items())}; {python}"
-        each = (_age(known[library], said, python) for library, said in there.items())
+        versions = ", ".join(f"{library} {version}" for library, version in there.items())
+        each = (_age(known[library], version, python) for library, version in there.items())
         ages = [problem for problem in each if problem]
-        return CheckResult("engines", "warning" if ages else "ok", found, "; ".join(ages))
+        return CheckResult(
+            "engines", "warning" if ages else "ok", f"{versions}; {python}", "; ".join(ages)
+        )
     advice = "install one there, or set PYTHON_EXECUTABLE to an interpreter that has one"
     return CheckResult("engines", "warning", f"none can be imported by {python}", advice)
 

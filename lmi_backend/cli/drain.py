@@ -49,12 +49,13 @@ def _drain(arguments: argparse.Namespace) -> int:
     if arguments.worker is not None:
         return _renew(server, arguments)
     draining = Draining(server.endpoints, arguments.timeout)
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     while not draining.is_over:
         time.sleep(_POLL_SECONDS)
-        if time.monotonic() - said > _PROGRESS_SECONDS:
-            said = time.monotonic()
-            say(f"waiting for running requests: {said - began:.0f} s of {arguments.timeout:.0f}")
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
+            waited = f"{reported - began:.0f} s of {arguments.timeout:.0f}"
+            say(f"waiting for running requests: {waited}")
     # Not before: of a model that is being unloaded Triton says that it does not exist.
     if not server.unload():
         say("models stay ready, but refuse requests: unloading needs --model-control-mode=explicit")

@@ -72,10 +72,10 @@ def _listed(server: TritonHttp) -> list[str]:
     """Return the models of a front end, or those of a tritonserver of this machine."""
     if server.is_ready("") is None:
         raise UnavailableError(f"{server.url}: no answer: nobody listens there")
-    said = None
+    answer = None
     with contextlib.suppress(UnavailableError):  # A tritonserver has no such path.
-        said = server.json("/v1/models")
-    if isinstance(said, dict) and isinstance(cards := said.get("data"), list):
+        answer = server.json("/v1/models")
+    if isinstance(answer, dict) and isinstance(cards := answer.get("data"), list):
         # A model has a card for each of its names, its own first.
         own = [card for card in reversed(cards) if not card["parent"]]
         return list({card["root"]: card["id"] for card in own}.values())

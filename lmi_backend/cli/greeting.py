@@ -57,8 +57,8 @@ class Greeter:
             missing: models that do not serve.
         """
         there = {name: plan for name, plan in self.plans.items() if name not in missing}
-        told = replace(self, plans=there)
-        threading.Thread(target=told._greet, name="lmi-greeting", daemon=True).start()
+        greeter = replace(self, plans=there)
+        threading.Thread(target=greeter._greet, name="lmi-greeting", daemon=True).start()
 
     def _greet(self) -> None:
         self._warn_of_release()

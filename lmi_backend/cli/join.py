@@ -96,11 +96,11 @@ def on_node(plan: EnginePlan, rank: int) -> EnginePlan:
 
 
 def _rank_of(arguments: argparse.Namespace) -> int:
-    said = os.environ.get(_INDEX, "")
+    text = os.environ.get(_INDEX, "")
     rank: int | None = arguments.node_rank
-    if rank is None and not said.isdecimal():
+    if rank is None and not text.isdecimal():
         raise ConfigurationError(f"--node-rank is missing, and {_INDEX} is not set")
-    return int(said) if rank is None else rank
+    return int(text) if rank is None else rank
 
 
 class _Listener:

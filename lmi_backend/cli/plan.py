@@ -128,8 +128,8 @@ def _plan_one(options: LmiOptions, hardware: Hardware) -> EnginePlan:
     )
     if hardware.devices and not hardware.device_memory:
         plan = replace(plan, notes=(*plan.notes, _NO_MEMORY))
-    if not options.supposed_release and (said := release_and_why(options, plan.launch.python)):
-        plan = replace(plan, reasons=(*plan.reasons, f"planned for {said}"))
+    if not options.supposed_release and (release := release_and_why(options, plan.launch.python)):
+        plan = replace(plan, reasons=(*plan.reasons, f"planned for {release}"))
     return without_secrets(plan, os.environ)
 
 

@@ -193,15 +193,15 @@ def _interruptible(replay: Replay) -> Iterator[None]:
 
 def _progress(total: int) -> Callable[[int], None]:
     """Return what shows the progress on a terminal; it shows nothing elsewhere."""
-    began, first, said = time.monotonic(), -1, 0.0
+    began, first, last_shown = time.monotonic(), -1, 0.0
 
     def tell(done: int) -> None:
-        nonlocal first, said
+        nonlocal first, last_shown
         first = done if first < 0 else first
         now = time.monotonic()
-        if not sys.stderr.isatty() or (now - said < _SHOW_SECONDS and done < total):
+        if not sys.stderr.isatty() or (now - last_shown < _SHOW_SECONDS and done < total):
             return
-        said = now
+        last_shown = now
         left = (now - began) * (total - done) / (done - first) if done > first else 0.0
         at = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
         log(f"\r{done} of {total}, ready about {at}" + "\n" * (done == total))
