@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 _NAMED: Final = 8
 """Unknown names that are reported one by one."""
 _SHOWN: Final = 40
-"""Characters of an unknown name that are kept and said: it is the client's text."""
+"""Characters of an unknown name that are kept and logged: it is the client's text."""
 
 
 class DroppedParameters:
@@ -25,7 +25,7 @@ class DroppedParameters:
     """
 
     def __init__(self) -> None:
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
         self._named: set[str] = set()
         self._unnamed = 0
         self._next_count = 1
@@ -46,8 +46,8 @@ class DroppedParameters:
             )
 
     def _say_known(self, name: str) -> None:
-        if name not in self._said:
-            self._said.add(name)
+        if name not in self._logged:
+            self._logged.add(name)
             _log.warning("parameter %s of a body changes nothing here (said once)", name)
 
     def _say_unknown(self, name: str) -> None:

@@ -82,5 +82,5 @@ def message_of(error: LmiError) -> str:
     body = body_of(error)
     if body.get("detail") == HTTPStatus.NOT_FOUND.phrase:
         return _UNSERVED
-    said = body.get("error") or body.get("detail") or str(error)
-    return str(said.get("message") or said) if isinstance(said, dict) else str(said)
+    detail = body.get("error") or body.get("detail") or str(error)
+    return str(detail.get("message") or detail) if isinstance(detail, dict) else str(detail)

@@ -26,5 +26,5 @@ def anthropic_failure(error: LmiError) -> Failure:
     status = status_of(error)
     is_ours = status >= HTTPStatus.INTERNAL_SERVER_ERROR
     kind = _TYPES.get(status, "api_error" if is_ours else "invalid_request_error")
-    said = {"type": "error", "error": {"type": kind, "message": message_of(error)}}
-    return failure(status, said, error)
+    body = {"type": "error", "error": {"type": kind, "message": message_of(error)}}
+    return failure(status, body, error)

@@ -36,12 +36,12 @@ class HandlerForm(HttpForm):
 
     def failure(self, error: LmiError) -> Ending:
         """Return LMI's error as an event or a line; nothing for other content types."""
-        said = lmi_failure(error).data.strip()
+        message = lmi_failure(error).data.strip()
         if self.has_events:
             # The code may have written a part of an event.
-            return Ending(b"\n\ndata: " + said + b"\n\n")
+            return Ending(b"\n\ndata: " + message + b"\n\n")
         if self.headers.get("content-type", "").startswith(LINES):
-            return Ending((b"" if self._last_byte == b"\n" else b"\n") + said + b"\n")
+            return Ending((b"" if self._last_byte == b"\n" else b"\n") + message + b"\n")
         return Ending()
 
 

@@ -26,7 +26,7 @@ def openai_failure(error: LmiError) -> Failure:
     written = body_of(error).get("error")
     if isinstance(written, dict) and str(written.get("type")).isidentifier():
         return failure(status, str(error), error)
-    said = {
+    members = {
         "message": message_of(error),
         "type": _type_of(status),
         "param": getattr(error, "field", None),
@@ -34,8 +34,8 @@ def openai_failure(error: LmiError) -> Failure:
     }
     if isinstance(written, dict):
         # An engine's own server calls some types as HTTP calls the status: "Bad Request".
-        said = {**written, "message": said["message"], "type": said["type"]}
-    return failure(status, {"error": said}, error)
+        members = {**written, "message": members["message"], "type": members["type"]}
+    return failure(status, {"error": members}, error)
 
 
 def _type_of(status: int) -> str:

@@ -38,8 +38,8 @@ class ResponsesForm(RefusingForm):
         """Return the response as failed, and an `error` event, at which OpenAI's client raises."""
         numbers = _SEQUENCE.findall(self._latest)
         number = int(numbers[-1]) + 1 if numbers else 0
-        said = json.loads(openai_failure(error).data)["error"]
-        named: dict[str, Any] = {"code": "server_error", "message": said["message"]}
+        members = json.loads(openai_failure(error).data)["error"]
+        named: dict[str, Any] = {"code": "server_error", "message": members["message"]}
         events = b""
         if (response := _response_in(self._created)) is not None:
             response |= {"status": "failed", "error": named}
@@ -47,7 +47,13 @@ class ResponsesForm(RefusingForm):
             events = named_event("response.failed", _dump(failed))
             number += 1
         # The client of OpenAI looks for `error`, the reference describes the other members.
-        last = {"type": "error", "sequence_number": number, "param": None, **named, "error": said}
+        last = {
+            "type": "error",
+            "sequence_number": number,
+            "param": None,
+            **named,
+            "error": members,
+        }
         return events + named_event("error", _dump(last))
 
 

@@ -49,15 +49,15 @@ def sagemaker_failure(error: LmiError) -> Failure:
 def model_error(status: int, text: str) -> Failure:
     """Return what the service makes of the container's error."""
     whose = "server" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "client"
-    said = {
+    body = {
         "Message": f'Received {whose} error ({status}) from primary with message "{text}"',
         "OriginalStatusCode": status,
         "OriginalMessage": text,
         "LogStreamArn": "",
     }
-    return _failure(_MODEL_ERROR, "ModelError", said, {})
+    return _failure(_MODEL_ERROR, "ModelError", body, {})
 
 
-def _failure(status: int, kind: str, said: Mapping[str, object], more: dict[str, str]) -> Failure:
+def _failure(status: int, kind: str, body: Mapping[str, object], more: dict[str, str]) -> Failure:
     headers = {"content-type": "application/json", "x-amzn-errortype": kind, **more}
-    return Failure(status, json.dumps(said).encode(), headers)
+    return Failure(status, json.dumps(body).encode(), headers)

@@ -73,12 +73,12 @@ class SpansForm:
         if not self.is_over:
             return b""
         try:
-            said = msgspec.json.decode(self._held, type=Spans)
+            spans = msgspec.json.decode(self._held, type=Spans)
         except msgspec.DecodeError:
             text = "the model's engine has no tokenizer"
             raise HttpError(HTTPStatus.NOT_FOUND, text) from None
-        tokens = msgspec.to_builtins(said.tokens)
-        whole = {"tokenize_response": tokens, "templated_text": said.text}
+        tokens = msgspec.to_builtins(spans.tokens)
+        whole = {"tokenize_response": tokens, "templated_text": spans.text}
         return dump(whole if self._is_chat else tokens).encode()
 
     def failure(self, error: LmiError) -> Ending:

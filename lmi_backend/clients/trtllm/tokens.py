@@ -94,14 +94,14 @@ class EncodeReply(DecodeReply):
     given: Response = field(default_factory=dict)
 
     def _read(self, data: bytes) -> Response:
-        said = msgspec.json.decode(data, type=Encoded)
+        encoded = msgspec.json.decode(data, type=Encoded)
         return {
-            "INPUT_ID": said.ids,
-            "REQUEST_INPUT_LEN": [len(said.ids)],
-            "BAD_WORDS_IDS": _flat(said.bad),
-            "STOP_WORDS_IDS": _flat(said.stop),
-            "OUT_END_ID": [said.end_id],
-            "OUT_PAD_ID": [said.pad_id],
+            "INPUT_ID": encoded.ids,
+            "REQUEST_INPUT_LEN": [len(encoded.ids)],
+            "BAD_WORDS_IDS": _flat(encoded.bad),
+            "STOP_WORDS_IDS": _flat(encoded.stop),
+            "OUT_END_ID": [encoded.end_id],
+            "OUT_PAD_ID": [encoded.pad_id],
             **self.given,
         }
 

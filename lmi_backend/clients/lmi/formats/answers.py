@@ -140,11 +140,11 @@ def token_json(token: Token, text: str, requested: RequestedAnswer) -> str:
     """Return what `dump` makes of `token_object`; most of a stream is written by this alone."""
     is_tgi = requested.tgi_compat or requested.dialect == "async"
     number, value = "logprob" if is_tgi else "log_prob", log(token)
-    said = "null" if value is None else repr(value)
+    json_number = "null" if value is None else repr(value)
     special = "special" if requested.tgi_compat else "special_token"
     rest = f', "{special}": true' if token.is_special else ""
     json_text = encode_basestring(text)
-    return sendable(f'{{"id": {token.id}, "text": {json_text}, "{number}": {said}{rest}}}')
+    return sendable(f'{{"id": {token.id}, "text": {json_text}, "{number}": {json_number}{rest}}}')
 
 
 def log(token: Token) -> float | None:
