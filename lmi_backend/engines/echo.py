@@ -124,7 +124,7 @@ class EchoEngine(Engine):
         total = Delta(num_prompt_tokens=len(tokens))
         if request.prompt_logprobs is not None:
             total.prompt_tokens = tuple(_token(word) for word in tokens)
-        has = _num_said(request.continuation)
+        has = _num_known(request.continuation)
         words = itertools.islice(itertools.cycle(tokens), has, max_tokens)
         for count, word in enumerate(words, start=has + 1):
             await asyncio.sleep(self._settings.token_seconds)
@@ -166,15 +166,15 @@ class EchoEngine(Engine):
         try:
             body = await read_body(call.body)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
-            said = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
-            yield HttpChunk(msgspec.json.encode(said), True, 400, {"content-type": _JSON})
+            refusal = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
+            yield HttpChunk(msgspec.json.encode(refusal), True, 400, {"content-type": _JSON})
             return
         request = msgspec.structs.replace(body.request(), continuation=call.continuation)
         request_id, text, count = call.headers.get("x-request-id", "echo"), "", 0
         kind = {"content-type": "text/event-stream" if body.stream else _JSON}
         # What the client has is written again, and dropped where it is sent.
         words = self._tokens(request)
-        for word in itertools.islice(itertools.cycle(words), _num_said(call.continuation)):
+        for word in itertools.islice(itertools.cycle(words), _num_known(call.continuation)):
             count += 1
             data = body.event(request_id, Delta(word, num_prompt_tokens=len(words)), count)
             yield HttpChunk(data, headers=kind)
@@ -236,7 +236,7 @@ def _token_id(word: str) -> int:
     return zlib.crc32(word.encode("utf-8", "replace")) % 32_000
 
 
-def _num_said(continuation: Continuation | None) -> int:
+def _num_known(continuation: Continuation | None) -> int:
     """Return how many tokens the client has."""
     return len(continuation.ids) // ID_BYTES if continuation else 0
 

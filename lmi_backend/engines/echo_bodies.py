@@ -49,16 +49,16 @@ class OpenAiBody(msgspec.Struct):
 
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return an event of a stream."""
-        return b"data: " + self._said(request_id, delta, count, is_chunk=True) + b"\n\n"
+        return b"data: " + self._object(request_id, delta, count, is_chunk=True) + b"\n\n"
 
     def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return a whole answer."""
-        return self._said(request_id, delta, count, is_chunk=False)
+        return self._object(request_id, delta, count, is_chunk=False)
 
-    def _said(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
-        said = {"role": "assistant", "content": delta.text}
+    def _object(self, request_id: str, delta: Delta, count: int, *, is_chunk: bool) -> bytes:
+        message = {"role": "assistant", "content": delta.text}
         choice: dict[str, object] = {"index": 0, "finish_reason": delta.finish_reason}
-        choice |= {"delta" if is_chunk else "message": said} if self.messages else {}
+        choice |= {"delta" if is_chunk else "message": message} if self.messages else {}
         choice |= {} if self.messages else {"text": delta.text}
         kind = "chat.completion" if self.messages else "text_completion"
         usage = {

@@ -46,21 +46,21 @@ async def answer_tokens(
             texts = msgspec.json.decode(request.body, type=Texts)
             check_characters(len(texts.text), max_model_len, longest, field="QUERY")
             _check_words(texts, max_model_len, longest)
-            said: Any = await asyncio.to_thread(_encode, texts, tokenizer)
+            answer: Any = await asyncio.to_thread(_encode, texts, tokenizer)
         elif request.path == SPANS_PATH:
             asked = msgspec.json.decode(request.body, type=Spanning)
             check_characters(len(asked.text), max_model_len, longest, field="inputs")
             ids = await chat_ids(asked.chat) if asked.chat is not None else None
-            said = await asyncio.to_thread(_spans, asked, ids, tokenizer)
+            answer = await asyncio.to_thread(_spans, asked, ids, tokenizer)
         else:
             ids = msgspec.json.decode(request.body, type=TokenIds).ids
             _check(ids, tokenizer)
-            said = await asyncio.to_thread(tokenizer.decode, ids, skip_special_tokens=True)
+            answer = await asyncio.to_thread(tokenizer.decode, ids, skip_special_tokens=True)
     except RequestError as error:
         return HttpChunk(str(error).encode(), is_last=True, status=HTTPStatus.BAD_REQUEST)
     except HttpError as error:
         return HttpChunk(str(error).encode(), is_last=True, status=error.status)
-    return HttpChunk(msgspec.json.encode(said), is_last=True, headers=_JSON)
+    return HttpChunk(msgspec.json.encode(answer), is_last=True, headers=_JSON)
 
 
 def by_template(
@@ -88,10 +88,12 @@ def _spans(asked: Spanning, ids: list[int] | None, tokenizer: Any) -> Spans:
 
 
 def _placed(text: str, tokenizer: Any, *, special: bool) -> list[Span]:
-    said = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
+    encoded = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
     return [
         Span(number, text[start:stop], start, stop)
-        for number, (start, stop) in zip(said["input_ids"], said["offset_mapping"], strict=True)
+        for number, (start, stop) in zip(
+            encoded["input_ids"], encoded["offset_mapping"], strict=True
+        )
     ]
 
 

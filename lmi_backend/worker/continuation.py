@@ -37,8 +37,8 @@ class ContinuedSink:
             EngineError: the answer is another than before.
         """
         if chunk.status >= HTTP_ERROR:
-            said = chunk.data.decode("utf-8", "replace")
-            raise EngineError(f"the answer cannot resume: {said}")
+            message = chunk.data.decode("utf-8", "replace")
+            raise EngineError(f"the answer cannot resume: {message}")
         if self._left:
             self._drop(chunk)
             if self._left and chunk.is_last:

@@ -164,9 +164,9 @@ class OpenAiEngine(Engine):
         if isinstance(request.prompt, str):
             return request.prompt
         asked = msgspec.json.encode(TokenIds(list(request.prompt)))
-        said = await self._inner.answer_tokens(HttpRequest(DECODE_PATH, asked))
+        answer = await self._inner.answer_tokens(HttpRequest(DECODE_PATH, asked))
         # Ids that no token has are refused where they are generated from, by their own name.
-        return msgspec.json.decode(said.data, type=str) if said.status < HTTP_ERROR else ""
+        return msgspec.json.decode(answer.data, type=str) if answer.status < HTTP_ERROR else ""
 
     def _models(self) -> bytes:
         names = [*self._names, *self._adapters]

@@ -45,9 +45,9 @@ async def chat_ids(app: HttpApp, body: dict[str, Any]) -> list[int]:
         HttpError: the server refuses it.
     """
     asked = {name: body[name] for name in _READ if body.get(name) is not None}
-    said = _Collected()
-    await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), said)
-    data, status = b"".join(each.data for each in said.chunks), said.chunks[0].status
+    collected = _Collected()
+    await app.respond(HttpRequest("/tokenize", msgspec.json.encode(asked)), collected)
+    data, status = b"".join(each.data for each in collected.chunks), collected.chunks[0].status
     if status >= HTTP_ERROR:
         raise HttpError(status, data.decode("utf-8", "replace"))
     return msgspec.json.decode(data, type=_Tokenized).tokens

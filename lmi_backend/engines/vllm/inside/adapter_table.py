@@ -22,7 +22,7 @@ class AdapterTable:
 
     def __init__(self, models: Any, known: Mapping[str, Any]) -> None:
         self._models, self._known = models, known
-        self._told: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
         self._lock = asyncio.Lock()
         holds.probe("adapter_table", "a table of adapters by name", self._share)
 
@@ -44,13 +44,13 @@ class AdapterTable:
             return
         async with self._lock:
             for name in [
-                name for name, each in self._told.items() if self._known.get(name) != each
+                name for name, each in self._loaded.items() if self._known.get(name) != each
             ]:
                 request = names.UnloadLoRAAdapterRequest(lora_name=name)
                 await self._models.unload_lora_adapter(request)
-                del self._told[name]
+                del self._loaded[name]
             for name, adapter in self._known.items():
-                if name not in self._told:
+                if name not in self._loaded:
                     await self._load(name, adapter)
 
     async def _load(self, name: str, adapter: Any) -> None:
@@ -58,4 +58,4 @@ class AdapterTable:
         answer = await self._models.load_lora_adapter(request)
         if not isinstance(answer, str):
             raise EngineError(f"vLLM's server does not take the adapter {name}: {answer}")
-        self._told[name] = adapter
+        self._loaded[name] = adapter

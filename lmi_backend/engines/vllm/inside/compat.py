@@ -215,10 +215,10 @@ def default_sampling(engine: Any) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
 
     def ask() -> None:
-        said = model_config.get_diff_sampling_param()
-        if not isinstance(said, dict):
-            raise TypeError(f"it is a {type(said).__name__}")
-        defaults.update(said)
+        values = model_config.get_diff_sampling_param()
+        if not isinstance(values, dict):
+            raise TypeError(f"it is a {type(values).__name__}")
+        defaults.update(values)
 
     if not holds.probe("defaults", "the model's own sampling values", ask):
         defaults = _file_sampling(model_config.model)
@@ -230,10 +230,10 @@ def _file_sampling(model: str) -> dict[str, Any]:
     from transformers import GenerationConfig  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415
 
     try:
-        said: dict[str, Any] = GenerationConfig.from_pretrained(model).to_diff_dict()
+        values: dict[str, Any] = GenerationConfig.from_pretrained(model).to_diff_dict()
     except (OSError, ValueError):  # it has none
         return {}
-    return {name: said[name] for name in _READ if name in said}
+    return {name: values[name] for name in _READ if name in values}
 
 
 _WHOLE: Final = "async_args_only"

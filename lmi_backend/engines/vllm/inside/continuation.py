@@ -183,8 +183,8 @@ class Continuations:
         if state is None or not is_same or (output.finished and count < len(repeated)):
             del self._repeated[output.request_id]
             if state is not None:
-                said = "the answer cannot resume: it comes out otherwise on this worker"
-                state.queue.put(EngineError(said))
+                message = "the answer cannot resume: it comes out otherwise on this worker"
+                state.queue.put(EngineError(message))
             return False
         del repeated[:count]
         if not repeated:

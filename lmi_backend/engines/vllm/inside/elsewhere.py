@@ -41,7 +41,7 @@ def tell(name: str, reason: str) -> None:
             file.write(f"{line}\n")
 
 
-def told() -> Mapping[str, str]:
+def reported() -> Mapping[str, str]:
     """Return each hold that any of these processes has released, and the reason."""
     path = os.environ.get(_VARIABLE, "")
     try:

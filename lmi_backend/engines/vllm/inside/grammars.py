@@ -171,11 +171,11 @@ def _try(order: bytes) -> str:
     if done.returncode:
         _log.warning("the trial of a structured output exited with status %s", done.returncode)
         return _REFUSED
-    said = json.loads(done.stdout)
-    if "absent" in said:
-        _log.warning("structured outputs are not tried before vLLM: %s", said["absent"])
+    result = json.loads(done.stdout)
+    if "absent" in result:
+        _log.warning("structured outputs are not tried before vLLM: %s", result["absent"])
         return _ABSENT
-    error: str = said["error"]
+    error: str = result["error"]
     return error
 
 

@@ -88,7 +88,7 @@ def probe(name: str, expected: str, does: Callable[[], object]) -> bool:
 
 def states() -> Mapping[str, str]:
     """Return each hold's name and why it is off; empty for one that is held."""
-    _take_told()
+    _take_reported()
     return {hold.name: _off.get(hold.name, "") for hold in HOLDS}
 
 
@@ -97,13 +97,13 @@ def report() -> tuple[tuple[str, str, str], ...]:
 
     It is the same object until one is released.
     """
-    _take_told()
+    _take_reported()
     return _report(tuple(_off.items()))
 
 
-def _take_told() -> None:
+def _take_reported() -> None:
     """Release what another process of this engine has released; its log has the warning."""
-    for name, reason in elsewhere.told().items():
+    for name, reason in elsewhere.reported().items():
         if name in _BY_NAME:
             _off.setdefault(name, reason)
 

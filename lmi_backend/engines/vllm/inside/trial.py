@@ -242,7 +242,7 @@ class Trial:
         generate = output_hook.generate if is_hooked else output_hook.generate_publicly
         answering = generate(engine, self._arguments(), _reader(), sink)
         await _together(answering, _play(engine, self._ids))
-        return _told(sink.chunks)
+        return _comparable(sink.chunks)
 
     async def _resumed(self) -> list[tuple[str, bytes, Any]]:
         """Return the deltas of an answer whose first tokens are known already."""
@@ -258,7 +258,7 @@ class Trial:
             await output_hook.generate(engine, arguments, _reader(), sink)
 
         await _together(asyncio.ensure_future(resume()), _play(engine, self._ids, skipped))
-        return _told(sink.chunks)
+        return _comparable(sink.chunks)
 
     def _arguments(self) -> dict[str, Any]:
         params = names.SamplingParams(
@@ -281,5 +281,5 @@ def _reader() -> OutputReader:
     return reader
 
 
-def _told(deltas: Sequence[Delta]) -> list[tuple[str, bytes, Any]]:
+def _comparable(deltas: Sequence[Delta]) -> list[tuple[str, bytes, Any]]:
     return [(each.text, each.ids, each.finish_reason) for each in deltas]

@@ -51,10 +51,10 @@ def test_a_worker_that_starts_again_forgets_what_the_last_one_was_told(
     # The ranks after the first come when they come.
     monkeypatch.setenv("RANK", "1")
     elsewhere.share()
-    assert elsewhere.told().keys() == {"load"}
+    assert elsewhere.reported().keys() == {"load"}
     monkeypatch.setenv("RANK", "0")
     elsewhere.share()
-    assert elsewhere.told() == {}
+    assert elsewhere.reported() == {}
 
 
 @pytest.mark.parametrize("line", ["", "\n", "load", "load\n", "none x\n", " \xff\n"])
