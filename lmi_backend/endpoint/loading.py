@@ -117,14 +117,14 @@ class LoadingFile:
     def _now(self) -> Loading:
         if self._doing:
             return Loading(self._model, self._doing)
-        if (told := self._download) is None:
+        if (now := self._download) is None:
             seconds = time.monotonic() - self._began
             text = f"loading for {duration(seconds)}"
             if not 0 <= self._loaded < _ALL:
                 return Loading(self._model, text, seconds=seconds)
             text += f": {self._loaded} % of the weights"
             return Loading(self._model, text, loaded=self._loaded, seconds=seconds)
-        return Loading(self._model, str(told), told.done, told.total, told.rate, told.seconds_left)
+        return Loading(self._model, str(now), now.done, now.total, now.rate, now.seconds_left)
 
 
 def read_loading(base: Path) -> dict[str, Loading]:

@@ -83,8 +83,8 @@ class StateView:
         }
 
     def _whole_worker(self, worker: WorkerStats) -> dict[str, Any]:
-        told = self._worker(worker)
-        told["stats"]["fast_paths"] = [
+        values = self._worker(worker)
+        values["stats"]["fast_paths"] = [
             {
                 "name": name,
                 "state": fast_path_state(why_off),
@@ -93,7 +93,7 @@ class StateView:
             }
             for name, why_off, cost in worker.stats.fast_paths
         ]
-        return told
+        return values
 
     def _worker(self, worker: WorkerStats) -> dict[str, Any]:
         """Return what clients request many times a second."""
@@ -110,10 +110,10 @@ class StateView:
 
 def _stats(now: StatsSnapshot) -> dict[str, Any]:
     # Its workers are a list of their own.
-    told = {each.name: getattr(now, each.name) for each in fields(now) if each.name != "workers"}
+    values = {each.name: getattr(now, each.name) for each in fields(now) if each.name != "workers"}
     return {
         name: _histogram(value) if isinstance(value, Histogram) else value
-        for name, value in told.items()
+        for name, value in values.items()
     }
 
 

@@ -62,11 +62,11 @@ class _WithoutFolders(HttpForm):
         self._whole += super().write(chunks)
         if not self.is_over:
             return b""
-        said: dict[str, Any] = msgspec.json.decode(self._whole)
-        for each in said.get("adapters", [said]):
+        body: dict[str, Any] = msgspec.json.decode(self._whole)
+        for each in body.get("adapters", [body]):
             if "src" in each:
                 each["src"] = PurePath(each["src"]).name
-        return msgspec.json.encode(said)
+        return msgspec.json.encode(body)
 
 
 class DoneForm(HttpForm):

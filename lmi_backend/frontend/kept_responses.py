@@ -50,14 +50,14 @@ class KeptResponses:
         if exchange.method == "GET" and query.get("stream", "").lower() in _TRUE:
             await self._keeping.follow(exchange, kept, _number(query))
             return
-        said = _latest(kept)
+        response = _latest(kept)
         if exchange.method == "DELETE":
-            said = {"id": said.get("id"), "object": "response", "deleted": True}
+            response = {"id": response.get("id"), "object": "response", "deleted": True}
         elif exchange.method == "POST" and not kept.is_over:
-            said |= {"status": "cancelled"}
+            response |= {"status": "cancelled"}
         if exchange.method != "GET":
             self._keeping.forget(kept)
-        await exchange.respond(HTTPStatus.OK, msgspec.json.encode(said), {"content-type": JSON})
+        await exchange.respond(HTTPStatus.OK, msgspec.json.encode(response), {"content-type": JSON})
 
 
 def _number(query: dict[str, str]) -> int:

@@ -43,40 +43,40 @@ class Listing:
 
     async def info(self, exchange: Exchange) -> None:
         """Say which model is served, as the server of Text Generation Inference does."""
-        said = (await self._models.of_body(exchange, "")).info
+        info = (await self._models.of_body(exchange, "")).info
         body = {
-            "model_id": shown_root(said),
+            "model_id": shown_root(info),
             "model_dtype": None,
-            "max_input_tokens": said.max_model_len - 1,
-            "max_total_tokens": said.max_model_len,
+            "max_input_tokens": info.max_model_len - 1,
+            "max_total_tokens": info.max_model_len,
             "router": "lmi-backend",
-            "version": said.version,
+            "version": info.version,
         }
         await exchange.respond(200, msgspec.json.encode(body), _JSON)
 
 
 def _cards(model: Model) -> list[dict[str, Any]]:
     """Return what vLLM's server says of a model: its names, then its LoRA adapters."""
-    said = model.info
+    info = model.info
     common = {"object": "model", "created": int(time.time()), "owned_by": "lmi-backend"}
-    own = dict.fromkeys((said.name, *said.served_names))
+    own = dict.fromkeys((info.name, *info.served_names))
     cards = [
         {
             "id": name,
             **common,
-            "root": shown_root(said),
+            "root": shown_root(info),
             "parent": None,
-            "max_model_len": said.max_model_len,
+            "max_model_len": info.max_model_len,
         }
         for name in own
     ]
     cards += [
-        {"id": name, **common, "root": name, "parent": said.name, "max_model_len": None}
+        {"id": name, **common, "root": name, "parent": info.name, "max_model_len": None}
         for name in model.context.adapters
     ]
     return cards
 
 
-def shown_root(said: ModelInfo) -> str:
+def shown_root(info: ModelInfo) -> str:
     """Return what a client may know of the origin of a model: its id, not a folder here."""
-    return said.name if os.path.isabs(said.root) else said.root
+    return info.name if os.path.isabs(info.root) else info.root

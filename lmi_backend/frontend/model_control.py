@@ -68,11 +68,11 @@ class ModelControl:
         Raises:
             LmiError: Triton does not answer, or not to us.
         """
-        status, said = await self._post("/index")
+        status, answer = await self._post("/index")
         if status != HTTPStatus.OK:
-            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(said))
+            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(answer))
         models: dict[str, RepositoryModel] = {}
-        for row in said:
+        for row in answer:
             model = RepositoryModel(row.get("state", ""), row.get("reason", ""))
             # Of several versions one that is loaded counts.
             if row["name"] not in models or model.is_loaded:
@@ -85,10 +85,10 @@ class ModelControl:
         Raises:
             LmiError: as for `index`; HttpError 507 if it has no memory, 500 if it fails otherwise.
         """
-        status, said = await self._post(f"/models/{quote(name, safe='')}/load")
+        status, body = await self._post(f"/models/{quote(name, safe='')}/load")
         if status != HTTPStatus.OK:
             # What follows is where in our code.
-            text = _error(said).partition("\n\nAt:")[0].strip()
+            text = _error(body).partition("\n\nAt:")[0].strip()
             raise HttpError(
                 HTTPStatus.INSUFFICIENT_STORAGE
                 if _MEMORY_WORDS.search(text)
@@ -98,9 +98,9 @@ class ModelControl:
 
     async def unload(self, name: str) -> None:
         """Have a model unloaded, whose requests may still run; raises like `index`."""
-        status, said = await self._post(f"/models/{quote(name, safe='')}/unload")
+        status, body = await self._post(f"/models/{quote(name, safe='')}/unload")
         if status != HTTPStatus.OK:
-            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(said))
+            raise HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, _error(body))
 
     async def _post(self, path: str) -> tuple[int, Any]:
         if self._session is None:
@@ -121,5 +121,5 @@ class ModelControl:
         return response.status, msgspec.json.decode(data) if data else {}
 
 
-def _error(said: Any) -> str:
-    return f"Triton says: {said.get('error', said)}"
+def _error(body: Any) -> str:
+    return f"Triton says: {body.get('error', body)}"

@@ -141,7 +141,7 @@ class Models:
     def progress(self) -> dict[str, Loading]:
         """Return what is known of the models that the server loads."""
         return {
-            name: told for name, told in read_loading(self._base).items() if name in self.loading
+            name: each for name, each in read_loading(self._base).items() if name in self.loading
         }
 
     @property
@@ -197,8 +197,8 @@ class Models:
         return UnknownModelError(name, self._by_name)
 
     def _not_yet(self, name: str) -> LmiError:
-        told = self.progress()
-        known = [told[each] for each in ([name] if name in told else told) if told[each].brief]
+        loads = self.progress()
+        known = [loads[each] for each in ([name] if name in loads else loads) if loads[each].brief]
         if not known:
             return UnavailableError(f"models are being loaded: {listed(self.loading)}")
         text = "; ".join(f"{printable(each.model)} is loading: {each.brief}" for each in known)

@@ -11,7 +11,7 @@ from lmi_backend.ipc import messages as msg
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_Said = TypeVar("_Said")
+_Reply = TypeVar("_Reply")
 
 
 class Questions:
@@ -62,13 +62,13 @@ class Questions:
             raise UnavailableError("the model cannot say how it is; its log has the reason")
         return values
 
-    async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Said]]) -> _Said:
+    async def _ask(self, message: msg.FromClient, asked: list[asyncio.Future[_Reply]]) -> _Reply:
         self._send(message)
-        waiting: asyncio.Future[_Said] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
         asked.append(waiting)
         return await waiting
 
 
-def _answer(asked: list[asyncio.Future[_Said]], said: _Said) -> None:
+def _answer(asked: list[asyncio.Future[_Reply]], reply: _Reply) -> None:
     if asked and not (waiting := asked.pop(0)).done():
-        waiting.set_result(said)
+        waiting.set_result(reply)

@@ -53,8 +53,8 @@ class Side(asyncio.Protocol):
             self.close()
             return
         # The first connection hears the same of the model.
-        told = msg.Welcome | msg.Refused
-        self._on_messages([each for each in messages if not isinstance(each, told)])
+        handshake = msg.Welcome | msg.Refused
+        self._on_messages([each for each in messages if not isinstance(each, handshake)])
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Say so."""

@@ -148,10 +148,10 @@ class TritonProxy:
         url = self._to(path.text.removesuffix("/infer"))
         try:
             async with self._open().get(url, headers={"accept-encoding": "identity"}) as response:
-                said = await response.read()
+                metadata = await response.read()
         except (aiohttp.ClientError, asyncio.TimeoutError) as error:
             raise UnavailableError(_SILENT) from error
-        inputs = msgspec.json.decode(said).get("inputs", ())
+        inputs = msgspec.json.decode(metadata).get("inputs", ())
         texts = [each["name"] for each in inputs if each["datatype"] == "BYTES"]
         return texts[0] if len(inputs) == len(texts) == 1 else ""
 

@@ -200,12 +200,12 @@ def _engine_variables(plan: EnginePlan, index: int) -> dict[str, str]:
 
 
 def _own_ports(
-    plan: EnginePlan, index: int, said: Mapping[str, str], *, is_default: bool = True
+    plan: EnginePlan, index: int, given: Mapping[str, str], *, is_default: bool = True
 ) -> dict[str, str]:
     """Return the variables for the ports of one of several workers, where any may be used.
 
     Args:
-        said: variables that give the first worker's.
+        given: variables that give the first worker's.
         is_default: whether the engine's own defaults count where they are not given.
     """
     implementation = implementations().get(plan.engine)
@@ -214,7 +214,7 @@ def _own_ports(
     offset = index * copies(plan.config) * plan.parallel.tensor_parallel_degree
     has_peers = is_default and any(name in plan.config.passthrough for name in TRANSFERS)
     ports = {
-        name: said.get(name, str(default) if has_peers else "0")
+        name: given.get(name, str(default) if has_peers else "0")
         for name, default in implementation.ports.items()
     }
     return {

@@ -36,10 +36,10 @@ class LoadFailure(NamedTuple):
     def of(cls, model: str, reason: str) -> LoadFailure:
         """Return what Triton's index gives as the reason."""
         text = _HEAD.sub("", reason.strip()).partition(_PLACE)[0]
-        said, _, lines = text.partition(LAST_LINES)
-        cause, _, advice = said.partition(LIKELY)
-        if not advice and not lines and (own := _OWN_ADVICE.search(said)):
-            cause, advice = said[: own.start()], said[own.end() :]
+        message, _, lines = text.partition(LAST_LINES)
+        cause, _, advice = message.partition(LIKELY)
+        if not advice and not lines and (own := _OWN_ADVICE.search(message)):
+            cause, advice = message[: own.start()], message[own.end() :]
         if not advice and lines:
             # The last line of a traceback says what it is about.
             cause += f": {lines.strip().splitlines()[-1]}"

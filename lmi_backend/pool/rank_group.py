@@ -247,7 +247,7 @@ class RankGroup:
     def _hear(self, ready: list[int]) -> list[msg.FromWorker]:
         """Read from the ranks that are ready; return what rank 0 said."""
         lost: list[int] = []
-        said: list[msg.FromWorker] = []
+        received: list[msg.FromWorker] = []
         now = time.monotonic()
         for rank in (self._by_file[file] for file in ready if file in self._by_file):
             try:
@@ -256,13 +256,13 @@ class RankGroup:
                 lost.append(rank)
             else:
                 self._heard[rank] = now
-                said += messages if rank == 0 else []
+                received += messages if rank == 0 else []
         if lost:
             raise WorkerError(f"lost {_names(lost)}")
         silent = [rank for rank, heard in self._heard.items() if now - heard > SILENCE_SECONDS]
         if silent:
             raise WorkerError(f"{_names(silent)} said nothing for {SILENCE_SECONDS} s")
-        return said
+        return received
 
 
 def _names(ranks: Sequence[int]) -> str:

@@ -44,8 +44,8 @@ _CHOICES: Final = (
 
 def model_digest(config: EngineConfig, environment: Mapping[str, str]) -> str:
     """Return what changes with a model's files, and with what its token ids mean."""
-    said: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
-    choices = {name: str(said[name]) for name in _CHOICES if said.get(name) is not None}
+    settings: dict[str, Any] = {**config.front_end, **config.passthrough, **config.arguments}
+    choices = {name: str(settings[name]) for name in _CHOICES if settings.get(name) is not None}
     revision = choices.get("revision", "")
     sources = [(config.model, revision)]
     if "tokenizer" in choices:

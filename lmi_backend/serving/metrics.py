@@ -205,24 +205,24 @@ def as_vllm(series: Series, version: str) -> Series:
         version: Triton's, of the model.
     """
     return {
-        (theirs, told): value
+        (theirs, renamed): value
         for (name, labels), value in series.items()
-        if name in _VLLM_SERIES and (told := _vllm_labels(dict(labels), version))
+        if name in _VLLM_SERIES and (renamed := _vllm_labels(dict(labels), version))
         for theirs in _VLLM_SERIES[name]
     }
 
 
 def _vllm_labels(labels: dict[str, str], version: str) -> Labels:
     """Return a series' labels in vLLM's terms; none if it has no such series."""
-    told = {"model": labels["model"], "version": version, "model_name": labels["model"]}
+    renamed = {"model": labels["model"], "version": version, "model_name": labels["model"]}
     if "outcome" in labels:
         if labels["outcome"] not in _FINISHED:
             return ()
-        told["finished_reason"] = _FINISHED[labels["outcome"]]
+        renamed["finished_reason"] = _FINISHED[labels["outcome"]]
     for ours, theirs in (("worker", "engine"), ("le", "le")):
         if ours in labels:
-            told[theirs] = labels[ours]
-    return tuple(told.items())
+            renamed[theirs] = labels[ours]
+    return tuple(renamed.items())
 
 
 _VLLM_SERIES: Final = {

@@ -162,7 +162,7 @@ class Supervisor:
         client = TritonHttp(
             self._setup.ports.url, timeout=5.0, headers=self._setup.restriction.headers
         )
-        began = said = time.monotonic()
+        began = last_report = time.monotonic()
         has_listened = False
         while True:
             # Its port opens when it has tried to load them all.
@@ -181,9 +181,9 @@ class Supervisor:
                 if not (self._has_served or has_listened or is_accident):
                     raise
                 return Problem(str(error))
-            if time.monotonic() - said > _PROGRESS_SECONDS:
-                said = time.monotonic()
-                self._say_progress(left, said - began)
+            if time.monotonic() - last_report > _PROGRESS_SECONDS:
+                last_report = time.monotonic()
+                self._say_progress(left, last_report - began)
         ready = [name for name in self._setup.names if (states or {})[name][0] == _READY]
         if failures := _failures(self._setup.names, states or {}):
             if problem := self._judge(failures, ready):
@@ -194,10 +194,10 @@ class Supervisor:
 
     def _say_progress(self, left: Sequence[str], seconds: float) -> None:
         """Say what the models that are not there yet do."""
-        told = read_loading(self._setup.traces.run)
-        for name in [name for name in left if name in told]:
-            say(f"{name}: {told[name].text}")
-        if not told:
+        progress = read_loading(self._setup.traces.run)
+        for name in [name for name in left if name in progress]:
+            say(f"{name}: {progress[name].text}")
+        if not progress:
             say(f"starting {left[0]}: {seconds:.0f} s")
 
     def _judge(self, failures: Sequence[LoadFailure], ready: Sequence[str]) -> Problem | None:

@@ -87,8 +87,8 @@ def refuse_copies(config: dict[str, Any]) -> None:
 
 def reports_vllm_metrics(args: dict[str, str]) -> bool:
     """Tell whether vLLM's names of metrics are wanted, as Triton's vLLM backend is told."""
-    said = _parameters(json.loads(args["model_config"])).get("REPORT_CUSTOM_METRICS", "")
-    return said.strip().lower() not in ("false", "no", "0")
+    text = _parameters(json.loads(args["model_config"])).get("REPORT_CUSTOM_METRICS", "")
+    return text.strip().lower() not in ("false", "no", "0")
 
 
 def _parameters(config: dict[str, Any]) -> dict[str, str]:

@@ -176,8 +176,8 @@ def _seconds(request: Any, parameters: dict[str, Any]) -> float:
 
     Triton takes it out of the parameters of gRPC and `/infer`, and leaves it in `/generate`'s.
     """
-    said = request.timeout() or parameters.get("timeout")
-    return said / 1e6 if type(said) is int and said > 0 else math.inf
+    microseconds = request.timeout() or parameters.get("timeout")
+    return microseconds / 1e6 if type(microseconds) is int and microseconds > 0 else math.inf
 
 
 def _refuse(sender: Any, error: LmiError) -> None:

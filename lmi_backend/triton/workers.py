@@ -142,13 +142,13 @@ def _download(plan: EnginePlan, name: str, loading: LoadingFile) -> None:
     is_usual = arguments.get("load_format", "auto") in _LOAD_FORMATS
     if plan.engine == CUSTOM or not is_usual or arguments.get("download_dir"):
         return
-    told = 0.0
+    last_report = 0.0
 
     def tell(download: Download) -> None:
-        nonlocal told
+        nonlocal last_report
         loading.note(download)
-        if time.monotonic() - told > _TELL_SECONDS:
-            told = time.monotonic()
+        if time.monotonic() - last_report > _TELL_SECONDS:
+            last_report = time.monotonic()
             _log.info("%s: %s", name, download)
 
     revision = str(arguments.get("revision") or "")

@@ -53,8 +53,8 @@ class Health:
 
     async def version(self, exchange: Exchange) -> None:
         """Say which engine answers."""
-        said = [model.info for model in self._models.all()]
-        body = {"version": said[0].version if said else __version__, "lmi_backend": __version__}
+        infos = [model.info for model in self._models.all()]
+        body = {"version": infos[0].version if infos else __version__, "lmi_backend": __version__}
         await exchange.respond(200, msgspec.json.encode(body), _JSON)
 
     async def troubles(self) -> list[str]:
@@ -66,17 +66,17 @@ class Health:
         missing = [f"{name}: {AWAY}" for name in awaited]
         failed = self._models.failed
         missing += [f"{name}: {failed[name]}" for name in self._required if name in failed]
-        told = self._models.progress()
+        progress = self._models.progress()
         loading = [name for name in self._models.loading if name not in awaited]
-        missing += [_loading(name, told) for name in loading]
+        missing += [_loading(name, progress) for name in loading]
         if not models:
             return missing or [self._models.why_none()]
-        said = await asyncio.gather(*(_trouble(model) for model in models))
-        return missing + [text for text in said if text]
+        texts = await asyncio.gather(*(_trouble(model) for model in models))
+        return missing + [text for text in texts if text]
 
 
-def _loading(name: str, told: Mapping[str, Loading]) -> str:
-    brief = told[name].brief if name in told else ""
+def _loading(name: str, progress: Mapping[str, Loading]) -> str:
+    brief = progress[name].brief if name in progress else ""
     return f"loading {name}: {brief}" if brief else f"loading {name}"
 
 

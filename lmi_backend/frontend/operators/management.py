@@ -122,12 +122,12 @@ class Management:
         loading.add_done_callback(partial(self._forget, name))
         if not is_synchronous:
             await _respond(
-                exchange, HTTPStatus.ACCEPTED, _said(f'Model "{name}" registration scheduled.')
+                exchange, HTTPStatus.ACCEPTED, _status(f'Model "{name}" registration scheduled.')
             )
             return
         # It continues when its client leaves.
         await asyncio.shield(loading)
-        await _respond(exchange, HTTPStatus.OK, _said(f'Model "{name}" registered.'))
+        await _respond(exchange, HTTPStatus.OK, _status(f'Model "{name}" registered.'))
 
     async def unregister(self, exchange: Exchange) -> None:
         """Unload a model; the requests that run may end first."""
@@ -137,10 +137,10 @@ class Management:
         while (left := (await self._control.index()).get(name)) and left.state == "UNLOADING":
             if asyncio.get_running_loop().time() > end:
                 text = f'Model "{name}" is unregistered when its requests have finished'
-                await _respond(exchange, HTTPStatus.ACCEPTED, _said(text))
+                await _respond(exchange, HTTPStatus.ACCEPTED, _status(text))
                 return
             await asyncio.sleep(_LOOK_SECONDS)
-        await _respond(exchange, HTTPStatus.OK, _said(f'Model or workflow "{name}" unregistered'))
+        await _respond(exchange, HTTPStatus.OK, _status(f'Model or workflow "{name}" unregistered'))
 
     async def _load(self, name: str) -> None:
         try:
@@ -231,7 +231,7 @@ def _flag(asked: Mapping[str, Any], name: str) -> bool:
     return text == "true"
 
 
-def _said(text: str) -> dict[str, str]:
+def _status(text: str) -> dict[str, str]:
     return {"status": text}
 
 

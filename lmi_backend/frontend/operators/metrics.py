@@ -127,8 +127,8 @@ class Metrics:
     async def _read_models(self) -> str:
         states = await asyncio.gather(*map(_state, self._models.all()))
         outages = self._models.outage_counts()
-        held = {name: told | self._keeping.counts(name) for name, told in outages.items()}
-        is_waiting = any(told["waiting"] for told in held.values())
+        held = {name: counts | self._keeping.counts(name) for name, counts in outages.items()}
+        is_waiting = any(counts["waiting"] for counts in held.values())
         self._is_idle = not is_waiting and not any(map(_is_busy, states))
         lines = (*_lines(states), *_held(held))
         return "".join(f"{line}\n" for line in lines)
@@ -182,8 +182,8 @@ def _held(counts: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     for name, (kind, key, meaning) in FAMILIES.items():
         yield f"# HELP {name} {meaning}"
         yield f"# TYPE {name} {kind}"
-        for model, told in counts.items():
-            yield _series(name, {"model": model, "process": str(os.getpid())}, told[key])
+        for model, values in counts.items():
+            yield _series(name, {"model": model, "process": str(os.getpid())}, values[key])
 
 
 def _cache(workers: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -44,17 +44,17 @@ class State:
         """
         asked = {name: values[-1] for name, values in parse_qs(exchange.query).items()}
         models, held = self._models.all(), self._models.outage_counts()
-        said = await asyncio.gather(
+        states = await asyncio.gather(
             *(_state(model, _number(asked.get(f"log_after.{model.name}"))) for model in models)
         )
         away = [{"model": name, "error": AWAY} for name in self._models.awaited]
         failed = [{"model": name, "error": reason} for name, reason in self._models.failed.items()]
         loads = [
-            {"model": name, "error": told.text, "loading": told._asdict()}
-            for name, told in self._models.progress().items()
+            {"model": name, "error": loading.text, "loading": loading._asdict()}
+            for name, loading in self._models.progress().items()
             if name not in self._models.awaited
         ]
-        rows = (*said, *away, *failed, *loads)
+        rows = (*states, *away, *failed, *loads)
         shown = [{**each, "front_end": self._counts(each["model"], held)} for each in rows]
         body = {"version": __version__, "models": shown}
         await exchange.respond(200, msgspec.json.encode(body), _HEADERS)
