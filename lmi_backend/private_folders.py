@@ -161,8 +161,8 @@ def _refuse_other_owner(path: Path, name: str) -> None:
 
 
 def _refused(path: Path, problem: str, name: str = "") -> str:
-    said = f"{name}: " if name else ""
+    prefix = f"{name}: " if name else ""
     return (
-        f"{said}{path}: {problem}; accepted: a folder of this user (uid {os.getuid()}) that nobody "
-        "else can write to; remove it, or name another"
+        f"{prefix}{path}: {problem}; accepted: a folder of this user (uid {os.getuid()}) that "
+        "nobody else can write to; remove it, or name another"
     )

@@ -123,12 +123,12 @@ class _Progress:
     def __init__(self, url: str, total: int, say: Callable[[str], None]) -> None:
         self._url, self._total, self._say = url, total, say
         self._done = 0
-        self._said = time.monotonic()
+        self._last_report = time.monotonic()
 
     def add(self, count: int) -> None:
         self._done += count
-        if time.monotonic() - self._said > _PROGRESS_SECONDS:
-            self._said = time.monotonic()
+        if time.monotonic() - self._last_report > _PROGRESS_SECONDS:
+            self._last_report = time.monotonic()
             self._say(f"{self._url}: {self._done / GIB:.1f} of {self._total / GIB:.1f} GiB")
 
 

@@ -197,9 +197,9 @@ def _run(
         stderr=subprocess.PIPE,
     ) as process:
         try:
-            said = _first_line(process.stdout)
-            if said:
-                _watch(process, _blobs(cache, model), int(json.loads(said)), tell)
+            size = _first_line(process.stdout)
+            if size:
+                _watch(process, _blobs(cache, model), int(json.loads(size)), tell)
             words = process.stderr.read().decode("utf-8", "replace") if process.stderr else ""
         except BaseException:
             process.kill()

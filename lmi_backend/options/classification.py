@@ -202,7 +202,7 @@ def _owner(key: str, name: str, mine: str) -> str:
     status = {
         engine: row.status_under(engine) for row in KEYS.get(key, ()) for engine in row.engines
     }
-    live = [engine for engine, said in status.items() if said.word == "mapped"]
+    live = [engine for engine, each in status.items() if each.word == "mapped"]
     for engine, spec in SPECS.items():
         record = recorded_signature(spec.implementation.name)
         is_other = spec.implementation.name != SPECS[mine].implementation.name

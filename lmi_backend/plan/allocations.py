@@ -58,11 +58,11 @@ def describe(
     devices: Collection[str], gpus: Iterable[Gpu], allocations: Iterable[Allocation], wanted: float
 ) -> str:
     """Say who holds devices, "a holds 92% of GPU 0 and 1; 92% of a GPU is wanted"."""
-    known, said = tuple(gpus), []
+    known, texts = tuple(gpus), []
     for each in allocations:
         names = {device: each.shares.get(identity(device, known), 0.0) for device in devices}
         held = sorted(device for device, share in names.items() if share)
         if held:
             most = max(names.values())
-            said.append(f"model {each.model} holds {most:.0%} of GPU {', '.join(held)}")
-    return f"{'; '.join(said)}; {wanted:.0%} of a GPU is wanted here"
+            texts.append(f"model {each.model} holds {most:.0%} of GPU {', '.join(held)}")
+    return f"{'; '.join(texts)}; {wanted:.0%} of a GPU is wanted here"

@@ -54,8 +54,8 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
 
 def _doubts(capacity: Capacity) -> Iterator[str]:
     """Yield what is not counted, and what is not written."""
-    if said := uncounted(capacity.facts.unread):
-        yield said
+    if text := uncounted(capacity.facts.unread):
+        yield text
     names = uncounted_arguments(capacity.options, capacity.release)
     if capacity.counts_as_vllm and names:
         yield f"not counted: what these options take or save: {', '.join(names)}"

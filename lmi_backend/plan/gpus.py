@@ -87,8 +87,8 @@ def _from_tool(tool: str) -> list[list[str]]:
     if not rows:
         rows = _ask(tool, _BASIC)
         for field in _LATER if rows else ():
-            said = _ask(tool, (field,))
-            texts = [each for (each,) in said] or [nvml.UNKNOWN] * len(rows)
+            values = _ask(tool, (field,))
+            texts = [each for (each,) in values] or [nvml.UNKNOWN] * len(rows)
             rows = [[*row, text] for row, text in zip(rows, texts, strict=True)]
     if any(row[-1] == "Enabled" for row in rows):
         return _from_library() or _partitions(tool, rows)
@@ -98,34 +98,34 @@ def _from_tool(tool: str) -> list[list[str]]:
 
 def _links(tool: str) -> dict[str, str]:
     """Return the number of NVLinks that are up, by the UUID of the GPU."""
-    parts = _LINKED.split(_said((tool, "nvlink", "--status")))
+    parts = _LINKED.split(_output((tool, "nvlink", "--status")))
     return {
-        uuid: str(len(_UP.findall(said)))
-        for uuid, said in zip(parts[1::2], parts[2::2], strict=True)
+        uuid: str(len(_UP.findall(status)))
+        for uuid, status in zip(parts[1::2], parts[2::2], strict=True)
     }
 
 
 def _partitions(tool: str, rows: list[list[str]]) -> list[list[str]]:
     """Return the partitions that only the tool reports; what they have is not known."""
-    found = _PARTITION.findall(_said((tool, "-L")))
+    found = _PARTITION.findall(_output((tool, "-L")))
     return [["", uuid, rows[0][2], "", "", *rows[0][5:7], nvml.UNKNOWN] for uuid in found]
 
 
 def _ask(tool: str, names: tuple[str, ...]) -> list[list[str]]:
     """Return what the tool says of each GPU; nothing if it knows one of the fields not."""
-    said = _said((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
-    rows = [[text.strip() for text in line.split(",")] for line in said.splitlines()]
+    output = _output((tool, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"))
+    rows = [[text.strip() for text in line.split(",")] for line in output.splitlines()]
     return rows if all(len(row) == len(names) for row in rows) else []
 
 
 def _from_library() -> list[list[str]]:
     # The stub's interpreter is embedded: it may know of no program.
     python = sys.executable or shutil.which("python3")
-    said = _said((python, "-I", "-S", str(Path(nvml.__file__)))) if python else ""
-    return [[text.strip() for text in line.split(",")] for line in said.splitlines()]
+    output = _output((python, "-I", "-S", str(Path(nvml.__file__)))) if python else ""
+    return [[text.strip() for text in line.split(",")] for line in output.splitlines()]
 
 
-def _said(command: tuple[str, ...]) -> str:
+def _output(command: tuple[str, ...]) -> str:
     try:
         done = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, timeout=_SECONDS, check=True

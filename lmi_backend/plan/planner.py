@@ -218,10 +218,10 @@ def _ignored(options: LmiOptions) -> list[str]:
 
 def _whose_code(options: LmiOptions, custom: CustomFile | None) -> list[str]:
     """Say which code is run that is neither ours nor the engine's."""
-    said = [f"code of the model's folder is run: {custom.file}"] if custom is not None else []
+    notes = [f"code of the model's folder is run: {custom.file}"] if custom is not None else []
     if options[opt.TRUST_REMOTE_CODE]:
-        said.append("code of the model's author is run: option.trust_remote_code")
-    return said
+        notes.append("code of the model's author is run: option.trust_remote_code")
+    return notes
 
 
 def _max_running(options: LmiOptions, report: Explanation) -> int:

@@ -82,9 +82,9 @@ def copies(config: EngineConfig) -> int:
 
 def _events(passthrough: Mapping[str, str]) -> dict[str, Any]:
     """Return how vLLM publishes what becomes of KV blocks; nothing where it does not."""
-    said = _read(passthrough.get(EVENTS, ""))
-    is_on = isinstance(said, dict) and said.get("enable_kv_cache_events")
-    return said if is_on else {}
+    events = _read(passthrough.get(EVENTS, ""))
+    is_on = isinstance(events, dict) and events.get("enable_kv_cache_events")
+    return events if is_on else {}
 
 
 def _read(text: str) -> Any:

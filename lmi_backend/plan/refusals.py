@@ -56,9 +56,9 @@ def _judge_release(options: LmiOptions, python: str, model: str) -> list[str]:
     """Refuse what the planned release has no more, and say which of it is not known."""
     implementation = options.choice.spec.implementation
     release = planned_release(options, python)
-    said = implementation.judge(options, model, release) if implementation.judge else []
+    problems = implementation.judge(options, model, release) if implementation.judge else []
     newer = newer_than_run(implementation, release.version) if release.is_installed else ""
-    return [*said, *([newer] if newer else [])]
+    return [*problems, *([newer] if newer else [])]
 
 
 def _unknown_quantisation(options: LmiOptions, facts: ModelFacts | None) -> list[str]:
@@ -106,8 +106,8 @@ def _refuse_model(options: LmiOptions, facts: ModelFacts | None, python: str) ->
             "newer release; option.trust_remote_code=true if the model brings code of its own"
         )
     if name.endswith(_CLASSIFIERS) and options[opt.TASK] == "auto":
-        said = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
-        return [f"{said}, and no LMI bodies, which need text"]
+        text = f"{name} makes classes, which LMI leaves to Accelerate: {title} answers at /classify"
+        return [f"{text}, and no LMI bodies, which need text"]
     return []
 
 

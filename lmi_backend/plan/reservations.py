@@ -143,13 +143,13 @@ class Reservations:
         for path, read in self._living():
             if read["is_planned"] and self._is_own(read, allocation.model):
                 path.unlink()
-        said = asdict(allocation) | {"server": self._server, "is_planned": is_planned}
+        record = asdict(allocation) | {"server": self._server, "is_planned": is_planned}
         descriptor, name = tempfile.mkstemp(_SUFFIX, dir=self._folder)
         devices = (sha256(device.encode()).hexdigest()[:16] for device in allocation.shares)
         marks = tuple(self._folder / f"{device}.loading" for device in devices)
         reservation = Reservation(Path(name), marks)
         reservation._files.callback(os.close, descriptor)
-        os.write(descriptor, json.dumps(said).encode())
+        os.write(descriptor, json.dumps(record).encode())
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return reservation
 

@@ -138,11 +138,11 @@ def scaling(options: LmiOptions, hardware: Hardware, workers: int, report: Expla
         fixed = f"LMI adds and stops workers where {most.name} is set"
     if always < workers and not fixed:
         return _scaled(options, always, workers, report)
-    said = f"{workers} worker(s) run all the time"
+    text = f"{workers} worker(s) run all the time"
     if always < workers:
-        report.reasons.append(f"{said}, not {least.name}={always}: {fixed}")
+        report.reasons.append(f"{text}, not {least.name}={always}: {fixed}")
     if options.is_set(srv.MAX_IDLE_TIME):
-        report.ignore(srv.MAX_IDLE_TIME.name, said)
+        report.ignore(srv.MAX_IDLE_TIME.name, text)
     return Scaling()
 
 

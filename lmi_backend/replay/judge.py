@@ -167,10 +167,10 @@ def _steps(event: Event) -> list[str]:
         return ["no JSON"]
     found: set[str] = set()
     for node in nodes(event.value):
-        is_said = node.value not in (None, "", [], {})
-        if is_said and node.is_text:
+        is_given = node.value not in (None, "", [], {})
+        if is_given and node.is_text:
             found.add("text")
-        elif is_said and node.name in FINISHES | {"usage", "error", "tool_calls", "details"}:
+        elif is_given and node.name in FINISHES | {"usage", "error", "tool_calls", "details"}:
             found.add("finish reason" if node.name in FINISHES else node.name)
     # An event with an empty text only, as a last one may be, is no step.
     return [each for each in _STEPS if each in found]
@@ -182,8 +182,8 @@ _STEPS: Final = ("text", "tool_calls", "finish reason", "details", "usage", "err
 def _name(event: Event) -> str:
     if event.name:
         return event.name
-    said = event.value.get("type") if isinstance(event.value, dict) else None
-    return said if isinstance(said, str) else ""
+    kind = event.value.get("type") if isinstance(event.value, dict) else None
+    return kind if isinstance(kind, str) else ""
 
 
 def _members(old: list[Event], new: list[Event], rules: Rules) -> Iterator[Difference]:

@@ -102,10 +102,12 @@ def _captured(record: Mapping[str, Any], place: str) -> Exchange:
             headers[header] = value
     request = Request(INVOCATIONS, _data(given, "endpointInput"), "POST", headers)
     answer = None
-    if isinstance(said := data.get("endpointOutput"), dict):
-        kind = _typed(said, "observedContentType", str, "")
+    if isinstance(output := data.get("endpointOutput"), dict):
+        kind = _typed(output, "observedContentType", str, "")
         # A capture has no status: SageMaker writes it for answers of any.
-        answer = Answer(None, {"content-type": kind} if kind else {}, _data(said, "endpointOutput"))
+        answer = Answer(
+            None, {"content-type": kind} if kind else {}, _data(output, "endpointOutput")
+        )
     return Exchange(request, answer, place, _instant(about.get("inferenceTime")))
 
 

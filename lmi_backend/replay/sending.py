@@ -58,8 +58,8 @@ class Target:
             return _read(connection.getresponse(), began)
         except (OSError, HTTPException, ValueError) as error:
             # The last one: a recorded header that HTTP cannot have.
-            said = str(error) or type(error).__name__
-            return Answer(None, {}, b"", (), time.monotonic() - began, said)
+            problem = str(error) or type(error).__name__
+            return Answer(None, {}, b"", (), time.monotonic() - began, problem)
         finally:
             connection.close()
 

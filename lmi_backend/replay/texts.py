@@ -101,8 +101,10 @@ def _divergence(was: Text, now: Text, old: list[_Token], new: list[_Token]) -> D
     if likely is None:
         return Difference(kinds.GREEDY, was.place, place + before, place + after)
     kind = kinds.NEAR_TIE if abs(likely[0] - likely[1]) < _NEAR else kinds.GREEDY
-    said = [f" (log probability {each:.3f})" for each in likely]
-    return Difference(kind, was.place, place + before + said[0], place + after + said[1])
+    likelihoods = [f" (log probability {each:.3f})" for each in likely]
+    return Difference(
+        kind, was.place, place + before + likelihoods[0], place + after + likelihoods[1]
+    )
 
 
 def _paired(old: list[_Token], new: list[_Token]) -> tuple[float, float] | None:
@@ -160,12 +162,12 @@ def _tokens(events: Iterable[Event]) -> Iterator[_Token]:
 
 def _of_one(node: Node) -> Iterator[_Token]:
     """Yield the token of an object that is one; `top_logprobs` has its alternatives."""
-    said = node.value
-    text = said.get("token", said.get("text"))
-    number = said.get("logprob", said.get("log_prob"))
+    members = node.value
+    text = members.get("token", members.get("text"))
+    number = members.get("logprob", members.get("log_prob"))
     is_other = "top_logprobs" in node.place or "top_tokens" in node.place
     if isinstance(text, str) and isinstance(number, (int, float)) and not is_other:
-        others = said.get("top_logprobs")
+        others = members.get("top_logprobs")
         yield _Token(
             text, as_float(number), dict(_alternatives(others if isinstance(others, list) else []))
         )

@@ -137,10 +137,12 @@ def _difference(path: str, before: str, after: str) -> Iterator[str]:
         return
     old, new = _shown(path, before), _shown(path, after)
     lines = difflib.unified_diff(old, new, lineterm="", n=0)
-    said = [line for line in list(lines)[2:] if line[0] in "+-" and not line[1:].startswith("# ")]
-    if path == FILE_NAME and not said and before != after:
-        said = ["what is not shown has changed"]
-    yield from (f"{path}: {printable(line, _SHOWN)}" for line in said)
+    changes = [
+        line for line in list(lines)[2:] if line[0] in "+-" and not line[1:].startswith("# ")
+    ]
+    if path == FILE_NAME and not changes and before != after:
+        changes = ["what is not shown has changed"]
+    yield from (f"{path}: {printable(line, _SHOWN)}" for line in changes)
 
 
 def _shown(path: str, text: str) -> list[str]:

@@ -42,8 +42,8 @@ class Draft:
     def __str__(self) -> str:
         counted = [f"{human_bytes(self.weight_bytes)} weights"] if self.weight_bytes else []
         counted += [f"the cache of {self.layers} layer(s)"] if self.layers else []
-        said = f"counted: {' and '.join(counted)}; " if counted else ""
-        return f"{self.name}: {said}not counted: {self.uncounted}"
+        prefix = f"counted: {' and '.join(counted)}; " if counted else ""
+        return f"{self.name}: {prefix}not counted: {self.uncounted}"
 
     @property
     def without_cache(self) -> Draft:
