@@ -165,21 +165,21 @@ def ask(pins: list[str], client: Path) -> Answer:
         file.write_text("\n".join([*pins, ""]), encoding="utf-8")
         words = ["--vulnerability-service", "osv", "--no-deps", "--disable-pip"]
         words += ["--progress-spinner", "off", "--format", "json", "--requirement", str(file)]
-        said = run([str(program), *words])
-    return read_answer(said, pins)
+        output = run([str(program), *words])
+    return read_answer(output, pins)
 
 
-def read_answer(said: str, pins: list[str]) -> Answer:
+def read_answer(output: str, pins: list[str]) -> Answer:
     """Return what pip-audit's JSON says; a package it leaves out or skips was not asked for.
 
     Raises:
         AuditError: it is not what pip-audit writes.
     """
     try:
-        found = json.loads(said)["dependencies"]
+        found = json.loads(output)["dependencies"]
         rows = {canonicalize_name(row["name"]): row for row in found}
     except (ValueError, KeyError, TypeError) as error:
-        raise AuditError(f"pip-audit wrote {said[:80]!r}") from error
+        raise AuditError(f"pip-audit wrote {output[:80]!r}") from error
     advisories, unasked = [], []
     for pin in pins:
         row = rows.get(canonicalize_name(pin.partition("==")[0]), {})

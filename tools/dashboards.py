@@ -80,9 +80,9 @@ def _description(question: Question) -> str:
     """Return what the metrics of a panel count."""
     asked = " ".join(question.queries.values())
     families = {**FAMILIES, **FRONT_END_FAMILIES}
-    told = {name: str(family[-1]) for name, family in families.items()}
-    names = [name for name in told if re.search(rf"\b{name}(_bucket|_sum|_count)?\b", asked)]
-    return "\n\n".join(f"{told[name]}." for name in names) or f"{question.title}."
+    meanings = {name: str(family[-1]) for name, family in families.items()}
+    names = [name for name in meanings if re.search(rf"\b{name}(_bucket|_sum|_count)?\b", asked)]
+    return "\n\n".join(f"{meanings[name]}." for name in names) or f"{question.title}."
 
 
 def _panel(number: int, question: Question) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from tests.support import mutated_engine, mutation_runs
 from tests.support.compiling import NO_COMPILER
 from tests.support.mutated_meanings import mutations
 from tests.support.mutated_vllm import package_of
-from tests.support.mutation_sources import told_by_source
+from tests.support.mutation_sources import found_by_source
 from tests.support.mutations import Mutation
 from tests.support.places import ENGINE_PYTHON, TINY
 
@@ -76,12 +76,12 @@ def main(arguments: list[str]) -> int:
     record.known = [each.name for each in known]
     print(f"{len(wanted)} of {len(known)} to do", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        told = told_by_source(
+        found = found_by_source(
             wanted, _ENVIRONMENT, Path(folder) / "source", with_holds=chosen.sources
         )
-        record.write(told)
-        left = [each for each in wanted if each.name not in told]
-        print(f"{len(told)} told by the source", flush=True)
+        record.write(found)
+        left = [each for each in wanted if each.name not in found]
+        print(f"{len(found)} found by the source", flush=True)
         if not chosen.sources:
             _start_all(left, Path(folder), record, chosen.most)
     wrong = [name for name, (word, _) in record.found.items() if word == mutation_runs.WRONG]

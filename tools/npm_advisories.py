@@ -35,13 +35,13 @@ def ask_npm(lock: Path, npm: Sequence[str]) -> Answer:
     Raises:
         AuditError: npm could not be run, or its registry answers no such questions.
     """
-    said = run([*npm, "audit", "--json", "--package-lock-only"], lock.parent)
-    return Answer(list(_read(said)), [])
+    output = run([*npm, "audit", "--json", "--package-lock-only"], lock.parent)
+    return Answer(list(_read(output)), [])
 
 
-def _read(said: str) -> Iterator[str]:
+def _read(output: str) -> Iterator[str]:
     try:
-        answer = json.loads(said)
+        answer = json.loads(output)
         if "vulnerabilities" not in answer:
             raise AuditError(f"npm: {answer['message']}")
         found = answer["vulnerabilities"].items()
@@ -50,4 +50,4 @@ def _read(said: str) -> Iterator[str]:
             if isinstance(each, dict):
                 yield f"{name} {each['range']}: {each['url']}, {each['title']}"
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AuditError(f"npm wrote {said[:80]!r}") from error
+        raise AuditError(f"npm wrote {output[:80]!r}") from error

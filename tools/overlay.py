@@ -77,10 +77,10 @@ def registry_versions(package: str) -> list[str]:
     Raises:
         OverlayError: If the registry does not answer.
     """
-    said = run(str(ENGINE / "bin" / "python"), "-m", "pip", "index", "versions", package)
-    found = _VERSIONS.search(said)
+    output = run(str(ENGINE / "bin" / "python"), "-m", "pip", "index", "versions", package)
+    found = _VERSIONS.search(output)
     if found is None:
-        raise OverlayError(f"no version of {package} in {said[:500]!r}")
+        raise OverlayError(f"no version of {package} in {output[:500]!r}")
     return found[1].split(", ")
 
 

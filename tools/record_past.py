@@ -73,7 +73,7 @@ def differences(newer: dict[str, Any], older: dict[str, Any]) -> dict[str, Any]:
             changed = gone | {
                 name: value
                 for name, value in names.items()
-                if _said(table, newer[table].get(name)) != _said(table, value)
+                if _compared(table, newer[table].get(name)) != _compared(table, value)
             }
         if changed:
             found[table] = changed
@@ -93,7 +93,7 @@ def _texts(argument: Any) -> list[str]:
     return [argument.type, argument.default, *([argument.flag] if argument.flag else [])]
 
 
-def _said(table: str, value: Any) -> Any:
+def _compared(table: str, value: Any) -> Any:
     """Return what counts of an argument: its type and flag; defaults are for people."""
     is_argument = table in ("arguments", "server") and value is not None
     return (value[0], value[2:]) if is_argument else value

@@ -101,12 +101,12 @@ def environment(program: Program) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def judged(said: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    """Return which cases of a program passed, and what the others said."""
+def judged(results: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which cases of a program passed, and what the others returned."""
     failed = {
-        case: said.get(case)
+        case: results.get(case)
         for case, value in expected.items()
-        if case not in said or said[case] != value
+        if case not in results or results[case] != value
     }
     passed = [case for case in expected if case not in failed]
     return {"passed": passed, "failed": failed, "not_installed": ""}

@@ -49,7 +49,7 @@ def installed(source: Source) -> Iterator[None]:
         yield
 
 
-def told_by_source(
+def found_by_source(
     mutations: Sequence[Mutation], original: Path, folder: Path, *, with_holds: bool
 ) -> dict[str, tuple[str, str]]:
     """Return the outcomes of mutations of what is needed, which need no start.

@@ -52,11 +52,11 @@ class Analyzer:
             command += ["--profile-export-file", str(profile)]
             for _ in range(_ATTEMPTS):
                 profile.unlink(missing_ok=True)
-                said = self._run(command)
+                output = self._run(command)
                 # Now and then it leaves an empty file, or the first part of it.
                 with contextlib.suppress(OSError, ValueError):
                     return _read(json.loads(profile.read_text(encoding="utf-8")))
-        message = f"perf_analyzer measured nothing:\n{said[-2000:]}"
+        message = f"perf_analyzer measured nothing:\n{output[-2000:]}"
         raise RuntimeError(message)
 
     def _run(self, command: list[str]) -> str:

@@ -30,8 +30,8 @@ class TritonPythonModel:
     def execute(self, requests: list[Any]) -> None:
         """Take requests in."""
         for request in requests:
-            said = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-            wanted = json.loads(said["sampling_parameters"][0])["max_tokens"]
+            inputs = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+            wanted = json.loads(inputs["sampling_parameters"][0])["max_tokens"]
             self._new.put([request.get_response_sender(), wanted])
 
     def _step(self) -> None:
