@@ -103,6 +103,27 @@ def test_http_1_0_gets_no_chunks(served: Served, stream: bool) -> None:
     assert "Rome" in text
 
 
+def test_a_target_is_a_url_without_a_path(served: Served) -> None:
+    """As RFC 9112 has it: the empty path is a slash, and the host is that of the URL."""
+    slash, _ = curl(served, "/")
+    for url in ("http://localhost", "http://localhost?a=b"):
+        head, _ = curl(served, "/ping", "--request-target", url)
+        assert head.split()[:2] == slash.split()[:2]
+    head, _ = curl(served, "/ping", "-X", "OPTIONS", "--request-target", "http://localhost")
+    assert head.startswith("http/1.1 204")
+    assert "delete, get, head, post, put" in head
+    head, _ = curl(served, "/none", "--request-target", "http://localhost/ping")
+    assert head.startswith("http/1.1 200")
+
+
+def test_http_1_0_is_not_told_to_continue(served: Served) -> None:
+    """The client would take that for the answer, which has no body then."""
+    words = ("--http1.0", "-H", "Expect: 100-continue", "-d", json.dumps(BODY))
+    head, body = curl(served, "/predictions/tiny", *words)
+    assert head.startswith("http/1.1 200")
+    assert json.loads(body) == {"generated_text": " Rome."}
+
+
 def test_head_and_options(served: Served) -> None:
     head, body = curl(served, "/ping", "--head")
     assert head.startswith("http/1.1 200")
@@ -112,6 +133,9 @@ def test_head_and_options(served: Served) -> None:
     assert "allow: post" in head
     assert "content-length" not in head
     assert curl(served, "/nothing", "-X", "OPTIONS")[0].startswith("http/1.1 404")
+    head, _ = curl(served, "/", "-X", "OPTIONS", "--request-target", "*")
+    assert head.startswith("http/1.1 204")
+    assert "allow: delete, get, head, post, put" in head
     head, _ = curl(served, "/v1/chat/completions")
     assert head.startswith("http/1.1 405")
     assert "allow: post" in head

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lmi_backend.frontend.http.client import CLIENT, Client
 from lmi_backend.frontend.http.half_closed import HalfClosed
+from lmi_backend.frontend.http.target import names_one_host, target_of
 
 HEAD_BYTES: Final = 1 << 16
 """Of what is not a body between two parts of bodies: a head, a chunk's extension, trailers."""
@@ -238,8 +239,12 @@ class BoundedProtocol(HttpToolsProtocol):
         """Let the application have the request."""
         if self._is_replaying:
             return
-        if not self._has_host():
+        version = self.parser.get_http_version()
+        if not names_one_host(self.headers, version):
             raise ValueError
+        self.url = target_of(self.parser.get_method(), self.url, self.headers)
+        # HTTP/1.0 has no responses before the response.
+        self.expect_100_continue &= version != "1.0"
         self._is_in_head = False
         self.idle.pop(self, None)
         self._timer.cancel()
@@ -248,11 +253,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._clients.append(client)
         # Its task has not run yet.
         self.cycle.scope[CLIENT] = client  # type: ignore[typeddict-unknown-key]
-
-    def _has_host(self) -> bool:
-        """Whether a request names its server once, as HTTP/1.1 demands."""
-        named = sum(name == b"host" for name, _ in self.headers)
-        return named == 1 or (not named and self.parser.get_http_version() != "1.1")
 
     def on_body(self, body: bytes) -> None:
         """Take a part of a body."""

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.routing import Match, Route
 
 from lmi_backend.clients.spec import ANYBODY, PROBE, Who
+from lmi_backend.frontend.http.target import SERVER
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import ClientSpec
     from lmi_backend.frontend.http.exchange import Exchange
+
+_SERVER: Final = SERVER.decode()
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,10 @@ class Routes:
     def __init__(self, rows: Iterable[tuple[Route, Service]]) -> None:
         self._exact: dict[str, list[tuple[Route, Service]]] = {}
         self._others: list[tuple[Route, Service]] = []
+        self._methods: set[str] = set()
         for row in rows:
             path = row[0].path
+            self._methods |= row[0].methods or set()
             (self._others if "{" in path else self._exact.setdefault(path, [])).append(row)
 
     def find(
@@ -55,9 +60,12 @@ class Routes:
         """Return what answers a request, and what its path names.
 
         Nothing answers where the third is not empty: these methods do. A path that is only known
-        without the slashes at its end loses them in the scope.
+        without the slashes at its end loses them in the scope. The server as a whole has the
+        methods of all paths.
         """
         path: str = scope["path"]
+        if path == _SERVER:
+            return None, {}, self._methods
         if path.endswith("/") and (short := path.rstrip("/")):
             found = self._find({**scope, "path": short})
             if found[0] or found[2]:

@@ -178,6 +178,15 @@ async def test_head_is_answered_as_get_is(tmp_path: Path) -> None:
         await each.close()
 
 
+async def test_the_server_as_a_whole_has_the_methods_of_its_paths(tmp_path: Path) -> None:
+    """`OPTIONS *` tells whether a server is there, without a key."""
+    front_end = FrontEnd(Settings(base=tmp_path, api_key="secret"))
+    answer = await ask(front_end, "*", method="OPTIONS")
+    assert (answer.status, answer.body) == (204, b"")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, POST, PUT"
+    assert "content-length" not in answer.headers
+
+
 @pytest.mark.parametrize("path", ["/v1/models", "/ping", "/v1/chat/completions", "/invocations"])
 async def test_a_slash_at_the_end_changes_nothing(path: str, tmp_path: Path) -> None:
     front_end = local(tmp_path)

@@ -315,6 +315,50 @@ async def test_a_request_names_its_server_once(
     assert not application.asked
 
 
+@pytest.mark.parametrize(
+    ("line", "path", "host"),
+    [
+        (b"GET http://b:1?x=1 HTTP/1.1", "/", b"b:1"),
+        (b"GET http://b HTTP/1.0", "/", b"b"),
+        (b"OPTIONS http://b HTTP/1.1", "*", b"b"),
+        (b"OPTIONS * HTTP/1.1", "*", b"a"),
+    ],
+)
+async def test_a_target_may_be_a_url_without_a_path_or_the_server_as_a_whole(
+    connection: Connection, application: Application, line: bytes, path: str, host: bytes
+) -> None:
+    answer = await _ask(connection, line + b"\r\nhost: a\r\n\r\n")
+    assert (answer[0][:13], answer[1]) == (b"HTTP/1.1 200 ", b"0")
+    (asked,) = application.asked
+    assert (asked["path"], asked["raw_path"].decode()) == (path, path)
+    assert asked["query_string"] == (b"x=1" if b"x=1" in line else b"")
+    assert [value for name, value in asked["headers"] if name == b"host"] == [host]
+
+
+@pytest.mark.parametrize("target", [b"*", b"ftp://a/", b"http://b@a/", b"http://", b"http:///"])
+async def test_a_target_that_no_server_has_is_refused(
+    connection: Connection, application: Application, target: bytes
+) -> None:
+    connection[1].write(b"GET " + target + b" HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert (await connection[0].read()).startswith(b"HTTP/1.1 400 ")
+    assert not application.asked
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+async def test_only_http_1_1_is_told_to_continue(
+    connection: Connection, application: Application, version: bytes
+) -> None:
+    """Who speaks HTTP/1.0 takes the first response for the only one."""
+    lines = b"host: a\r\ncontent-length: 1\r\nexpect: 100-continue\r\n\r\n"
+    connection[1].write(b"POST / HTTP/" + version + b"\r\n" + lines)
+    told = b"HTTP/1.1 100 Continue\r\n\r\n"
+    if version == b"1.1":
+        assert await connection[0].readexactly(len(told)) == told
+    answer = await _ask(connection, b"x")
+    assert (answer[0][:13], answer[1]) == (b"HTTP/1.1 200 ", b"0")
+    assert application.bodies == [b"x"]
+
+
 async def test_too_many_headers_are_refused(
     connection: Connection, application: Application
 ) -> None:
