@@ -9,8 +9,9 @@ the blank before it. Arguments, all as `option.*` keys:
 - `start_seconds`: pause before it is ready. Default 0.
 - `die_on`: a prompt on which the engine dies. Default none.
 - `fail_on`: a prompt on which this one request fails. Default none.
-- `openai`: whether OpenAI's bodies of chat and completion get OpenAI's answers, with the prompt or
-  the last message as text. Default false: bodies are echoed as they are.
+- `openai`: whether OpenAI's bodies of chat and completion get OpenAI's answers, and Anthropic's
+  messages Anthropic's, with the prompt or the last message as text. Default false: bodies are
+  echoed as they are.
 """
 
 from __future__ import annotations
@@ -25,9 +26,8 @@ import msgspec
 
 from lmi_backend import __version__
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
-from lmi_backend.clients.openai.writing import DONE
 from lmi_backend.engine_config import EngineConfig
-from lmi_backend.engines.echo_bodies import first_words, read_body
+from lmi_backend.engines.echo_bodies import AnthropicBody, OpenAiBody, first_words, read_body
 from lmi_backend.engines.protocol import ChunkSink, Engine, Rank, Sink
 from lmi_backend.engines.streams import stream, take_all
 from lmi_backend.errors import EngineDeadError, EngineError, OptionError, RequestError
@@ -46,6 +46,7 @@ _LOGPROB = -0.5
 _LONGEST_WORD = 1024
 """Mean characters between two blanks of a prompt that is cut into tokens."""
 _JSON = "application/json"
+_BODIES = {CHATS: OpenAiBody, COMPLETIONS: OpenAiBody, "/v1/messages": AnthropicBody}
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -151,8 +152,8 @@ class EchoEngine(Engine):
     async def respond(self, request: HttpRequest, sink: ChunkSink) -> None:
         """Answer a body with itself, line by line."""
         await self.check_health()
-        is_openai = self._settings.openai and request.path in (CHATS, COMPLETIONS)
-        await take_all(self._as_openai(request) if is_openai else self._lines(request), sink)
+        kind = _BODIES.get(request.path) if self._settings.openai else None
+        await take_all(self._read(request, kind) if kind else self._lines(request), sink)
 
     async def _lines(self, request: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
         *lines, last = request.body.splitlines(keepends=True) or [b""]
@@ -162,9 +163,11 @@ class EchoEngine(Engine):
             await asyncio.sleep(self._settings.token_seconds)
         yield HttpChunk(last, is_last=True, headers=headers)
 
-    async def _as_openai(self, call: HttpRequest) -> AsyncGenerator[HttpChunk, None]:
+    async def _read(
+        self, call: HttpRequest, form: type[OpenAiBody]
+    ) -> AsyncGenerator[HttpChunk, None]:
         try:
-            body = await read_body(call.body)
+            body = await read_body(call.body, form)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             refusal = {"error": {"message": str(error), "type": "BadRequestError", "code": 400}}
             yield HttpChunk(msgspec.json.encode(refusal), True, 400, {"content-type": _JSON})
@@ -191,7 +194,8 @@ class EchoEngine(Engine):
                         num_prompt_tokens=delta.num_prompt_tokens, ids=delta.ids,
                     )  # fmt: skip
         delta.text = text
-        data = DONE if body.stream else body.answer(request_id, delta, count)
+        end = body.end(delta, count) if body.stream else b""
+        data = end or body.answer(request_id, delta, count)
         yield HttpChunk(data, is_last=True, headers=kind, num_prompt_tokens=delta.num_prompt_tokens)
 
     async def load_adapter(self, name: str, folder: str, *, preload: bool, pin: bool) -> None:

@@ -1,4 +1,4 @@
-"""OpenAI's bodies, as far as the echo reads and writes them."""
+"""OpenAI's and Anthropic's bodies, as far as the echo reads and writes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from lmi_backend.clients.form import named_event
+from lmi_backend.clients.openai.writing import DONE
 from lmi_backend.generation import Delta, GenerateRequest, Sampling
 from lmi_backend.outline import LARGE, fill, in_turns, outline
 
@@ -51,6 +53,10 @@ class OpenAiBody(msgspec.Struct):
         """Return an event of a stream."""
         return b"data: " + self._object(request_id, delta, count, is_chunk=True) + b"\n\n"
 
+    def end(self, delta: Delta, count: int) -> bytes:
+        """Return the last bytes of a stream, which follow its last event."""
+        return DONE
+
     def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return a whole answer."""
         return self._object(request_id, delta, count, is_chunk=False)
@@ -78,14 +84,68 @@ class OpenAiBody(msgspec.Struct):
         )
 
 
-async def read_body(data: bytes) -> OpenAiBody:
+class AnthropicBody(OpenAiBody):
+    """A body of Anthropic's messages."""
+
+    def event(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return the events of a part; before the first one the message begins."""
+        begin = b""
+        if count == delta.num_tokens:
+            message = self._message(request_id, [], delta.num_prompt_tokens, 0)
+            begin = _named("message_start", message=message)
+            block = {"type": "text", "text": ""}
+            begin += _named("content_block_start", index=0, content_block=block)
+        text = {"type": "text_delta", "text": delta.text}
+        return begin + _named("content_block_delta", index=0, delta=text)
+
+    def end(self, delta: Delta, count: int) -> bytes:
+        """Return the last events of the message."""
+        why = {"stop_reason": _stop_reason(delta), "stop_sequence": None}
+        return b"".join(
+            (
+                _named("content_block_stop", index=0),
+                _named("message_delta", delta=why, usage={"output_tokens": count}),
+                _named("message_stop"),
+            )
+        )
+
+    def answer(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return a whole message."""
+        content = [{"type": "text", "text": delta.text}]
+        message = self._message(request_id, content, delta.num_prompt_tokens, count)
+        return msgspec.json.encode(message | {"stop_reason": _stop_reason(delta)})
+
+    def _message(
+        self, request_id: str, content: list[dict[str, str]], num_prompt_tokens: int, count: int
+    ) -> dict[str, object]:
+        return {
+            "id": request_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.model,
+            "content": content,
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": {"input_tokens": num_prompt_tokens, "output_tokens": count},
+        }
+
+
+def _named(kind: str, **members: object) -> bytes:
+    return named_event(kind, msgspec.json.encode({"type": kind, **members}))
+
+
+def _stop_reason(delta: Delta) -> str:
+    return "max_tokens" if delta.finish_reason == "length" else "end_turn"
+
+
+async def read_body(data: bytes, kind: type[OpenAiBody] = OpenAiBody) -> OpenAiBody:
     """Return a body; a large one is read in turns.
 
     Raises:
         msgspec.DecodeError, ValueError: it cannot be read.
     """
     if len(data) <= LARGE:
-        return msgspec.json.decode(data, type=OpenAiBody)
+        return msgspec.json.decode(data, type=kind)
     outlined = await in_turns(outline(data))
     value = await in_turns(fill(msgspec.json.decode(outlined.text), outlined, data))
-    return msgspec.convert(value, type=OpenAiBody)
+    return msgspec.convert(value, type=kind)
