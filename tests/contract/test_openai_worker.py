@@ -271,6 +271,22 @@ def test_an_echo_has_the_log_probabilities_of_its_prompt(
         assert text.startswith(prompt if isinstance(prompt, str) else "")
 
 
+def test_an_answer_whose_prompt_is_computed_later_than_anothers_echoes_it_too(engine: Any) -> None:
+    """A step computes 2,048 tokens at most: the third prompt when the first answers go on."""
+    prompt = [7 + number % 400 for number in range(900)]
+    body = COMPLETION | {"prompt": prompt, "echo": True, "logprobs": 1, "ignore_eos": True}
+    body |= {"n": 3, "temperature": 1, "seed": 1, "stream": True}
+    sink = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait()
+    assert sink.error is None
+    said = b"".join(chunk.data for chunk in sink.deltas).decode()
+    events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: {")]
+    for index in range(3):
+        choices = [c for event in events for c in event["choices"] if c["index"] == index]
+        values = [v for choice in choices for v in choice["logprobs"]["token_logprobs"]]
+        assert len(values) == len(prompt) + body["max_tokens"], said[-500:]
+        assert [value is None for value in values[:2]] == [True, False]
+
+
 def test_answers_of_one_seed_differ_and_come_again(engine: Any) -> None:
     body = {"prompt": "Tell", "n": 3, "seed": 5, "temperature": 2, "max_tokens": 12}
     first, second = (ask(engine, "/v1/completions", body)[1]["choices"] for _ in range(2))
