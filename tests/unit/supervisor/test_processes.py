@@ -6,6 +6,7 @@ import pytest
 
 from lmi_backend.supervisor import processes
 from lmi_backend.supervisor.processes import running, wait_for_ends
+from tests.support.waiting import wait_for
 
 
 def test_a_process_is_found_by_program_and_mark_if_it_is_this_users(
@@ -29,6 +30,8 @@ def test_a_zombie_that_its_parent_leaves_is_not_waited_for() -> None:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
+        # The shell itself would wait for a child that ends before.
+        wait_for(lambda: psutil.Process(parent.pid).name() == "cat")
         assert wait_for_ends([child], 0.0) == [child]
         child.kill()
         assert wait_for_ends([child], 60.0) == []
