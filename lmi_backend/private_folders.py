@@ -138,18 +138,18 @@ def _caches(
     yield from ((owner, Path(folder)) for owner, folder in further.items())
 
 
-def check_owner(path: Path, name: str = "") -> None:
+def check_owner(path: Path) -> None:
     """Refuse what is not this user's or root's, is a link, or can be written by everybody.
 
     Raises:
         ConfigurationError: it is so.
     """
     if path.is_symlink():
-        raise ConfigurationError(_refused(path, "is a link", name))
-    _refuse_other_owner(path, name)
+        raise ConfigurationError(_refused(path, "is a link"))
+    _refuse_other_owner(path)
 
 
-def _refuse_other_owner(path: Path, name: str) -> None:
+def _refuse_other_owner(path: Path, name: str = "") -> None:
     # Of a link, not of what it leads to: who made it may lead it elsewhere.
     status = path.lstat()
     if status.st_uid not in (os.getuid(), 0):

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from lmi_backend.replay.sending import Target
 
 MOST_AT_ONCE: Final = 256
-UNJUDGED: Final = "no recorded answer"
 
 
 @dataclass(frozen=True)

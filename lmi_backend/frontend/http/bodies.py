@@ -205,20 +205,19 @@ async def check_values(data: bytes, most: int = MOST_VALUES) -> None:
         await outline_of(data, most)
 
 
-async def read_json(data: bytes, read: Callable[[bytes], _Read], most: int = MOST_VALUES) -> _Read:
+async def read_json(data: bytes, read: Callable[[bytes], _Read]) -> _Read:
     """Return what JSON holds; of a large text in turns, so that others run too.
 
     Args:
         data: the text.
         read: returns what a text holds, plain values; it raises HttpError.
-        most: values that a large text may have.
 
     Raises:
         HttpError: there is too much in it (413), or it cannot be read.
     """
     if len(data) <= LARGE:
         return read(data)
-    outlined = await outline_of(data, most)
+    outlined = await outline_of(data, MOST_VALUES)
     value = read(outlined.text)
     whole: _Read = await in_turns(fill(value, outlined, data, _read_string))
     return whole

@@ -112,7 +112,7 @@ class OlderFormatter:
         self._add(delta)
         try:
             if _takes_tokens(self._formatter):
-                return "".join(self._call_old(delta))
+                return "".join(self._call_old())
             return str(self._formatter(self._output) or "")
         except Exception as error:
             raise _failed(_OUTPUT_WORDS, error) from error
@@ -131,7 +131,7 @@ class OlderFormatter:
         if delta.cumulative_logprob is not None:
             self._sequence.cumulative_log_prob = delta.cumulative_logprob
 
-    def _call_old(self, delta: Delta) -> list[str]:
+    def _call_old(self) -> list[str]:
         """Call the oldest kind, which gets one token at a time."""
         written = []
         sequence = self._sequence
