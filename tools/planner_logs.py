@@ -43,7 +43,7 @@ class Log:
     step: Step
     cache: CacheKind
     estimate: MemoryEstimate
-    doubt: str
+    unknown: str
     """Why its GiB say nothing about the planner; empty if they do."""
     source: str
     """What is known of its config.json."""
@@ -101,14 +101,14 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
         facts = replace(facts, draft=mtp_layers(facts), drafted_tokens=drafted)
     step = _step(row)
     missing = [name for name in _SETTINGS if not row[name]]
-    doubt = f"not published: {', '.join(missing)}" if missing else model.get("doubt", "")
+    unknown = f"not published: {', '.join(missing)}" if missing else model.get("doubt", "")
     cache = CacheKind(
         dtype_bytes=1 if row["kv_cache_dtype"].startswith("fp8") else 2,
         length=int(number(row["max_model_len"])),
     )
     budget = int(number(row["device_gib"]) * (number(row["util"]) or 0.92) * GIB)
     made = estimate_memory(facts, degrees=(1, 1), budget=budget, cache=cache, step=step)
-    return Log(row, facts, step, cache, made, doubt, model["why"])
+    return Log(row, facts, step, cache, made, unknown, model["why"])
 
 
 def _step(row: dict[str, str]) -> Step:
@@ -134,7 +134,7 @@ def number(text: str) -> float:
 
 def compared(found: list[Log]) -> list[Log]:
     """Return those whose settings are known and whose tokens were logged."""
-    return [each for each in found if each.tokens and not each.doubt]
+    return [each for each in found if each.tokens and not each.unknown]
 
 
 def by(found: list[Log], name: str) -> dict[str, list[float]]:
@@ -210,8 +210,8 @@ def table(found: list[Log]) -> Iterator[str]:
     for each in sorted(found, key=lambda log: (log.gpu, log.row["vllm"], log.row["model"])):
         row, made = each.row, each.estimate
         tokens = f"{made.num_tokens:,} / {each.tokens:,}" if each.tokens else "-"
-        is_shown = bool(each.tokens) and not each.doubt
-        error = f"{each.error:+.1f} %" if is_shown else each.doubt or "-"
+        is_shown = bool(each.tokens) and not each.unknown
+        error = f"{each.error:+.1f} %" if is_shown else each.unknown or "-"
         cells = (
             row["model"],
             row["gpu"] or "-",

@@ -99,10 +99,10 @@ def _compare(row: dict[str, str], configs: dict[str, Any]) -> Comparison:
     step = replace(_step(row, release), release=max(release, GRAPHS_DEDUCTED))
     layers = facts.num_layers // int(row["pp"] or 1)
     graphs = cuda_graphs(facts, step, layers=layers)
-    return Comparison(row, _doubt(row), _estimate(row, facts, release), graphs)
+    return Comparison(row, _unknown(row), _estimate(row, facts, release), graphs)
 
 
-def _doubt(row: dict[str, str]) -> str:
+def _unknown(row: dict[str, str]) -> str:
     """Return why the GiB of a row say nothing about the planner; empty if they do."""
     if row["doubt"]:
         return row["doubt"]

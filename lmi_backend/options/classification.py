@@ -94,13 +94,13 @@ def check_words(
     # What has no plugin installed may still name a file that is one.
     may_be_added = has_code or known.is_recorded or bool(known.plugins)
     may_be_added |= any(name.endswith("_plugin") for name in options.passthrough)
-    doubts = _unknown_words(options, arguments, known, may_be_added=may_be_added)
+    unknown = _unknown_words(options, arguments, known, may_be_added=may_be_added)
     if not may_be_added:
-        for setting, problem in doubts:
+        for setting, problem in unknown:
             raise OptionError(
                 problem, option=setting.name, value=setting.shown, origin=setting.origin
             )
-    return [f"{setting}: {problem}" for setting, problem in doubts]
+    return [f"{setting}: {problem}" for setting, problem in unknown]
 
 
 def _mapped(

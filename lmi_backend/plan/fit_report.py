@@ -31,7 +31,7 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
     if estimate.draft is not None:
         lines.append(str(estimate.draft))
     if capacity.hardware.devices:
-        lines += _doubts(capacity)
+        lines += _uncertain(capacity)
     tokens = estimate.num_tokens
     if estimate.block_bytes and capacity.hardware.devices and capacity.counts_as_vllm:
         least, most = estimate.token_range
@@ -52,7 +52,7 @@ def describe(capacity: Capacity, estimate: MemoryEstimate) -> list[str]:
     return lines
 
 
-def _doubts(capacity: Capacity) -> Iterator[str]:
+def _uncertain(capacity: Capacity) -> Iterator[str]:
     """Yield what is not counted, and what is not written."""
     if text := uncounted(capacity.facts.unread):
         yield text

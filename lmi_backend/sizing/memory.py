@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.sizing.cache_sizes import cache_sizes
 from lmi_backend.sizing.compressed import compressed_layout
-from lmi_backend.sizing.doubt import doubts
 from lmi_backend.sizing.draft import counted_draft, joins_layers
 from lmi_backend.sizing.kv_groups import KvLayout, kv_layout
 from lmi_backend.sizing.module_bits import MXFP4_BITS
@@ -21,6 +20,7 @@ from lmi_backend.sizing.step import (
     non_torch,
     peak_activation,
 )
+from lmi_backend.sizing.uncertainty import uncertainty
 from lmi_backend.sizing.weights import DTYPE_BYTES
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def estimate_memory(
 def _with_weights(
     stage: MemoryEstimate, weights: int, budget: int, facts: ModelFacts, step: Step
 ) -> MemoryEstimate:
-    less, more = doubts(facts, step, weights, (stage.activations, stage.cuda_graphs))
+    less, more = uncertainty(facts, step, weights, (stage.activations, stage.cuda_graphs))
     left = budget - weights - stage.step
     return replace(stage, weights=weights, kv_cache=left, less=less, more=more)
 

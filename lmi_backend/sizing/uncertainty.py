@@ -28,7 +28,9 @@ _LOGGED_DEVICES: Final[range] = range(HOPPER, 100)
 _LAST_LOGGED: Final[Release] = GRAPHS_DEDUCTED
 
 
-def doubts(facts: ModelFacts, step: Step, weights: int, taken: tuple[int, int]) -> tuple[int, int]:
+def uncertainty(
+    facts: ModelFacts, step: Step, weights: int, taken: tuple[int, int]
+) -> tuple[int, int]:
     """Return the bytes by which the cache may be smaller and larger than estimated.
 
     Args:
