@@ -24,16 +24,16 @@ _LOOKS: Final = ("LIST_ADAPTERS", "DESCRIBE_ADAPTER")
 """What changes nothing, and any client may send."""
 
 
-def manage(exchange: Exchange, model: Model, order: dict[str, object]) -> Answer:
+def manage(exchange: Exchange, model: Model, body: dict[str, object]) -> Answer:
     """Send a request about adapters to their model; `form_for` makes the response.
 
     Raises:
         HttpError: it is for operators, and this client is none (403).
         UnavailableError: the model has gone.
     """
-    if not exchange.is_operator and order.get("requestType") not in _LOOKS:
+    if not exchange.is_operator and body.get("requestType") not in _LOOKS:
         raise _forbidden()
-    return model.connection.manage(order)
+    return model.connection.manage(body)
 
 
 def form_for(exchange: Exchange) -> HttpForm:

@@ -231,9 +231,9 @@ class ModelConnection(asyncio.Protocol):
         if self._transport is None:
             raise UnavailableError(GONE)
         number = next(self._ids)
-        order = message(number)
+        request = message(number)
         try:
-            frame = self._encoder.encode_request(order)
+            frame = self._encoder.encode_request(request)
         except ValueError as error:
             # The stub cannot read such a frame, and would close the connection.
             raise HttpError(
@@ -244,7 +244,7 @@ class ModelConnection(asyncio.Protocol):
         is_full = transport.get_write_buffer_size() > UNSENT_BYTES
         if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
-        progress = self._resumption.progress(order, 0)
+        progress = self._resumption.progress(request, 0)
         if progress is not None:
             progress.meet(self.model)
         answer = Answer(self, number, progress)

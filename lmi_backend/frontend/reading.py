@@ -12,7 +12,13 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from lmi_backend.clients.form import answers_of
-from lmi_backend.clients.lmi.body import ADAPTER, is_order, pass_on, read_http_body, read_large_body
+from lmi_backend.clients.lmi.body import (
+    ADAPTER,
+    is_adapter_request,
+    pass_on,
+    read_http_body,
+    read_large_body,
+)
 from lmi_backend.clients.lmi.handler_form import form_of
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.registry import SHARED
@@ -138,21 +144,21 @@ class Reading:
         words = {"GET": "DESCRIBE" if name else "LIST", "POST": "REGISTER", "PUT": "UPDATE",
                  "DELETE": "UNREGISTER"}  # fmt: skip
         kind = words[exchange.method]
-        order = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
+        request_type = f"{kind}_ADAPTER" + ("S" if kind == "LIST" else "")
         model = await self._named(exchange, exchange.parameters.get("model", ""))
-        return model, Read(AdapterChange(body | {"requestType": order}), form_for(exchange))
+        return model, Read(AdapterChange(body | {"requestType": request_type}), form_for(exchange))
 
     async def _load_adapter(self, _p: Path, exchange: Exchange, data: bytes) -> tuple[Model, Read]:
-        """Read an order to load a LoRA adapter, as vLLM's server does."""
+        """Read a request to load a LoRA adapter, as vLLM's server does."""
         body = await read_object(data)
         name, folder = body.get("lora_name"), body.get("lora_path")
         if not name or not folder:
             text = "Both 'lora_name' and 'lora_path' must be provided."
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
         kind = "UPDATE_ADAPTER" if body.get("load_inplace") else "REGISTER_ADAPTER"
-        order = AdapterChange({"requestType": kind, "name": name, "src": folder})
+        change = AdapterChange({"requestType": kind, "name": name, "src": folder})
         model = await self._models.of_body(exchange, str(body.get("model") or ""))
-        return model, Read(order, DoneForm(f"LoRA adapter '{name}' added"))
+        return model, Read(change, DoneForm(f"LoRA adapter '{name}' added"))
 
     async def _unload_adapter(
         self, _path: Path, exchange: Exchange, data: bytes
@@ -162,9 +168,9 @@ class Reading:
         if not name:
             text = "'lora_name' needs to be provided to unload a adapter."
             raise HttpError(HTTPStatus.BAD_REQUEST, text)
-        order = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
+        change = AdapterChange({"requestType": "UNREGISTER_ADAPTER", "name": name})
         model = await self._models.of_body(exchange, str(body.get("model") or name))
-        return model, Read(order, DoneForm(f"LoRA adapter '{name}' removed"))
+        return model, Read(change, DoneForm(f"LoRA adapter '{name}' removed"))
 
     async def generate(
         self, exchange: Exchange, path: TritonPath, body: Body, size: int
@@ -253,7 +259,7 @@ async def _parsed_in_turns(data: bytes, headers: dict[str, str], context: Contex
         body = await read_object(data)
     except HttpError as error:
         raise _as_lmi(error) from error
-    if context.is_custom and not is_order(body):
+    if context.is_custom and not is_adapter_request(body):
         return pass_on(data, headers)
     return read_large_body(body, data, headers, context)
 

@@ -108,8 +108,8 @@ def _make(
     if sources.custom is not None and sources.custom.replaces_engine:
         allowed = _allowed(options, environment, hardware)
         return _handler_plan(options, environment, allowed, sources, visible=hardware.devices)
-    doubts = refuse_unsupported(options, facts, sources.python, sources.model)
-    notes = [*doubts, *_ignored(options)]
+    unknown = refuse_unsupported(options, facts, sources.python, sources.model)
+    notes = [*unknown, *_ignored(options)]
     report = Explanation(notes, [*options.choice.reasons, *_whose_code(options, sources.custom)])
     passthrough, served = passed_on(options, sources.python, report)
     max_running = _max_running(options, report)
@@ -183,14 +183,14 @@ def _handler_plan(
 
 
 def _limits(options: LmiOptions, max_running: int) -> RequestLimits:
-    patience = options[opt.MIGRATION_TIMEOUT]
+    timeout = options[opt.MIGRATION_TIMEOUT]
     return RequestLimits(
         max_running=max_running,
         queue_size=options[srv.JOB_QUEUE_SIZE],
         tenant_weights=options[srv.TENANT_WEIGHTS],
         request_timeout=options[opt.PREDICT_TIMEOUT],
         max_message_size=options[opt.MAX_OUTPUT_SIZE],
-        migration_timeout=None if patience == "auto" else patience,
+        migration_timeout=None if timeout == "auto" else timeout,
         migration_limit=options[opt.MIGRATION_LIMIT],
         resumable=options[opt.RESUMABLE],
         resume_window=options[opt.RESUME_WINDOW],

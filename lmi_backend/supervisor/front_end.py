@@ -41,7 +41,7 @@ _LOOK_SECONDS: Final = 0.2
 _SILENT_SECONDS: Final = 30.0
 _BEATS: Final = 4096
 _STOP_SECONDS: Final = 10.0
-_PATIENCE_SECONDS: Final = 4.0
+_LONGEST_WAIT_SECONDS: Final = 4.0
 """Pause up to which clients wait for the next front end; in a longer one they are refused."""
 NO_SOCKET: Final = -1
 _KILL_SECONDS: Final = 5.0
@@ -204,7 +204,7 @@ class _Kept:
     def _put_off(self, problem: str, well_seconds: float = 0.0) -> None:
         pause = self._backoff.pause(well_seconds)
         say(f"the front end {problem}: it is started again in {pause:.0f} s", "WARNING")
-        if pause > _PATIENCE_SECONDS:
+        if pause > _LONGEST_WAIT_SECONDS:
             self._door.close()
         self._start_at = time.monotonic() + pause
 

@@ -83,7 +83,7 @@ class MetricsPublisher:
         self._last: dict[bool, StatsSnapshot] = {}
         """What was published last: with histograms and vLLM's names, and without."""
         self._stopped = threading.Event()
-        self._is_given_up = False
+        self._is_abandoned = False
         self._thread = guarded_thread("lmi-metrics", self._run)
 
     def start(self) -> None:
@@ -110,9 +110,9 @@ class MetricsPublisher:
         if self._thread.is_alive():
             self._thread.join(1.0)
 
-    def give_up(self) -> None:
+    def abandon(self) -> None:
         """Publish nothing more, to a server that is no longer there."""
-        self._is_given_up = True
+        self._is_abandoned = True
         self._stopped.set()
 
     def _run(self) -> None:
@@ -123,7 +123,7 @@ class MetricsPublisher:
             has_changed = self._try_publishing(is_all=rounds % _ROUNDS_A_HISTOGRAM == 0)
             rounds += 1
             unchanged = 0 if has_changed else unchanged + 1
-        if not self._is_given_up:
+        if not self._is_abandoned:
             # What has ended since the last round counts too.
             self._try_publishing(is_all=True)
 
@@ -156,7 +156,7 @@ class MetricsPublisher:
         for name in WITH_STATE:
             self._end_series(name, series)
         for (name, labels), value in series.items():
-            if self._is_given_up:
+            if self._is_abandoned:
                 return
             published = self._published.get((name, labels))
             if published is None:

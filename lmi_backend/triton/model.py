@@ -153,7 +153,7 @@ class TritonPythonModel:
     def _kill(self) -> None:
         """End the workers of a server that has died."""
         # A metric that it can no longer take would keep the interpreter for ever.
-        self._metrics.give_up()
+        self._metrics.abandon()
         self._loaded.kill()
 
 

@@ -196,21 +196,21 @@ def _is_beyond(weight: object) -> bool:
 
 def _is_management(text: str) -> bool:
     """Tell a request about adapters, which is not for the user's code."""
-    return "_ADAPTER" in text and is_order(read_json("request", text))
+    return "_ADAPTER" in text and is_adapter_request(read_json("request", text))
 
 
-def is_order(body: Mapping[str, object]) -> bool:
+def is_adapter_request(body: Mapping[str, object]) -> bool:
     """Tell whether an object is a request about adapters."""
     return "_ADAPTER" in str(body.get("requestType"))
 
 
-class _Order(msgspec.Struct):
+class _AdapterRequest(msgspec.Struct):
     """What makes a body one about adapters."""
 
     requestType: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-_orders: Final = msgspec.json.Decoder(_Order)
+_adapter_requests: Final = msgspec.json.Decoder(_AdapterRequest)
 
 
 def manages_adapters(text: str) -> bool:
@@ -222,15 +222,15 @@ def manages_adapters(text: str) -> bool:
     if "requestType" not in text and "\\u" not in text:
         return False
     try:
-        return _orders.decode(text).requestType is not msgspec.UNSET
+        return _adapter_requests.decode(text).requestType is not msgspec.UNSET
     except msgspec.ValidationError:
         return False
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         # Python's reader takes NaN and halves of surrogate pairs; it needs long for a large text.
-        return len(text) > _QUICKLY_READ or _has_order(text)
+        return len(text) > _QUICKLY_READ or _has_request_type(text)
 
 
-def _has_order(text: str) -> bool:
+def _has_request_type(text: str) -> bool:
     try:
         return "requestType" in read_json("request", text)
     except RequestError:

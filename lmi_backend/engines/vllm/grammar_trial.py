@@ -26,9 +26,9 @@ _END: Final = 256
 
 
 def main() -> None:
-    """Read an order from standard input; the kernel kills the process if it exceeds a bound."""
-    order = json.load(sys.stdin.buffer)
-    sys.path[:] = order["path"]
+    """Read an job from standard input; the kernel kills the process if it exceeds a bound."""
+    job = json.load(sys.stdin.buffer)
+    sys.path[:] = job["path"]
     try:
         # Before the time runs.
         import llguidance  # type: ignore[import-not-found, unused-ignore]  # noqa: F401, PLC0415
@@ -41,9 +41,9 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK_BYTES, _STACK_BYTES))
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-    kind, text = order["kind"], order["text"]
-    refusal = _guidance_error(kind, text, order["special"], order["tokens"])
-    if order["outlines"]:
+    kind, text = job["kind"], job["text"]
+    refusal = _guidance_error(kind, text, job["special"], job["tokens"])
+    if job["outlines"]:
         _index(kind, text)
     print(json.dumps({"error": refusal}))  # noqa: T201
 

@@ -91,9 +91,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._half_closed: HalfClosed | None = None
         """Writes where the client sends nothing more."""
         self.idle[self] = None
-        self._timer = self.loop.call_later(self.head_seconds, self._give_up)
+        self._timer = self.loop.call_later(self.head_seconds, self._expire)
         if len(self.connections) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] * _SHARE:
-            next(iter(self.idle))._give_up()
+            next(iter(self.idle))._expire()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell each request of the connection that its client has gone."""
@@ -288,9 +288,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _restart(self, seconds: float) -> None:
         self._timer.cancel()
-        self._timer = self.loop.call_later(seconds, self._give_up)
+        self._timer = self.loop.call_later(seconds, self._expire)
 
-    def _give_up(self) -> None:
+    def _expire(self) -> None:
         # A head that comes slowly behind a request does not end the response to that.
         if self._clients:
             return

@@ -37,7 +37,7 @@ _MOST_DESCRIPTORS: Final = 1 << 20
 _log = logging.getLogger(__name__)
 
 
-def give_up_on_vanished(listener: socket.socket, seconds: float) -> None:
+def set_client_timeout(listener: socket.socket, seconds: float) -> None:
     """Close the connections of clients that read nothing or have vanished.
 
     The kernel sends again what a client does not acknowledge or has no room for, for so many
@@ -76,7 +76,7 @@ def serve(settings: Settings, heartbeat: int = -1, listener: socket.socket | Non
     _allow_descriptors()
     if listener is None:
         listener = listen(settings.host, settings.port, is_shared=settings.processes > 1)
-    give_up_on_vanished(listener, settings.client_seconds)
+    set_client_timeout(listener, settings.client_seconds)
     front_end = FrontEnd(settings)
     config = uvicorn.Config(
         front_end,

@@ -39,7 +39,7 @@ def test_a_server_that_has_died_is_told_nothing_more(metrics: ModuleType) -> Non
     publisher = _publisher(metrics)
     publisher.start()
     wait_for(lambda: publisher._published)
-    publisher.give_up()
+    publisher.abandon()
     publisher._thread.join(10)
     assert not publisher._thread.is_alive()
     before = {key: each.value for key, each in publisher._published.items()}
@@ -57,7 +57,7 @@ def test_what_came_after_the_last_round_is_published_at_the_end(
     publisher.start()
     stats.refused(RequestError("is wrong", field="x"))
     if is_given_up:
-        publisher.give_up()
+        publisher.abandon()
     publisher.stop()
     publisher._thread.join(10)
     values = [

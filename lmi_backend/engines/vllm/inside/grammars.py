@@ -87,11 +87,11 @@ class GrammarTrials:
         if kind not in _TRIED or self._backend not in _BACKENDS:
             return
         if (verdict := self._known(kind, text)) is None:
-            order = self._order(kind, text)
+            job = self._job(kind, text)
             loop = asyncio.get_running_loop()
             try:
                 async with asyncio.timeout(WAIT_SECONDS):
-                    verdict = await loop.run_in_executor(_pool, _try, order)
+                    verdict = await loop.run_in_executor(_pool, _try, job)
             except TimeoutError:
                 raise UnavailableError("too many structured outputs are tried at once") from None
             self._remember(kind, text, verdict)
@@ -122,8 +122,8 @@ class GrammarTrials:
         while len(self._verdicts) > _REMEMBERED:
             self._verdicts.popitem(last=False)
 
-    def _order(self, kind: str, text: str) -> bytes:
-        order = {
+    def _job(self, kind: str, text: str) -> bytes:
+        job = {
             "path": sys.path,
             "kind": kind,
             "text": text,
@@ -131,7 +131,7 @@ class GrammarTrials:
             "tokens": self._tokens,
             "outlines": grammar_compat.goes_to_outlines(self._backend, kind, text),
         }
-        return json.dumps(order).encode()
+        return json.dumps(job).encode()
 
 
 def validate_named(own: Callable[..., None], params: Any, *args: Any, **kwargs: Any) -> None:
@@ -155,7 +155,7 @@ def _refusal(kind: str, problem: str) -> Exception:
     return error
 
 
-def _try(order: bytes) -> str:
+def _try(job: bytes) -> str:
     """Return the verdict of one trial.
 
     Raises:
@@ -164,7 +164,7 @@ def _try(order: bytes) -> str:
     command = [sys.executable, "-I", grammar_trial.__file__]
     try:
         done = subprocess.run(  # noqa: S603
-            command, input=order, capture_output=True, timeout=WAIT_SECONDS, check=False
+            command, input=job, capture_output=True, timeout=WAIT_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError from None

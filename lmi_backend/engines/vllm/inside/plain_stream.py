@@ -29,7 +29,7 @@ _encode = msgspec.json.encode
 
 _CONSTANT: Final = frozenset({"id", "object", "created", "model", "index"})
 """Members that are the same in all events of a stream."""
-_TOLD: Final = frozenset(
+_BESIDES_TEXT: Final = frozenset(
     {"logprobs", "finish_reason", "stop_reason", "token_ids", "prompt_token_ids"}
 )  # fmt: skip
 """Members that tell more than the text, unless they are null."""
@@ -93,10 +93,10 @@ def _read(event: bytes) -> _Read | None:
     except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError):
         return None
     if not isinstance(text, str) or any(
-        name in _TOLD and each is not None for name, each in members
+        name in _BESIDES_TEXT and each is not None for name, each in members
     ):
         return None
-    others = ((name, _encode(each).decode()) for name, each in members if name not in _TOLD)
+    others = ((name, _encode(each).decode()) for name, each in members if name not in _BESIDES_TEXT)
     return _Read(text, _KEYS[delta is None], frozenset(others))
 
 
