@@ -79,8 +79,8 @@ def _one_server(found: _Data, cores: int) -> Iterator[str]:
 
 
 def _broken(row: _Data, cores: int) -> Iterator[str]:
-    if row["trouble"]:
-        yield f"**{row['streams']:,} streams break it**: `{row['trouble']}`\n"
+    if row["failure"]:
+        yield f"**{row['streams']:,} streams break it**: `{row['failure']}`\n"
         return
     kind, used = max(row["busiest"].items(), key=lambda each: float(each[1]))
     yield (
@@ -101,8 +101,8 @@ def _workers(found: _Data) -> Iterator[str]:
         "the default flush policy, the second `option.stream_flush_ms=0`.\n"
     )
     yield from _table([default, unheld])
-    if default["trouble"] or unheld["trouble"]:
-        yield f"Not all finished: `{default['trouble'] or unheld['trouble']}`\n"
+    if default["failure"] or unheld["failure"]:
+        yield f"Not all finished: `{default['failure'] or unheld['failure']}`\n"
         return
     alone = {
         kind: max(row["busiest"].get(kind, 0.0) for row in (default, unheld)) for kind in _ALONE
@@ -199,7 +199,7 @@ def _table(rows: list[_Data], *more: str) -> Iterator[str]:
     yield f"| {' | '.join((*_HEAD, *more))} |"
     yield "| --- " * (len(_HEAD) + len(more)) + "|"
     for row in rows:
-        if row["trouble"]:
+        if row["failure"]:
             yield f"| {row['streams']:,} | {' | '.join('—' * (len(_HEAD) + len(more) - 1))} |"
             continue
         cells = [
@@ -228,7 +228,7 @@ def _cores(row: _Data, kind: str) -> str:
 
 
 def _keeps_up(row: _Data) -> bool:
-    return not row["trouble"] and row["came"] >= _KEPT_UP * row["asked"]
+    return not row["failure"] and row["came"] >= _KEPT_UP * row["asked"]
 
 
 def _sum(row: _Data) -> float:

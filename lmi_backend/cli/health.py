@@ -53,7 +53,7 @@ def _problem(state: str, endpoint: Path, arguments: argparse.Namespace) -> str:
     if health is None:
         return f"its process does not answer within {arguments.timeout:g} s"
     if arguments.live:
-        return health.trouble if health.is_given_up else ""
+        return health.problem if health.is_given_up else ""
     if not health.is_ready:
-        return health.trouble
+        return health.problem
     return "" if state == "READY" else f"Triton calls it {state or 'unloaded'}"

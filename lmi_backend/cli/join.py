@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace, stop: Stop) -> int:
         pool.start(_Listener())
         while not stop.wait(_POLL_SECONDS):
             if pool.health().is_given_up:
-                raise UnavailableError(f"{model.name}: {pool.health().trouble}")
+                raise UnavailableError(f"{model.name}: {pool.health().problem}")
     finally:
         pool.close()
     return 0

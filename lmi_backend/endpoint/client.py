@@ -128,8 +128,8 @@ class SharedWorkers:
     def health(self) -> msg.Health:
         """Tell whether the shared model is there; it tells the rest itself."""
         is_there = self.context is not None
-        trouble = "" if is_there else f"model {self.name}: {self._problem}"
-        return msg.Health(is_ready=is_there, trouble=trouble)
+        problem = "" if is_there else f"model {self.name}: {self._problem}"
+        return msg.Health(is_ready=is_there, problem=problem)
 
     def stats(self) -> list[WorkerStats]:
         """Return none: the shared model publishes them."""

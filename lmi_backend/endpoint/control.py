@@ -70,8 +70,8 @@ def renew_worker(endpoint: Path, index: int, seconds: float, load_seconds: float
     answer = _ask(endpoint, msg.RenewWorker(index, seconds), seconds + load_seconds)
     if not isinstance(answer, msg.Renewed):
         raise UnavailableError(f"worker {index} was not ready again in time")
-    if answer.trouble:
-        raise UnavailableError(f"worker {index}: {answer.trouble}")
+    if answer.problem:
+        raise UnavailableError(f"worker {index}: {answer.problem}")
     return answer.cut
 
 

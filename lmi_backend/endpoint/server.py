@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ANSWERS: Final[dict[type[msg.FromClient], msg.ToClient]] = {
-    msg.AskHealth: msg.Health(is_ready=False, trouble=FAULT),
+    msg.AskHealth: msg.Health(is_ready=False, problem=FAULT),
     msg.AskState: msg.State({}),
     msg.Drain: msg.Drained(0),
-    msg.RenewWorker: msg.Renewed(trouble=FAULT),
+    msg.RenewWorker: msg.Renewed(problem=FAULT),
 }
 """What a client is sent that waits for an answer which could not be made."""
 # An alias model looks for it every 0.2 s; the load of a model must not wait for one that hangs.

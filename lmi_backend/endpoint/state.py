@@ -45,7 +45,7 @@ class StateView:
 
         Keys: `model`, `engine`, `version`, `max_model_len`, `served_names` and `root`.
         `now` and `started_at` are seconds since 1970.
-        `health` has is_ready, is_given_up and trouble.
+        `health` has is_ready, is_given_up and problem.
         `stats` has the fields of `StatsSnapshot`.
         A histogram is its cumulative `buckets` by upper edge, its `sum` and its `count`.
         `workers` have the fields of `WorkerStats`.
@@ -65,7 +65,7 @@ class StateView:
             "root": model.root,
             "now": time.time(),
             "started_at": self.started_at,
-            "health": health | {"trouble": self.redact(health["trouble"])},
+            "health": health | self._problem(health["problem"]),
             "stats": _stats(snapshot),
             "workers": [self._whole_worker(worker) for worker in snapshot.workers],
             "adapters": dict(self.lora_manager.folders),
@@ -101,11 +101,16 @@ class StateView:
             "is_ready": worker.is_ready,
             "is_wanted": worker.is_wanted,
             "has_spare": worker.has_spare,
-            "trouble": "" if worker.is_ready else self.redact(worker.trouble),
+            **self._problem("" if worker.is_ready else worker.problem),
             "assigned": worker.assigned,
             "deaths": worker.deaths,
             "stats": msgspec.structs.asdict(worker.stats) | {"fast_paths": []},
         }
+
+    def _problem(self, text: str) -> dict[str, str]:
+        """Return a problem by its name, and by the one that it has in 0.2.0."""
+        shown = self.redact(text)
+        return {"problem": shown, "trouble": shown}
 
 
 def _stats(now: StatsSnapshot) -> dict[str, Any]:

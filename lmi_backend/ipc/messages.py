@@ -248,7 +248,7 @@ class Renewed(_Message, frozen=True):
 
     cut: int = 0
     """Requests that took longer and failed."""
-    trouble: str = ""
+    problem: str = ""
     """What is wrong, if anything."""
 
 
@@ -263,7 +263,7 @@ class Health(_Message, frozen=True):
     """Whether a request would be admitted."""
     is_given_up: bool = False
     """Whether no worker is left, and none is started again (retry_threshold)."""
-    trouble: str = ""
+    problem: str = ""
     """What is wrong with each worker that is not ready."""
 
 

@@ -183,7 +183,7 @@ class Pool:
         with self._lock:
             workers = [slot.worker for slot in self._slots if slot.worker is not None]
             for slot in self._slots:
-                slot.worker, slot.trouble = None, "the server is stopping"
+                slot.worker, slot.problem = None, "the server is stopping"
         if workers:
             with ThreadPoolExecutor(len(workers)) as executor:
                 list(executor.map(lambda worker: worker.stop(_STOP_SECONDS), workers))
@@ -291,10 +291,10 @@ class Pool:
             except Exception as error:  # noqa: BLE001  whatever it was, the next try may do
                 slot.failures, slot.last_life = slot.failures + 1, 0.0
                 words = str(error) if isinstance(error, LmiError) else repr(error)
-                slot.trouble = f"it could not be restarted: {words.partition(chr(10))[0]}"
+                slot.problem = f"it could not be restarted: {words.partition(chr(10))[0]}"
                 _log.exception("worker %s", slot.name)
             else:
                 return True
         slot.abandon()
-        _log.error("worker %s: %s", slot.name, slot.trouble)
+        _log.error("worker %s: %s", slot.name, slot.problem)
         return False

@@ -35,7 +35,7 @@ class WorkerStats:
     """Answers that were sent to it."""
     deaths: int
     is_ready: bool
-    trouble: str = ""
+    problem: str = ""
     """Why it is not ready, or was not last."""
     has_spare: bool = False
     """Whether a process waits to replace it."""

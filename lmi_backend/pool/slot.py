@@ -68,11 +68,11 @@ class Slot:
     """Time at which its last request finished."""
     has_spare: bool = False
     """Whether a process waits to replace its worker."""
-    trouble: str = "it is not started"
+    problem: str = "it is not started"
     stats: EngineStats = field(default_factory=EngineStats)
 
     def __str__(self) -> str:
-        return f"worker {self.name}: {self.trouble or 'it cannot be reached'}"
+        return f"worker {self.name}: {self.problem or 'it cannot be reached'}"
 
     @property
     def is_wanted(self) -> bool:
@@ -109,12 +109,12 @@ class Slot:
     def want(self) -> None:
         """Note that a worker is to be started in it."""
         self.state, self.wanted_since = State.STARTING, time.monotonic()
-        self.failures, self.trouble = 0, "it is being started"
+        self.failures, self.problem = 0, "it is being started"
 
     def fill(self, worker: Worker) -> None:
         """Take in a worker that is ready."""
         self.state, self.worker = State.READY, worker
-        self.trouble, self.ready_since = "", time.monotonic()
+        self.problem, self.ready_since = "", time.monotonic()
 
     def retire(self) -> Worker | None:
         """Give its worker no more requests, and return it; None where none takes any."""
@@ -125,13 +125,13 @@ class Slot:
 
     def dismiss(self) -> None:
         """Note that no worker is to run in it."""
-        self.state, self.trouble = State.UNWANTED, "it is not needed now"
+        self.state, self.problem = State.UNWANTED, "it is not needed now"
         self.worker = None
 
     def abandon(self) -> None:
         """Note that no worker is started in it again."""
         self.state = State.ABANDONED
-        self.trouble = f"it failed {self.failures} times and is not restarted (retry_threshold)"
+        self.problem = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
     def idle_seconds(self, now: float) -> float:
         """Return for how long its worker has had no request; 0 where it has one, or is not ready.
@@ -154,7 +154,7 @@ class Slot:
         elif isinstance(message, Failure) and message.kind == "dead":
             # No more requests for it; its process ends soon.
             with lock:
-                self.worker, self.trouble = None, "its engine died and it is being restarted"
+                self.worker, self.problem = None, "its engine died and it is being restarted"
                 if self.state is State.READY:
                     self.state = State.DYING
             return message.message
@@ -169,7 +169,7 @@ class Slot:
         self.worker, self.stats = None, EngineStats()
         if self.is_wanted:
             self.state = State.STARTING
-        self.trouble = f"it {how} and is being restarted"
+        self.problem = f"it {how} and is being restarted"
         if not is_planned:
             self._count_death()
         return is_planned
@@ -186,7 +186,7 @@ class Slot:
             self.assigned,
             self.deaths,
             self.worker is not None,
-            self.trouble,
+            self.problem,
             has_spare=self.has_spare,
             is_wanted=self.is_wanted,
         )
@@ -227,5 +227,5 @@ def health_of(slots: Sequence[Slot]) -> Health:
     return Health(
         is_ready=any(slot.worker is not None for slot in slots),
         is_given_up=all(slot.state is State.ABANDONED for slot in slots if slot.is_wanted),
-        trouble="; ".join(str(slot) for slot in slots if slot.is_missed),
+        problem="; ".join(str(slot) for slot in slots if slot.is_missed),
     )

@@ -31,13 +31,13 @@ class Renewal:
         """
         count = len(self._pool.stats())
         if not 0 <= index < count:
-            return msg.Renewed(trouble=f"there is no worker {index}; accepted: 0 to {count - 1}")
+            return msg.Renewed(problem=f"there is no worker {index}; accepted: 0 to {count - 1}")
         slot = self._pool.slot(index)
         if (worker := slot.retire()) is None:
-            return msg.Renewed(trouble=slot.trouble or "another has requested it")
+            return msg.Renewed(problem=slot.problem or "another has requested it")
         reason = EngineDeadError(f"worker {index} is restarted, and waits no longer")
         wait_until(lambda: not self._service.move_from(index, reason), seconds)
         cut = self._service.move_from(index, reason, ends=True)
         worker.request_stop()
         wait_until(lambda: slot.is_open, self._load_seconds)
-        return msg.Renewed(cut, slot.trouble)
+        return msg.Renewed(cut, slot.problem)

@@ -181,7 +181,7 @@ class Service:
     def health(self) -> msg.Health:
         """Return whether a request would be admitted, and if not, the reason."""
         if self._is_closing:
-            return msg.Health(is_ready=False, trouble="the server is stopping")
+            return msg.Health(is_ready=False, problem="the server is stopping")
         return self._workers.health()
 
     def snapshot(self) -> StatsSnapshot:

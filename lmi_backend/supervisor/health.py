@@ -124,7 +124,7 @@ class HealthMonitor(threading.Thread):
                 continue
             health = request_health(endpoint, _ANSWER_SECONDS)
             if health is not None and health.is_given_up:
-                self._given_up[owner] = health.trouble
+                self._given_up[owner] = health.problem
             if self._count(str(endpoint), is_well=health is not None, most=_LOOKS):
                 # Nor could it drain.
                 with contextlib.suppress(psutil.Error, KeyError):

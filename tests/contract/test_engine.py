@@ -466,7 +466,7 @@ def test_health_says_what_is_wrong_until_nobody_mends_it(start: Any) -> None:
         wait_for(lambda: echo.service.health().is_given_up)
         health = echo.service.health()
         assert not health.is_ready
-        assert health.trouble.startswith("worker model/0: it failed 1 times and is not restarted")
+        assert health.problem.startswith("worker model/0: it failed 1 times and is not restarted")
 
 
 def test_a_fault_of_our_own_costs_a_workers_requests_and_no_more(

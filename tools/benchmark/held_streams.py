@@ -59,13 +59,13 @@ class Held:
     """In use by class of process."""
     busiest: Mapping[str, float]
     """The one process of each class that uses most, in cores."""
-    trouble: str = ""
+    failure: str = ""
     """Why streams did not come to their end; empty where all did."""
 
     def line(self) -> str:
         """Return it in a line."""
-        if self.trouble:
-            return f"{self.streams} streams: {self.trouble}"
+        if self.failure:
+            return f"{self.streams} streams: {self.failure}"
         used = ", ".join(f"{kind} {cores:.2f}" for kind, cores in self.cores.items())
         return (
             f"{self.streams} streams: {self.came:,.0f} of {self.asked:,.0f} tokens/s, first p99 "
@@ -94,11 +94,11 @@ def hold(asks: HttpClient, pace: Pace, processes: Sequence[tuple[str, psutil.Pro
     return summed_up(answers, pace, watch)
 
 
-def _broken(pace: Pace, trouble: str) -> Held:
+def _broken(pace: Pace, failure: str) -> Held:
     nothing: dict[str, float] = {}
     asked = pace.streams / pace.token_seconds
     none = (nothing,) * 5
-    return Held(pace.streams, asked, 0.0, 0, 0.0, *none, trouble=trouble)
+    return Held(pace.streams, asked, 0.0, 0, 0.0, *none, failure=failure)
 
 
 def summed_up(answers: Sequence[Answer], pace: Pace, watch: CpuWatch) -> Held:

@@ -38,14 +38,15 @@ class Health:
 
     async def ping(self, exchange: Exchange) -> None:
         """Answer SageMaker's and Kubernetes' probes: 200 or 503."""
-        troubles = await self.troubles()
-        body: dict[str, object] = {"status": "Unhealthy" if troubles else "Healthy"}
-        if troubles:
-            body["trouble"] = troubles
+        problems = await self.problems()
+        body: dict[str, object] = {"status": "Unhealthy" if problems else "Healthy"}
+        if problems:
+            # 0.2.0 calls them so.
+            body["problems"] = body["trouble"] = problems
         if missing := self._models.failed:
             body["missing"] = missing
-        headers = _JSON | ({"retry-after": "1"} if troubles else {})
-        await exchange.respond(503 if troubles else 200, msgspec.json.encode(body), headers)
+        headers = _JSON | ({"retry-after": "1"} if problems else {})
+        await exchange.respond(503 if problems else 200, msgspec.json.encode(body), headers)
 
     async def live(self, exchange: Exchange) -> None:
         """Say that this process answers."""
@@ -57,7 +58,7 @@ class Health:
         body = {"version": infos[0].version if infos else __version__, "lmi_backend": __version__}
         await exchange.respond(200, msgspec.json.encode(body), _JSON)
 
-    async def troubles(self) -> list[str]:
+    async def problems(self) -> list[str]:
         """Return why requests would be refused, a line for each model; none if all is well."""
         if self.is_stopping:
             return [STOPPING]
@@ -71,7 +72,7 @@ class Health:
         missing += [_loading(name, progress) for name in loading]
         if not models:
             return missing or [self._models.why_none()]
-        texts = await asyncio.gather(*(_trouble(model) for model in models))
+        texts = await asyncio.gather(*(_problem(model) for model in models))
         return missing + [text for text in texts if text]
 
 
@@ -80,11 +81,11 @@ def _loading(name: str, progress: Mapping[str, Loading]) -> str:
     return f"loading {name}: {brief}" if brief else f"loading {name}"
 
 
-async def _trouble(model: Model) -> str:
+async def _problem(model: Model) -> str:
     try:
         health = await asyncio.wait_for(model.connection.questions.health(), _ASK_SECONDS)
     except asyncio.TimeoutError:
         return f"{model.name}: its stub does not answer"
     except LmiError as error:
         return f"{model.name}: {error}"
-    return "" if health.is_ready else f"{model.name}: {health.trouble}"
+    return "" if health.is_ready else f"{model.name}: {health.problem}"

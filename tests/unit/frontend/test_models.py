@@ -253,9 +253,9 @@ async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
     async with found(folder, endpoint) as models:
         health = Health(models)
         await dead(models, endpoint)
-        assert await health.troubles() == ["m: it has gone, and is expected back"]
+        assert await health.problems() == ["m: it has gone, and is expected back"]
         await until(lambda: not models.awaited)
-        assert await health.troubles() == ["no model is loaded"]
+        assert await health.problems() == ["no model is loaded"]
 
 
 async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
@@ -263,12 +263,12 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
     models = Models(folder, starting)
     looking = asyncio.create_task(models.run())
     health, client = Health(models), Client()
-    assert await health.troubles() == ["loading late", "loading m"]
+    assert await health.problems() == ["loading late", "loading m"]
     with pytest.raises(UnavailableError, match="late, m"):
         await ask(models)
     endpoint = await Endpoint(folder, "m").open()
     await until(lambda: models.find("m"))
-    assert "loading late" in await health.troubles()
+    assert "loading late" in await health.problems()
     assert await ask(models) is models.find("m")
     # It may be of the one that is not there yet.
     for name in ("", "late", "served by late"):
@@ -294,7 +294,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
     text = json.dumps({**told._asdict(), "at": time.time()})
     (endpoints / "1-late.loading").write_text(text, "utf-8")
     models = Models(folder, Starting(["late"]))
-    assert await Health(models).troubles() == ["loading late: 62 %, about 3 min"]
+    assert await Health(models).problems() == ["loading late: 62 %, about 3 min"]
     with pytest.raises(LoadingError, match="late is loading: 62 %, about 3 min") as error:
         await ask(models)
     assert error.value.seconds == 190

@@ -71,8 +71,8 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
             await asyncio.sleep(0.02)
         with pytest.raises(UnavailableError, match=BOTH):
             await models.of_body(cast("Exchange", SimpleNamespace(model="")), "m")
-        (trouble,) = await Health(models).troubles()
-        assert trouble == models.why_none()
+        (problem,) = await Health(models).problems()
+        assert problem == models.why_none()
         # It looks five times a second, and does not ask again and again.
         await asyncio.sleep(0.5)
         assert models.all() == []
@@ -83,7 +83,7 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
     said = errors(caplog)
     stub, front_end = sorted(said)
     assert stub.startswith("a client of model m is refused: process ")
-    assert front_end == f"a model refuses this front end: {trouble}"
+    assert front_end == f"a model refuses this front end: {problem}"
 
 
 def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
@@ -94,7 +94,7 @@ def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
         _is_newer(newer, client)
         endpoint = open_endpoint("m", IdleWorkers())
         alias = AliasModel("m")
-        wait_for(lambda: "understand" in alias._workers.health().trouble)
+        wait_for(lambda: "understand" in alias._workers.health().problem)
         with pytest.raises(UnavailableError, match=BOTH):
             alias.context()
     wait_for(lambda: alias._workers.health().is_ready)

@@ -20,7 +20,7 @@ def _said(data: dict[str, Any]) -> str:
 def test_the_first_level_that_falls_behind_is_named(data: dict[str, Any]) -> None:
     rows = data["one_server"]["rows"]
     for row, share in zip(rows, (1.0, 0.99, 0.8, 0.4), strict=True):
-        row |= {"came": share * row["asked"], "trouble": ""}
+        row |= {"came": share * row["asked"], "failure": ""}
     rows[2]["busiest"] = {"front end": 0.3, "worker front end": 0.9}
     said = _said(data)
     assert "**512 streams are carried** here: 10,138 tokens/s" in said
@@ -31,9 +31,9 @@ def test_the_first_level_that_falls_behind_is_named(data: dict[str, Any]) -> Non
 def test_a_level_whose_streams_fail_says_why(data: dict[str, Any]) -> None:
     rows = data["one_server"]["rows"]
     for row in rows:
-        row |= {"came": row["asked"], "trouble": ""}
+        row |= {"came": row["asked"], "failure": ""}
     assert "None of these breaks it." in _said(data)
-    rows[3] |= {"trouble": "ConnectionError: closed", "came": 0.0}
+    rows[3] |= {"failure": "ConnectionError: closed", "came": 0.0}
     assert "**2,048 streams break it**: `ConnectionError: closed`" in _said(data)
 
 

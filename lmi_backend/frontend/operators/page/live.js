@@ -12,9 +12,9 @@ export class Live {
   #timer = 0;
   #round = 0;
 
-  // fine() is called with each answer, trouble(error) where there is none.
-  constructor(fine, trouble) {
-    Object.assign(this, { fine, trouble });
+  // fine() is called with each answer, showProblem(error) where there is none.
+  constructor(fine, showProblem) {
+    Object.assign(this, { fine, showProblem });
   }
 
   watch(isSeen) {
@@ -33,7 +33,7 @@ export class Live {
       this.fine();
     } catch (error) {
       if (round !== this.#round) return;
-      this.trouble(error);
+      this.showProblem(error);
       $("live").classList.add("away");
       for (const card of this.#cards.values()) card.unknown();
       // A key that is not let in will not be a second later.

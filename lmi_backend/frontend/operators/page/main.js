@@ -11,7 +11,7 @@ const AGAIN_MS = 2000;
 let again = 0;
 
 // Says what is wrong until something works; looks for the server meanwhile.
-function trouble(error) {
+function showProblem(error) {
   const text = error.isAway ? "The server does not answer. Trying again…" : error.message;
   $("notice-text").textContent = text;
   $("notice-key").hidden = !error.wantsKey;
@@ -25,8 +25,8 @@ function fine() {
 // The probe's words, while models load.
 async function whyNone() {
   try {
-    const { trouble: said } = await (await fetch("/ping")).json();
-    return said.join("; ") || "No model is loaded yet";
+    const { problems } = await (await fetch("/ping")).json();
+    return problems.join("; ") || "No model is loaded yet";
   } catch {
     return "No model is loaded yet";
   }
@@ -38,18 +38,18 @@ async function lookForModels() {
     const { data } = await getJson("/v1/models");
     showModels(data);
     if (data.length) return fine();
-    trouble(new ApiError(`${await whyNone()}. Looking again…`, 503));
+    showProblem(new ApiError(`${await whyNone()}. Looking again…`, 503));
   } catch (error) {
-    trouble(error);
+    showProblem(error);
     if (error.wantsKey) return undefined;
   }
   if (!document.hidden) again = setTimeout(lookForModels, AGAIN_MS);
   return undefined;
 }
 
-const live = new Live(fine, trouble);
+const live = new Live(fine, showProblem);
 new Playground((error) => {
-  if (error.isAway || error.wantsKey) trouble(error);
+  if (error.isAway || error.wantsKey) showProblem(error);
   if (error.isAway) again = setTimeout(lookForModels, AGAIN_MS);
 });
 

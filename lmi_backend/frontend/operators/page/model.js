@@ -17,7 +17,7 @@ export class ModelCard {
   #past = [];
   #state = h("span", { class: "state" });
   #about = h("p", { class: "about" });
-  #trouble = h("p", { class: "error", hidden: true });
+  #problem = h("p", { class: "error", hidden: true });
   #facts = h("dl", { class: "facts" });
   #workers = h("tbody");
   #paths = h("p", { class: "note", hidden: true });
@@ -39,7 +39,7 @@ export class ModelCard {
     const charts = Object.values(this.#charts).map((chart) => chart.element);
     this.element = h("article", { class: "card", "aria-label": name },
       h("header", {}, h("h1", {}, name), this.#state, this.#about),
-      this.#trouble,
+      this.#problem,
       h("div", { class: "charts" }, ...charts),
       this.#facts,
       section("Workers", h("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": "Workers" }, workerTable(this.#workers)),
@@ -65,13 +65,13 @@ export class ModelCard {
       return;
     }
     if (state.error) {
-      this.#say("trouble", "no answer", state.error);
+      this.#say("failed", "no answer", state.error);
       return;
     }
     const { health } = state;
-    if (health.is_given_up) this.#say("trouble", "given up", health.trouble);
-    else if (!health.is_ready) this.#say("starting", "not ready", health.trouble);
-    else this.#say("ready", health.trouble ? "partly ready" : "ready", health.trouble);
+    if (health.is_given_up) this.#say("failed", "given up", health.problem);
+    else if (!health.is_ready) this.#say("starting", "not ready", health.problem);
+    else this.#say("ready", health.problem ? "partly ready" : "ready", health.problem);
     setText(this.#about, about(state));
     this.#showCharts(state);
     this.#showFacts(state);
@@ -82,11 +82,11 @@ export class ModelCard {
     this.#log.add(state.log ?? []);
   }
 
-  #say(kind, text, trouble) {
+  #say(kind, text, problem) {
     this.#state.className = `state ${kind}`;
     setText(this.#state, text);
-    this.#trouble.hidden = !trouble;
-    setText(this.#trouble, trouble);
+    this.#problem.hidden = !problem;
+    setText(this.#problem, problem);
   }
 
   #showCharts(state) {
@@ -190,7 +190,7 @@ function workerTable(body) {
   return h("table", { class: "workers" }, h("thead", {}, h("tr", {}, ...names)), body);
 }
 
-function workerRow({ is_ready, is_wanted, trouble, assigned, deaths, stats }, index) {
+function workerRow({ is_ready, is_wanted, problem, assigned, deaths, stats }, index) {
   const share = (part, whole) => (whole ? percent(part / whole) : "–");
   const cells = [
     count(stats.running), count(stats.waiting), hasCache(stats) ? percent(stats.kv_cache_usage) : "–", count(assigned), count(deaths),
@@ -198,6 +198,6 @@ function workerRow({ is_ready, is_wanted, trouble, assigned, deaths, stats }, in
   ];
   return h("tr", {},
     h("th", { scope: "row" }, String(index)),
-    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : trouble)),
+    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : problem)),
     ...cells.map((cell) => h("td", {}, cell)));
 }

@@ -33,7 +33,7 @@ class Workers(IdleWorkers):
         busy = EngineStats(running=3, kv_cache_usage=0.5, fast_paths=paths)
         return [
             WorkerStats(busy, assigned=9, deaths=0, is_ready=True),
-            WorkerStats(EngineStats(), assigned=1, deaths=2, is_ready=False, trouble="it: hidden"),
+            WorkerStats(EngineStats(), assigned=1, deaths=2, is_ready=False, problem="it: hidden"),
         ]
 
 
@@ -113,7 +113,7 @@ async def test_it_has_what_people_and_monitors_look_at(endpoint: Endpoint, folde
         {"name": "waits", "state": "private", "reason": "", "cost": ""},
         {"name": "media", "state": "public", "reason": "no *** name", "cost": "no URLs"},
     ]
-    assert state["workers"][1]["trouble"] == "it: ***"
+    assert state["workers"][1]["problem"] == "it: ***"
     assert state["stats"]["first_seconds"]["count"] == 0
     assert state["stats"]["first_seconds"]["buckets"]["+Inf"] == 0
     assert "log" not in state
