@@ -44,7 +44,9 @@ its fast paths were not started.
 
 Some changes are seen only by callers outside vLLM: `a tuple`, `a coroutine`, `no coroutine`,
 `positional only`, `a property`, `a method`, `unreadable`, `frozen`, `__slots__`, `another default`.
-So vLLM itself works, however others call the function.
+So vLLM itself works, however others call the function. What stands in for a function of vLLM's
+hands on what vLLM gives it and what it gets: vLLM's own callers know what they get then, and that
+call is not one from outside.
 """
 
 

@@ -62,6 +62,19 @@ async def prompt_ids(
     return list(ids)
 
 
+def encoder(tokenizer: Any) -> Callable[[str], Sequence[int]]:
+    """Return what turns text into token ids; where a model has no tokenizer, it refuses text."""
+    if tokenizer is not None:
+        encode: Callable[[str], Sequence[int]] = tokenizer.encode
+        return encode
+    return _refuse_text
+
+
+def _refuse_text(_: str) -> Sequence[int]:
+    problem = "is text, and the model has no tokenizer (option.skip_tokenizer_init)"
+    raise RequestError(problem, field="prompt", accepted="token ids")
+
+
 def longest_token(tokenizer: Any) -> int:
     """Return the characters of a tokenizer's longest token; 0 where it does not list its tokens."""
     vocabulary: dict[str, int] = getattr(tokenizer, "get_vocab", dict)()

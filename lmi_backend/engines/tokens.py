@@ -25,6 +25,7 @@ from lmi_backend.tokenization import (
     check_characters,
 )
 
+_NO_TOKENIZER: Final = b"the model has no tokenizer"
 _JSON: Final = {"content-type": "application/json"}
 
 ChatIds = Callable[[dict[str, Any]], Awaitable[list[int]]]
@@ -37,10 +38,12 @@ async def answer_tokens(
     """Answer one of `TOKEN_PATHS`; what is wrong with the request is an answer too.
 
     Args:
-        tokenizer: one of Hugging Face's.
+        tokenizer: one of Hugging Face's; None if the model has none.
         max_model_len, longest: see `prompts.prompt_ids`.
         chat_ids: as the engine makes them.
     """
+    if tokenizer is None:
+        return HttpChunk(_NO_TOKENIZER, is_last=True, status=HTTPStatus.NOT_FOUND)
     try:
         if request.path == ENCODE_PATH:
             texts = msgspec.json.decode(request.body, type=Texts)

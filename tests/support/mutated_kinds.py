@@ -8,7 +8,9 @@ from typing import Final
 from lmi_backend.engines.vllm.inside.source import Function
 from tests.support.mutated_vllm import Tree
 from tests.support.mutations import (
+    HELPER,
     NEW,
+    SCOPES,
     Mutation,
     Target,
     class_of,
@@ -36,17 +38,61 @@ def _decorated(kind: str, target: Target, helper: str) -> Mutation:
     return Mutation(kind, target.key, lambda tree: decorate(target, tree, helper))
 
 
+class _Taken(ast.NodeTransformer):
+    """Has what calls of a function return go through a helper."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        return _meant(node) if _is_call(node, self._word) else node
+
+    def visit_Await(self, node: ast.Await) -> ast.AST:
+        is_its = _is_call(node.value, self._word)
+        self.generic_visit(node)
+        return _meant(node) if is_its else node
+
+
+def _is_call(node: ast.AST, word: str) -> bool:
+    named = node.func if isinstance(node, ast.Call) else None
+    return word in (getattr(named, "attr", ""), getattr(named, "id", ""))
+
+
+def _meant(node: ast.expr) -> ast.Call:
+    return ast.Call(ast.parse(f"{HELPER}.meant", mode="eval").body, [node], [])
+
+
+def _returning(kind: str, target: Target, helper: str) -> Mutation:
+    """Have a function return something else to others, and vLLM's own callers know it.
+
+    Those of ours that stand in for it hand on what they get.
+    """
+
+    def take(module: ast.Module) -> None:
+        _Taken(target.word).visit(module)
+
+    def apply(tree: Tree) -> None:
+        decorate(target, tree, helper)
+        # Nobody stands in for what makes an object.
+        is_maker = target.word.startswith("__")
+        for path in SCOPES.get(target.key) or tree.with_word(target.word) if not is_maker else ():
+            parsed(path, tree, take)
+
+    return Mutation(kind, target.key, apply)
+
+
 def of_function(target: Target, function: Function) -> list[Mutation]:
     """Return the changes of a function's kind."""
     decorators = [ast.unparse(each) for each in function.decorator_list]
     if "property" in decorators:
         return [_seen(target, "a method")]
-    found = [_decorated("a tuple", target, "a_tuple"), *_other_defaults(target, function)]
+    found = [_returning("a tuple", target, "a_tuple"), *_other_defaults(target, function)]
     is_async = isinstance(function, ast.AsyncFunctionDef)
     if is_async and not any(isinstance(each, ast.Yield) for each in ast.walk(function)):
         found.append(_decorated("no coroutine", target, "no_coroutine"))
     if not is_async:
-        found.append(_decorated("a coroutine", target, "a_coroutine"))
+        found.append(_returning("a coroutine", target, "a_coroutine"))
     placed = [each.arg for each in function.args.args if each.arg not in ("self", "cls")]
     if placed:
         found.append(_decorated("positional only", target, "positional"))

@@ -14,7 +14,7 @@ import psutil
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.bodies import check_sampling
-from lmi_backend.engines.prompts import longest_token, prompt_ids
+from lmi_backend.engines.prompts import encoder, longest_token, prompt_ids
 from lmi_backend.engines.protocol import ChunkSink, Engine, Sink
 from lmi_backend.engines.vllm.chat_ids import chat_ids
 from lmi_backend.engines.vllm.inside import (
@@ -113,18 +113,17 @@ class VllmEngine(Engine):
         except ValueError as error:
             raise ConfigurationError(f"vLLM refuses to start: {error}") from error
         compat.take_outputs(self._engine)
-        self._tokenizer = needs.checked(
-            await needs.answer(self._engine, "get_tokenizer"), "AsyncLLM.get_tokenizer", "encode"
-        )
+        self._tokenizer = await self._own_tokenizer()
         self._longest_token = longest_token(self._tokenizer)
         self._max_model_len = self._engine.model_config.max_model_len
         holds.probe("load", "a config that tells the engine's capacity", self._read_capacity)
         self._vocabulary = self._engine.model_config.get_vocab_size()
-        holds.probe(
-            "token_texts",
-            "a function that tells the text of each token by itself",
-            lambda: token_texts.attach(self._tokenizer, self._vocabulary),
-        )
+        if self._tokenizer is not None:
+            holds.probe(
+                "token_texts",
+                "a function that tells the text of each token by itself",
+                lambda: token_texts.attach(self._tokenizer, self._vocabulary),
+            )
         self._grammars = GrammarTrials.of(self._engine, self._tokenizer, self._vocabulary)
         self._http = await HttpApp.create(
             self._engine,
@@ -146,6 +145,13 @@ class VllmEngine(Engine):
         say_if_newer(names.vllm_version, holds.states())
         version, longest = names.vllm_version, self._longest_token
         return Capabilities("vllm", version, self._max_model_len, longest)
+
+    async def _own_tokenizer(self) -> Any:
+        """Return the engine's; None where its user wants none: prompts are ids, then."""
+        if getattr(self._engine.model_config, "skip_tokenizer_init", False):
+            return None
+        found = await needs.answer(self._engine, "get_tokenizer")
+        return needs.checked(found, "AsyncLLM.get_tokenizer", "encode")
 
     def _create(self, arguments: Any) -> Any:
         try:
@@ -247,7 +253,7 @@ class VllmEngine(Engine):
             return {"prompt": request.prompt, "multi_modal_data": {"image": decoded}}
         ids = await prompt_ids(
             request,
-            self._tokenizer.encode,
+            encoder(self._tokenizer),
             max_model_len=self._max_model_len,
             vocabulary=self._vocabulary,
             min_tokens=0,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
+from lmi_backend.engines.prompts import chat_ids, encoder, longest_token, prompt_ids
 from lmi_backend.errors import RequestError
 from lmi_backend.generation import GenerateRequest, Sampling
 
@@ -17,6 +17,13 @@ def _encode(text: str) -> list[int]:
 async def test_text_is_encoded_and_ids_are_taken_as_they_are() -> None:
     assert await prompt_ids(GenerateRequest("a bb"), _encode, max_model_len=8) == [1, 2]
     assert await prompt_ids(GenerateRequest((7, 8)), _encode, max_model_len=8) == [7, 8]
+
+
+async def test_text_is_refused_where_there_is_no_tokenizer() -> None:
+    encode = encoder(None)
+    assert await prompt_ids(GenerateRequest((7, 8)), encode, max_model_len=8) == [7, 8]
+    with pytest.raises(RequestError, match="prompt is text, and the model has no tokenizer"):
+        await prompt_ids(GenerateRequest("a"), encode, max_model_len=8)
 
 
 async def test_a_prompt_is_cut_from_the_left() -> None:

@@ -10,6 +10,7 @@ them were generated, it gets the original request. A plugin then has it choose t
 from __future__ import annotations
 
 import contextvars
+import inspect
 from collections import deque
 from copy import copy
 from itertools import chain
@@ -138,7 +139,13 @@ class Continuations:
         """Request to the tokens that its core will repeat."""
 
     def attach(self) -> None:
-        """See all requests from now on."""
+        """See all requests from now on.
+
+        Raises:
+            TypeError: nobody would wait for what stands in for the core's function.
+        """
+        if not inspect.iscoroutinefunction(self._add):
+            raise TypeError("add_request_async is no coroutine")
         self._engine.engine_core.add_request_async = self._add_request
 
     async def _add_request(self, request: Any, *more: Any, **named: Any) -> None:

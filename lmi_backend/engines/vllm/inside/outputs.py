@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,8 @@ class OutputReader:
         """Whether deltas carry ids."""
         self._may_fit_nothing = bool(request.sampling.extra.get("structured_outputs"))
         self._wants_tokens = request.logprobs is not None
+        self._sums: defaultdict[int, float] = defaultdict(float)
+        """Of each answer's log probabilities."""
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs
         self._special = (
@@ -68,7 +71,9 @@ class OutputReader:
             self._token(token_id, logprobs, self._alternatives)
             for token_id, logprobs in zip(answer.token_ids, answer.logprobs or (), strict=False)
         )
-        delta.cumulative_logprob = answer.cumulative_logprob
+        # A release that leaves it out leaves its sum to us.
+        self._sums[answer.index] += sum(each.logprob or 0.0 for each in delta.tokens)
+        delta.cumulative_logprob = getattr(answer, "cumulative_logprob", self._sums[answer.index])
 
     def _prompt_tokens(self, output: Any) -> tuple[Token, ...]:
         ids: Sequence[int] = output.prompt_token_ids

@@ -61,15 +61,19 @@ def _attach_nothing(_: Any) -> None:
 
 @dataclass
 class _Sink:
-    """Takes an answer, and defers no token."""
+    """Takes an answer, and defers every other token until the loop's next turn."""
 
     chunks: list[Any] = field(default_factory=list)
+    is_deferring: bool = False
 
     def take(self, chunk: Any) -> None:
         self.chunks.append(chunk)
 
     def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
-        return False
+        self.is_deferring = not self.is_deferring
+        if self.is_deferring:
+            asyncio.get_running_loop().call_soon(flush)
+        return self.is_deferring
 
     async def drain(self) -> None:
         pass
@@ -91,12 +95,15 @@ async def _play(engine: Any, ids: Sequence[int], skipped: int = 0) -> None:
 async def _together(answering: Awaitable[Any], playing: Awaitable[None]) -> None:
     """Wait for an answer while it is played, and raise what either raises."""
     tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(playing)]
+    # What is refused has no core to be played.
+    tasks[0].add_done_callback(lambda _: tasks[1].cancel())
     done, pending = await asyncio.wait(tasks, timeout=_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
     for task in pending:
         task.cancel()
     await asyncio.gather(*pending, return_exceptions=True)
     for task in done:
-        task.result()
+        if not task.cancelled():
+            task.result()
     if tasks[0] in pending:
         raise TimeoutError(f"no end of the answer in {_SECONDS:.0f} s")
 
@@ -120,7 +127,7 @@ class Trial:
 
     Args:
         engine: the AsyncLLM.
-        tokenizer: its.
+        tokenizer: its; None if it has none.
         answer: of its server.
         plain_paths: whose streams may be plain there.
         options: of its server, that the user gave.
@@ -136,7 +143,8 @@ class Trial:
     ) -> None:
         self._engine, self._answer, self._plain_paths = engine, answer, plain_paths
         self._options = options
-        self._ids = list(tokenizer.encode(_TEXT))[-_TOKENS:]
+        ids = tokenizer.encode(_TEXT) if tokenizer is not None else range(_TOKENS)
+        self._ids = list(ids)[-_TOKENS:]
 
     async def run(self) -> None:
         """Try each hold that is in use, and release those that fail.

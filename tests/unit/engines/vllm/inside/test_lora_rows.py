@@ -1,5 +1,6 @@
 """What looks up the adapters of tokens is let go where vLLM's own code raises."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +29,18 @@ class _States:
 
     def __len__(self) -> int:
         return 1
+
+
+class _Logits(list[int]):
+    """Logits that are changed in place."""
+
+    nbytes = 1
+
+    def clone(self) -> list[int]:
+        return list(self)
+
+    def copy_(self, other: list[int]) -> None:
+        self[:] = other
 
 
 def _wrapper(raising: str) -> type:
@@ -71,8 +84,41 @@ def test_a_step_goes_on_where_it_raises(
     monkeypatch.setitem(vars(names), "current_platform", platform)
     lora_rows.install()
     one = wrapper()
-    one.add_lora_logits(None, _States())
+    one.add_lora_logits(_Logits(), _States())
     assert one.sampler_indices == [7]
     one.seen.append(one.sampler_indices)
     assert one.seen == seen
     assert holds.is_held("lora_rows") is not bool(raising)
+
+
+class _Halving:
+    """A wrapper whose function raises after a part of its work, for other adapters than its own."""
+
+    sampler_indices = property(lambda _: [7, 7])
+    token_lora_indices = property(lambda _: [1, 2])
+
+    def add_lora_logits(self, y: _Logits, _: Any) -> None:
+        y[0] += 1
+        if self.sampler_indices != [7, 7]:
+            raise RuntimeError("other adapters")
+        y[1] += 1
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "logits", "is_held"), [(1, [11, 21], False), (1 << 40, [11, 20], True)]
+)
+def test_rows_that_are_half_written_are_written_anew_or_end_the_step(
+    monkeypatch: pytest.MonkeyPatch, nbytes: int, logits: list[int], is_held: bool
+) -> None:
+    monkeypatch.setattr(holds, "_off", {})
+    wrapper = type("Wrapper", (_Halving,), dict(vars(_Halving)))
+    monkeypatch.setitem(vars(names), "PunicaWrapperCPU", wrapper)
+    platform = SimpleNamespace(is_cpu=lambda: True)
+    monkeypatch.setitem(vars(names), "current_platform", platform)
+    lora_rows.install()
+    one, y = wrapper(), _Logits([10, 20])
+    y.nbytes = nbytes
+    with nullcontext() if not is_held else pytest.raises(RuntimeError, match="other adapters"):
+        one.add_lora_logits(y, _States())
+    assert (y, holds.is_held("lora_rows")) == (logits, is_held)
+    assert one.sampler_indices == [7, 7]

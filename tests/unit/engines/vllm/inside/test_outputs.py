@@ -17,3 +17,22 @@ def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
     reader = OutputReader(None, GenerateRequest("a"))
     with pytest.raises(EngineError, match="vLLM failed on the request"):
         list(reader.deltas(SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])))
+
+
+@pytest.mark.parametrize(
+    ("told", "sums"), [({}, [-1.0, -3.0]), ({"cumulative_logprob": 7}, [7, 7])]
+)
+def test_the_sum_of_log_probabilities_is_made_where_vllm_leaves_it_out(
+    told: dict[str, int], sums: list[float]
+) -> None:
+    reader = OutputReader(None, GenerateRequest("a", logprobs=0))
+    deltas = []
+    for logprob in (-1.0, -2.0):
+        token = SimpleNamespace(logprob=logprob, rank=1, decoded_token="b")
+        answer = SimpleNamespace(
+            finish_reason=None, text="b", token_ids=(5,), stop_reason=None, index=0, **told
+        )
+        answer.logprobs = [{5: token}]
+        output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])
+        deltas += reader.deltas(output)
+    assert [each.cumulative_logprob for each in deltas] == sums
