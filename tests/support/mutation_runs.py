@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lmi_backend.engines.vllm.inside.table import HOLDS, NEEDS
-from tests.support.battery import BODIES
+from tests.support.battery import BODIES, CHATS, TEXTS
 from tests.support.mutated_engine import Outcome
 from tests.support.mutations import Mutation, bare
 from tests.support.places import TESTS
@@ -27,6 +27,9 @@ _RESUMED_FROM: Final = "tensors with log probabilities"
 """Answer whose tokens another is resumed from."""
 _TRIED: Final = {"output_hook", "new_tokens", "resumption", "direct_calls", "plain_stream"}
 """Holds that are let go together where the trial of an answer fails."""
+_EVENTS: Final = {"ChatCompletionStreamResponse": CHATS, "CompletionStreamResponse": TEXTS}
+"""Classes of events, and the path whose streams have them."""
+_MEMBER: Final = "a member that is "
 _LEADS: Final = {"plain_stream": ("direct_calls", "new_tokens"), "new_tokens": ("fewer_counts",)}
 """Holds with which another goes."""
 USUAL: Final = (
@@ -120,7 +123,23 @@ def _meant(mutations: Sequence[Mutation], outcome: Outcome, untouched: Outcome) 
     if "a dependency" in kinds:
         came = outcome.answers.get("marked")
         answers["marked"] = came if isinstance(came, list) and came[0] == _REFUSED else _REFUSED
+    for each in mutations:
+        if each.key in _EVENTS and each.kind.startswith(_MEMBER):
+            member = each.kind.removeprefix(_MEMBER)
+            answers |= _with_member(answers, _EVENTS[each.key], member)
     return Outcome(answers=answers)
+
+
+def _with_member(answers: Mapping[str, Any], path: str, member: str) -> dict[str, Any]:
+    """Return the streams of a path whose events have a member more."""
+    # vLLM leaves what is null out of the event of a stream's usage.
+    shown = "nullof some" if member == "null" else member
+    streams = [name for name, (of, body) in BODIES.items() if of == path and body.get("stream")]
+    return {
+        name: [*answers[name][:3], [shown, *answers[name][3][1:]], *answers[name][4:]]
+        for name in streams
+        if isinstance(answers.get(name), list)
+    }
 
 
 def _of_one(
