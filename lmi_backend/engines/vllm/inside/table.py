@@ -73,6 +73,7 @@ HOLDS: Final = (
             "IncrementalDetokenizer.get_next_output_text",
             "ChatCompletionStreamResponse",
             "CompletionStreamResponse",
+            "OpenAIServingChat.parser_cls?",
         ),
         public_way="the events of vLLM's server, as they come",
         cost="two to three times the CPU a token for OpenAI's streams",
