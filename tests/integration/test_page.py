@@ -45,6 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, s
     """A model that echoes, a word every 20 ms, with a front end; and its address."""
     folder = tmp_path_factory.mktemp("models")
     echo = {"option.rolling_batch": "echo", "option.openai": "true", "option.token_seconds": 0.02}
+    echo["option.spare_workers"] = 1
     demo = write_properties(folder / "demo", echo)
     (port,) = free_ports(1)
     with serve([demo], folder, "--port", str(port)) as served:
@@ -367,7 +368,8 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
         "Running 0 0 waiting",
         f"KV cache {none}",
     ]
-    shown = ["ready", "0", "0", none, str(worker["assigned"]), str(deaths + 1), none, none]
+    kept = [str(worker["assigned"]), str(deaths + 1)]
+    shown = ["ready and a spare", "0", "0", none, *kept, none, none]
     page.wait(f"{cells}.join() === {json.dumps(','.join(shown))}")
     page.wait("document.querySelector('.card .state').innerText === 'ready'")
     assert page.text(".lines").count("starts: engine echo") >= 2
@@ -376,6 +378,22 @@ def test_the_live_view_shows_what_the_model_does(page: Page, server: tuple[Serve
     time.sleep(1.5)
     page.run("0")
     assert not [each for each in page.requests[asked:] if "/api/state" in each["url"]]
+
+
+def test_the_live_view_counts_the_streams_that_are_kept(page: Page) -> None:
+    page.click("#to-live")
+    kept = "[...document.querySelectorAll('.facts div')].map(each => each.innerText)"
+    kept = f"{kept}.find(each => each.startsWith('Streams kept'))?.split(/\\s+/).join(' ')"
+    page.wait("document.querySelector('.facts div')")
+    assert page.run(kept) is None
+    body = json.dumps({"model": "demo", "prompt": "a b", "stream": True, "max_tokens": 90})
+    # A client that leaves after its first event.
+    page.run(
+        "fetch('/v1/completions', {method: 'POST', headers: {'content-type': 'application/json',"
+        f"'x-lmi-resumable': '1'}}, body: {json.dumps(body)}}}).then(async said => {{"
+        "const reader = said.body.getReader(); await reader.read(); reader.cancel(); }), 0"
+    )
+    page.wait(f"/^Streams kept 1 .*B; 0 reconnections, 0 cancelled/.test({kept})")
 
 
 def test_the_live_view_says_which_fast_paths_are_off(page: Page) -> None:

@@ -7,6 +7,13 @@ export const count = (value) => (value < 100_000 ? whole.format(value) : short.f
 export const rate = (value) => (value < 10 && value > 0 ? value.toFixed(1) : count(value));
 export const percent = (value) => `${(value * 100).toFixed(value > 0 && value < 0.1 ? 1 : 0)} %`;
 
+const PREFIXES = ["", "Ki", "Mi", "Gi"];
+
+export function bytes(value) {
+  const step = Math.min(PREFIXES.length - 1, Math.floor(Math.log2(Math.max(1, value)) / 10));
+  return `${count(value / 1024 ** step)} ${PREFIXES[step]}B`;
+}
+
 export function duration(seconds) {
   const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const first = Math.max(0, parts.findIndex(([size]) => seconds >= size));

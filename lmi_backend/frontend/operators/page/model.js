@@ -4,7 +4,7 @@ import { Chart } from "./chart.js";
 import { h, setText } from "./dom.js";
 import { Log } from "./log.js";
 import { planRows } from "./plan.js";
-import { count, duration, percent, quantile, rate } from "./figures.js";
+import { bytes, count, duration, percent, quantile, rate } from "./figures.js";
 import { seconds } from "./run.js";
 
 const WINDOW = 300;
@@ -127,8 +127,11 @@ export class ModelCard {
       ["Worker deaths", count(deaths), deaths ? `${count(stats.moved)} requests resumed elsewhere, ${count(stats.given_up)} did not in time` : "no restarts"],
       ["Server restarts", count(held.moved + held.held), `requests that waited: ${count(held.moved)} resumed, ${count(held.held)} started late, ${count(held.given_up)} failed`],
     ];
-    // It is of interest once the server was away.
+    // These are of interest once the server was away, or a client asked for a stream that it can resume.
     if (!(held.moved + held.held + held.given_up)) rows.pop();
+    if (held.kept + held.resumed + held.lapsed) {
+      rows.push(["Streams kept", count(held.kept), `${bytes(held.kept_bytes)}; ${count(held.resumed)} reconnections, ${count(held.lapsed)} cancelled without one`]);
+    }
     fill(this.#facts, rows);
   }
 
@@ -190,7 +193,7 @@ function workerTable(body) {
   return h("table", { class: "workers" }, h("thead", {}, h("tr", {}, ...names)), body);
 }
 
-function workerRow({ is_ready, is_wanted, problem, assigned, deaths, stats }, index) {
+function workerRow({ is_ready, is_wanted, has_spare, problem, assigned, deaths, stats }, index) {
   const share = (part, whole) => (whole ? percent(part / whole) : "–");
   const cells = [
     count(stats.running), count(stats.waiting), hasCache(stats) ? percent(stats.kv_cache_usage) : "–", count(assigned), count(deaths),
@@ -198,6 +201,6 @@ function workerRow({ is_ready, is_wanted, problem, assigned, deaths, stats }, in
   ];
   return h("tr", {},
     h("th", { scope: "row" }, String(index)),
-    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : problem)),
+    h("td", {}, h("span", { class: `state ${is_ready ? "ready" : is_wanted ? "starting" : ""}` }, is_ready ? "ready" : problem), has_spare ? h("span", { class: "note" }, " and a spare") : ""),
     ...cells.map((cell) => h("td", {}, cell)));
 }
