@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final, get_args, get_type_hints
 
 from lmi_backend.clients.openai.paths import CHATS, COMPLETIONS
-from lmi_backend.engines.vllm.inside import names
+from lmi_backend.engines.vllm.inside import names, needs
 from lmi_backend.printable import cut
 
 _log = logging.getLogger(__name__)
@@ -46,9 +46,13 @@ def http_server() -> SimpleNamespace:
     return SimpleNamespace(
         build_app=names.build_app,
         init_app_state=names.init_app_state,
-        argument_parser=partial(names.make_arg_parser, names.FlexibleArgumentParser()),
+        argument_parser=partial(_parser, names.make_arg_parser, names.FlexibleArgumentParser()),
         import_tool_parser=_import_tool_parser,
     )
+
+
+def _parser(make: Callable[[Any], Any], own: Any) -> Any:
+    return needs.checked(make(own), "make_arg_parser", "parse_args")
 
 
 def _import_tool_parser(path: str) -> None:

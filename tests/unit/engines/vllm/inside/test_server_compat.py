@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
+from argparse import ArgumentParser
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from lmi_backend.engines.vllm.inside import server_compat
+from lmi_backend.engines.vllm.inside import names, server_compat
+from lmi_backend.errors import ConfigurationError
 
 LONG = "x" * 200_000
 
@@ -41,3 +43,16 @@ async def test_an_endpoint_may_listen_for_a_client_that_never_leaves() -> None:
     done, _ = await asyncio.wait({listening, answering}, return_when=asyncio.FIRST_COMPLETED)
     listening.cancel()
     assert [task.result() for task in done] == ["answer"]
+
+
+def test_what_makes_no_parser_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(vars(names), "vllm_version", "0.99")
+    monkeypatch.setitem(vars(names), "FlexibleArgumentParser", ArgumentParser)
+    monkeypatch.setitem(vars(names), "make_arg_parser", lambda own: (own, None))
+    for name in ("build_app", "init_app_state"):
+        monkeypatch.setitem(vars(names), name, None)
+    server = server_compat.http_server()
+    with pytest.raises(ConfigurationError, match="make_arg_parser gives a tuple"):
+        server.argument_parser()
+    monkeypatch.setitem(vars(names), "make_arg_parser", lambda own: own)
+    assert server_compat.http_server().argument_parser().parse_args([]) is not None
