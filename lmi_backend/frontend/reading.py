@@ -19,7 +19,7 @@ from lmi_backend.clients.lmi.body import (
     read_http_body,
     read_large_body,
 )
-from lmi_backend.clients.lmi.handler_form import form_of
+from lmi_backend.clients.lmi.handler_form import form_of, streamed
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.registry import SHARED
 from lmi_backend.clients.reply import AdapterChange
@@ -233,6 +233,8 @@ def _asked(parsed: ParsedRequest, exchange: Exchange) -> Read:
     if not isinstance(work, HttpRequest | tuple):
         raise HttpError(HTTPStatus.NOT_FOUND, "there is nothing to cancel")
     form = form_of(work, parsed.reply)
+    if isinstance(work, tuple):
+        work = streamed(work, parsed.reply)
     if isinstance(work, HttpRequest) and work.path != INVOCATIONS:
         # OpenAI's body was told by its fields; its client may have named any type.
         work = HttpRequest(

@@ -88,7 +88,7 @@ class _Forward:
     def __init__(self, exchange: Receiver, form: Form, answer: Answer) -> None:
         self._exchange, self._form, self._answer = exchange, form, answer
         self._client = exchange.direct
-        self._takes_events = isinstance(form, HttpForm)
+        self._takes_events = isinstance(form, HttpForm) and form.passes_events
         """Whether an event is written as it is."""
 
     def take(self, chunk: Chunk, *, is_event: bool) -> bool:

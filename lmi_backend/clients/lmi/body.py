@@ -133,8 +133,9 @@ def _read_object(
 ) -> ParsedRequest:
     if "requestType" in body:
         return ParsedRequest(AdapterChange(read_value(OBJECT, "request", body)), BodyReply())
-    # The order of LMI's own look at a body.
-    if "prompt" not in body and "inputs" in body:
+    # What LMI's handlers look for before `inputs`.
+    first = "messages" if context.clients.dialect == "legacy" else "prompt"
+    if first not in body and "inputs" in body:
         return _read_lmi(body, headers, context)
     for name, address in _PATHS.items():
         if name in body:

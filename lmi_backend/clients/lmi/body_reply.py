@@ -107,11 +107,12 @@ class LegacyChatReply(BodyReply):
             data = response.get("response")
             # Most chunks of a stream do not end anything.
             if isinstance(data, bytes) and b'"finish_reason":"' in data.replace(b" ", b""):
-                response["response"] = _translate(data.decode("utf-8"))
+                response["response"] = with_lmi_reasons(data.decode("utf-8"))
         return responses
 
 
-def _translate(text: str) -> str:
+def with_lmi_reasons(text: str) -> str:
+    """Return OpenAI's body, or whole events, with the finish reasons of LMI's older handlers."""
     if not text.startswith(_EVENT):
         return dump(_with_reasons(json.loads(text)))
     return "\n\n".join(_translate_event(event) for event in text.split("\n\n"))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from lmi_backend.clients.form import LINES, Ending, ReplyForm, answers_of
-from lmi_backend.clients.lmi.body_reply import LmiBodyReply
+from lmi_backend.clients.lmi.body_reply import LegacyChatReply, LmiBodyReply, with_lmi_reasons
 from lmi_backend.clients.lmi.errors import lmi_failure
 from lmi_backend.clients.lmi.paths import INVOCATIONS
 from lmi_backend.clients.openai.form import HttpForm
+from lmi_backend.errors import HTTP_ERROR
 from lmi_backend.generation import HttpRequest
 
 if TYPE_CHECKING:
@@ -16,6 +19,9 @@ if TYPE_CHECKING:
     from lmi_backend.clients.reply import Reply
     from lmi_backend.errors import LmiError
     from lmi_backend.generation import Chunk, GenerateRequest
+
+_EVENT_END: Final = b"\n\n"
+_FINISHED: Final = b'"finish_reason":"'
 
 
 class HandlerForm(HttpForm):
@@ -45,10 +51,42 @@ class HandlerForm(HttpForm):
         return Ending()
 
 
+class LegacyChatForm(HttpForm):
+    """OpenAI's answer, except for its finish reason: see `LegacyChatReply`."""
+
+    passes_events = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = b""
+
+    def write(self, chunks: list[Chunk]) -> bytes:
+        """See `HttpForm`; a body is held until it is whole, and an event too."""
+        data = self._held + super().write(chunks)
+        end = len(data)
+        if not self.is_over:
+            before, mark, _ = data.rpartition(_EVENT_END) if self.has_events else (b"", b"", b"")
+            end = len(before + mark)
+        data, self._held = data[:end], data[end:]
+        if self.status >= HTTP_ERROR or _FINISHED not in data:
+            return data
+        return with_lmi_reasons(data.decode()).encode()
+
+
+def streamed(work: tuple[GenerateRequest, ...], reply: Reply) -> tuple[GenerateRequest, ...]:
+    """Return the requests of a body; as streams, if its format shows each token by itself."""
+    body = getattr(reply.inner, "body", None) if isinstance(reply, LmiBodyReply) else None
+    if body is None or not body.is_by_token:
+        return work
+    return tuple(replace(request, stream=True) for request in work)
+
+
 def form_of(work: tuple[GenerateRequest, ...] | HttpRequest, reply: Reply) -> Form:
     """Return what makes a response of the answer to a request."""
     if isinstance(work, HttpRequest) and work.path == INVOCATIONS:
         return HandlerForm()
+    if isinstance(reply, LegacyChatReply):
+        return LegacyChatForm()
     if not isinstance(reply, LmiBodyReply):
         return HttpForm()
     return ReplyForm(reply, answers_of(work), reply.content_type, reply.in_the_middle)

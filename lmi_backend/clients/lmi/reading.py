@@ -46,7 +46,7 @@ def read_lmi(
         raise RequestError(problem, field="inputs and n", accepted=f"at most {_MOST_ANSWERS}")
     name = requested.get("output_formatter", context.clients.output_formatter)
     body = make_format(name, wanted) if is_body or name else None
-    logprobs = _logprobs(requested, wanted, is_body=body is not None)
+    logprobs = _logprobs(requested, wanted, body)
     sampling = make_sampling(_defaults(requested, context))
     adapters = _adapters(requested, len(prompts), context)
     requests = tuple(
@@ -109,9 +109,10 @@ def _defaults(requested: Requested, context: Context) -> Requested:
     return {"max_tokens": MAX_TOKENS} | requested | greedy
 
 
-def _logprobs(requested: Requested, wanted: RequestedAnswer, *, is_body: bool) -> int | None:
+def _logprobs(requested: Requested, wanted: RequestedAnswer, body: Format | None) -> int | None:
     """Request tokens from the engine only if the answer shows them: they cost time."""
-    shown = wanted.details or wanted.n > 1 or (is_body and wanted.stream)
+    is_by_token = body is not None and (wanted.stream or body.is_by_token)
+    shown = wanted.details or wanted.n > 1 or is_by_token
     count = max(requested.get("logprobs") or 0, wanted.top_n_tokens)
     return count if shown or count else None
 

@@ -23,6 +23,9 @@ _HOP_BY_HOP: Final = frozenset({"connection", "transfer-encoding", "content-leng
 class HttpForm:
     """The answer of an HTTP application, byte by byte; its events are OpenAI's."""
 
+    passes_events = True
+    """Whether events may reach the client without `write`."""
+
     def __init__(self) -> None:
         self.status, self.is_over, self.is_failed = 0, False, False
         self.headers: Mapping[str, str] = {}

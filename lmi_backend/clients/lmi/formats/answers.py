@@ -9,6 +9,8 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
     from lmi_backend.generation import Delta, Token
 
@@ -68,30 +70,49 @@ class Answers:
         requested, answer = self._requested, self._answers[index]
         if answer.last is None:
             return {}
+        if requested.dialect == "async":
+            return self._async_details(answer, answer.last, with_tokens=with_tokens)
         details: Json = {
             "finish_reason": finish_word(answer.last, requested),
             "generated_tokens": answer.num_tokens,
+            "inputs": requested.prompts[index // requested.n],
         }
-        if requested.dialect == "async":
-            details["seed"] = requested.seed
-        else:
-            details["inputs"] = requested.prompts[index // requested.n]
-        if requested.decoder_input_details or (requested.dialect == "async" and with_tokens):
-            details["prefill"] = [
-                token_object(token, token.text, requested) for token in answer.prompt_tokens
-            ]
         if with_tokens:
-            details["tokens"] = [
-                token_object(token, text, requested) for token, text in answer.tokens
+            details["tokens"] = self._tokens(answer)
+        if requested.decoder_input_details:
+            details["prefill"] = self._prefill(answer)
+        if requested.top_n_tokens:
+            # The chosen token comes first, whatever its rank.
+            details["top_tokens"] = [
+                self._top((token, *(each for each in token.top if each.id != token.id)))
+                for token, _ in answer.tokens
             ]
-            if requested.top_n_tokens:
-                details["top_tokens"] = [
-                    [token_object(other, other.text, requested) for other in token.top]
-                    for token, _ in answer.tokens
-                ]
-        elif requested.dialect == "async":
-            details["input_length"] = answer.last.num_prompt_tokens
         return details
+
+    def _async_details(self, answer: Answer, last: Delta, *, with_tokens: bool) -> Json:
+        requested = self._requested
+        reason = {"finish_reason": finish_word(last, requested)}
+        seed, count = {"seed": requested.seed}, {"generated_tokens": answer.num_tokens}
+        prefill = {"prefill": self._prefill(answer)}
+        if not with_tokens:
+            wanted = prefill if requested.decoder_input_details else {}
+            return reason | seed | count | wanted | {"input_length": last.num_prompt_tokens}
+        details: Json = reason | count | seed | prefill | {"tokens": self._tokens(answer)}
+        if requested.top_n_tokens:
+            details["top_tokens"] = [self._top(token.top) for token, _ in answer.tokens]
+        return details
+
+    def _tokens(self, answer: Answer) -> list[Json]:
+        return [token_object(token, text, self._requested) for token, text in answer.tokens]
+
+    def _top(self, tokens: Iterable[Token]) -> list[Json]:
+        return [token_object(token, token.text, self._requested) for token in tokens]
+
+    def _prefill(self, answer: Answer) -> list[Json]:
+        """Return the tokens of the prompt; the async handlers leave out one without a number."""
+        is_async = self._requested.dialect == "async"
+        tokens = answer.prompt_tokens
+        return self._top(each for each in tokens if each.logprob is not None or not is_async)
 
     def _object(self, index: int) -> Json:
         answer: Json = {"generated_text": self.text(index)}

@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from lmi_backend.clients.lmi.formats.requested import Format, RequestedAnswer
     from lmi_backend.generation import Delta
 
+NO_TOKEN: Final = -1
+"""The id of a text or an end that has no token."""
+
 
 class WholeJson:
     """`json`: one object when all has come; a list of them where `inputs` was one."""
 
     content_type = "application/json"
+    is_by_token = False
 
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested
@@ -48,6 +52,7 @@ class Lines:
     """`jsonlines`: an object for each token; the last one of an answer has its whole text."""
 
     content_type = "application/jsonlines"
+    is_by_token = True
     _frame = "", "\n"
     """What is before and after an object."""
 
@@ -81,7 +86,7 @@ class Lines:
         ]
         if not tokens and (delta.text or delta.is_last):
             name = "logprob" if self._is_tgi else "log_prob"
-            tokens = [{"id": None, "text": delta.text, name: None}]
+            tokens = [{"id": NO_TOKEN, "text": delta.text, name: None}]
         for position, token in enumerate(tokens, start=1):
             yield self._object(delta, token, is_last=delta.is_last and position == len(tokens))
 
@@ -117,6 +122,7 @@ class RawText:
     """`none`: the text alone."""
 
     content_type = "text/plain"
+    is_by_token = False
 
     def __init__(self, requested: RequestedAnswer) -> None:
         self._requested = requested

@@ -48,6 +48,11 @@ class Format(Protocol):
 
     content_type: str
 
+    @property
+    def is_by_token(self) -> bool:
+        """Whether each token is shown by itself."""
+        ...
+
     def write(self, deltas: Sequence[Delta]) -> str:
         """Return what to write for these deltas; empty if nothing yet."""
         ...

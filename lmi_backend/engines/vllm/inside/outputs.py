@@ -28,6 +28,7 @@ class OutputReader:
         """Of each answer's log probabilities."""
         self._alternatives = request.logprobs or 0
         self._prompt_alternatives = request.prompt_logprobs
+        self._tokenizer = tokenizer
         self._special = (
             frozenset(getattr(tokenizer, "all_special_ids", ()))
             if self._wants_tokens or request.prompt_logprobs is not None
@@ -79,9 +80,14 @@ class OutputReader:
         ids: Sequence[int] = output.prompt_token_ids
         alternatives = self._prompt_alternatives or 0
         return tuple(
-            self._token(token_id, logprobs or {}, alternatives)
+            self._token(token_id, logprobs, alternatives) if logprobs else self._plain(token_id)
             for token_id, logprobs in zip(ids, output.prompt_logprobs, strict=False)
         )
+
+    def _plain(self, token_id: int) -> Token:
+        """Return the first token of a prompt: vLLM gives its id alone."""
+        text = self._tokenizer.decode([token_id]) if self._tokenizer is not None else ""
+        return Token(token_id, text, is_special=token_id in self._special)
 
     def _token(self, token_id: int, logprobs: Mapping[int, Any], alternatives: int) -> Token:
         """Return the token at a position, for which vLLM gives the likeliest and the chosen one."""

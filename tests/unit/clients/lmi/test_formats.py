@@ -78,7 +78,7 @@ def test_the_texts_of_a_stream_are_the_text(texts: list[str], whole: str) -> Non
 
 def test_an_end_without_a_token_has_a_line() -> None:
     line = written("jsonlines", RequestedAnswer(("p",)), [Delta("held", 0, "stop")])
-    token = {"id": None, "text": "held", "log_prob": None}
+    token = {"id": -1, "text": "held", "log_prob": None}
     assert json.loads(line) == {"token": token, "generated_text": "held"}
 
 

@@ -36,3 +36,18 @@ def test_the_sum_of_log_probabilities_is_made_where_vllm_leaves_it_out(
         output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])
         deltas += reader.deltas(output)
     assert [each.cumulative_logprob for each in deltas] == sums
+
+
+def test_the_first_token_of_a_prompt_has_its_text() -> None:
+    """VLLM gives no log probability of it, and the text only with one."""
+    tokenizer = SimpleNamespace(all_special_ids=[1], decode=lambda ids: f"<{ids[0]}>")
+    reader = OutputReader(tokenizer, GenerateRequest("a", prompt_logprobs=0))
+    answer = SimpleNamespace(finish_reason="stop", text="", token_ids=(), stop_reason=None, index=0)
+    known = SimpleNamespace(logprob=-1.0, rank=1, decoded_token="b")
+    output = SimpleNamespace(
+        prompt_token_ids=(1, 2), prompt_logprobs=[None, {2: known}], outputs=[answer]
+    )
+    (delta,) = reader.deltas(output)
+    first, second = delta.prompt_tokens
+    assert (first.text, first.logprob, first.is_special) == ("<1>", None, True)
+    assert (second.text, second.logprob) == ("b", -1.0)

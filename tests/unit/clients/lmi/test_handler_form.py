@@ -1,0 +1,70 @@
+"""How the answers of LMI's path are written where a client reads them over HTTP."""
+
+import json
+from typing import Any
+
+import pytest
+
+from lmi_backend.clients.lmi.body import read_http_body
+from lmi_backend.clients.lmi.handler_form import LegacyChatForm, form_of, streamed
+from lmi_backend.clients.lmi.paths import INVOCATIONS
+from lmi_backend.engine_config import ClientSettings, Context
+from lmi_backend.generation import HttpChunk, HttpRequest
+
+CHAT = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+EVENTS = b'data: {"choices":[{"delta":{"content":"a"},"finish_reason":null}]}\n\n'
+END = b'data: {"choices":[{"delta":{},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
+
+
+def written(data: list[bytes], content_type: str, status: int = 200) -> bytes:
+    form = LegacyChatForm()
+    headers = {"content-type": content_type}
+    last = len(data) - 1
+    return b"".join(
+        form.write([HttpChunk(part, is_last=place == last, status=status, headers=headers)])
+        for place, part in enumerate(data)
+    )
+
+
+@pytest.mark.parametrize("dialect", ["legacy", "async"])
+def test_a_chat_of_the_older_handlers_has_their_words(dialect: Any) -> None:
+    context = Context(ClientSettings(dialect=dialect))
+    parsed = read_http_body(CHAT, INVOCATIONS, {}, context)
+    assert isinstance(parsed.work, HttpRequest)
+    form = form_of(parsed.work, parsed.reply)
+    headers = {"content-type": "text/event-stream"}
+    data = form.write([HttpChunk(EVENTS + END, is_last=True, headers=headers)])
+    assert (b'"eos_token"' in data) == (dialect == "legacy")
+
+
+def test_a_stream_that_comes_in_any_pieces_is_the_same() -> None:
+    data = EVENTS + END
+    said = data.replace(b'"stop"', b'"eos_token"')
+    for cut in range(1, len(data)):
+        # What is translated is written anew, with blanks.
+        pieces = written([data[:cut], data[cut:]], "text/event-stream")
+        assert pieces.replace(b" ", b"") == said.replace(b" ", b"")
+
+
+def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:
+    body = b'{"choices":[{"finish_reason":"stop","stop_reason":"x"}]}'
+    answer = json.loads(written([body[:20], body[20:], b""], "application/json"))
+    assert answer["choices"][0]["finish_reason"] == "stop_sequence"
+
+
+def test_an_error_is_passed_on_as_it_is() -> None:
+    body = b'{"error":{"message":"\\"finish_reason\\":\\"stop\\""}}'
+    assert written([body], "application/json", 400) == body
+
+
+@pytest.mark.parametrize(
+    ("formatter", "streams"), [("json", False), ("jsonlines", True), ("sse", True)]
+)
+def test_a_form_with_a_line_for_each_token_streams(formatter: str, *, streams: bool) -> None:
+    """Whether the body wants a stream or not, as LMI's handlers do it."""
+    body = json.dumps({"inputs": "a", "parameters": {"output_formatter": formatter}})
+    parsed = read_http_body(body, INVOCATIONS, {}, Context())
+    assert isinstance(parsed.work, tuple)
+    (request,) = streamed(parsed.work, parsed.reply)
+    assert request.stream == streams
+    assert (request.logprobs is not None) == streams
