@@ -22,6 +22,7 @@ from engines_page import engines_page
 from foreign_objects_page import foreign_objects_page
 from licenses import LicensesError
 from licenses_page import licenses_page
+from lmi_page import lmi_pages
 from metrics_page import metrics_page
 from mutations_page import mutations_page
 from planner_page import planner_page
@@ -47,7 +48,6 @@ from lmi_backend.repository.variants import MAIN, VARIANTS, Variant
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 DEPLOY = ROOT / "deploy"
-DASHBOARD = DEPLOY / "grafana-dashboard.json"
 WIRE = ROOT / "tests" / "wire"
 NOTE = "<!-- Made by `make docs`; edit the table it names instead. -->\n"
 
@@ -93,9 +93,10 @@ def pages() -> dict[Path, str]:
         RESULTS.with_suffix(".md"): "\n".join([NOTE, *results_page()]) + "\n",
         SUPPORT: "\n".join([NOTE, *support_page()]) + "\n",
         CLIENTS: clients_page(),
+        **lmi_pages(),
         **pictures(),
         RELEASES: releases_record(),
-        DASHBOARD: "\n".join(dashboard()) + "\n",
+        DEPLOY / "grafana-dashboard.json": "\n".join(dashboard()) + "\n",
         DEPLOY / "grafana-fleet.json": "\n".join(fleet_dashboard()) + "\n",
         **{DEPLOY / "kubernetes" / name: text for name, text in repository_manifests().items()},
         **{DEPLOY / name: text for name, text in repository_compose().items()},

@@ -25,6 +25,7 @@ OF_SEVERAL = {
     "test_published_models.py": "published config.json files and logs: all of sizing",
     "test_round_trip.py": "what deploy writes, read and planned again: cli, deploy and plan",
     "test_json_places.py": "each place that reads a client's JSON",
+    "test_lmi_answers.py": "what LMI's own handlers answer: clients and the vLLM engine",
     "test_lmi_options.py": "lmi_options.csv: options and what the plan does with them",
     "test_migration_guide.py": "docs/migrating-from-lmi.md: options and plan",
     "test_neuron.py": "models for Neuron: options, plan and the command of a worker",
