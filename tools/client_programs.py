@@ -16,12 +16,14 @@ class Program:
     """Of its environment."""
     title: str
     packages: tuple[str, ...]
-    """Exact versions; the first is the program."""
+    """Exact versions; the first is the program. Those of npm begin with `@`."""
     url: str
     """How it is told where the server is."""
     python: str = "3.11"
     script_of: str = ""
     """A program of the same script, if it is not its own."""
+    model: str = "tiny"
+    """`obedient`: one that says what its prompt orders, for programs that give a model tools."""
     day: str = "2026-11-26"
     """Nothing newer is installed: with exact versions this is a lock of all that they need."""
 
@@ -29,6 +31,16 @@ class Program:
     def script(self) -> str:
         """In tests/clients/scripts."""
         return f"use_{self.script_of or self.name}"
+
+    @property
+    def of_npm(self) -> tuple[str, ...]:
+        """Return the packages of npm as npm writes them."""
+        return tuple(each.replace("==", "@") for each in self.packages if each[0] == "@")
+
+    @property
+    def of_python(self) -> tuple[str, ...]:
+        """Return the packages of Python."""
+        return tuple(each for each in self.packages if each[0] != "@")
 
     @property
     def version(self) -> str:
@@ -93,6 +105,29 @@ PROGRAMS: Final = {
             ("inference-perf==0.7.0",),
             "`base_url: http://HOST:8080`",
             python="3.12",
+        ),
+        Program(
+            "guidellm",
+            "GuideLLM, `/v1/completions`, `/v1/chat/completions`, `/v1/responses`",
+            ("guidellm==0.8.1", "torch==2.13.0"),
+            "`--target http://HOST:8080`",
+        ),
+        Program(
+            "codex",
+            "Codex CLI, a loop with its tool",
+            ("@openai/codex==0.171.0",),
+            '`base_url = "http://HOST:8080/v1"`, `wire_api = "responses"` of a provider in its '
+            "`config.toml`",
+            model="obedient",
+            day="2026-11-27",
+        ),
+        Program(
+            "claude_code",
+            "Claude Code, a loop with its tool",
+            ("@anthropic-ai/claude-code==2.1.332",),
+            "`ANTHROPIC_BASE_URL=http://HOST:8080`, `ANTHROPIC_AUTH_TOKEN`",
+            model="obedient",
+            day="2026-11-27",
         ),
     )
 }

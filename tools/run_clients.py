@@ -28,7 +28,8 @@ from typing import Any, Final
 
 from client_programs import PROGRAMS, Program
 from compat import call_uv
-from install import ROOT, uv_options
+from install import ENVIRONMENTS, ROOT, InstallError, uv_options
+from npm_advisories import npm_of
 
 RESULTS: Final = ROOT / "tests" / "data" / "client_programs.json"
 TESTS: Final = "tests/clients/run_programs.py"
@@ -94,11 +95,30 @@ def environment(program: Program) -> Iterator[Path]:
         call_uv(cache, "venv", "--allow-existing", "--python", program.python, str(folder))
         options = ["--python", str(python), *uv_options([sys.executable, "-m", "pip"])]
         options += ["--exclude-newer", program.day]
-        call_uv(cache, "pip", "install", *options, *program.packages)
+        # A build for CPUs may come from a folder that knows no days.
+        options += ["--exclude-newer-package", "torch=false"]
+        if program.of_python:
+            call_uv(cache, "pip", "install", *options, *program.of_python)
+        if program.of_npm:
+            _install_of_npm(program, folder / "node")
         yield python
     finally:
         if not os.environ.get(KEEP):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _install_of_npm(program: Program, folder: Path) -> None:
+    """Install packages of npm, with the Node.js of .venv-clients; none of their code runs.
+
+    Raises:
+        InstallError: they cannot be installed, with the reason.
+    """
+    npm = npm_of(ROOT / ENVIRONMENTS["clients"].folder)
+    words = ["install", "--ignore-scripts", "--no-audit", "--no-fund", "--before", program.day]
+    words += ["--cache", str(FOLDER / "packages-npm"), "--prefix", str(folder), *program.of_npm]
+    done = subprocess.run([*npm, *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise InstallError(f"npm {' '.join(words)}\n{done.stdout}{done.stderr}".rstrip())
 
 
 def judged(results: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:

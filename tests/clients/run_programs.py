@@ -5,7 +5,7 @@ A program is a row of tools/client_programs.py, a script, and what the script's 
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from client_programs import PROGRAMS
 from install import InstallError
 
 from tests.clients.conftest import KEY, run_script
+from tests.support.obedient import obedient
 from tests.support.serving import Served
 
 
@@ -39,6 +40,7 @@ class Raised:
 
 ROME = "The capital of Italy is Rome."
 CITY = {"city": "Rome"}
+SAID = ["The file says Rome."]
 EXPECTED: dict[str, dict[str, Any]] = {
     "pydantic_ai": {
         "chat": ROME,
@@ -124,19 +126,51 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "chats_streamed": [6, 0],
         "messages": [6, 0],
     },
+    "guidellm": {
+        "completions": [6, 0, [8]],
+        "completions_streamed": [6, 0, [8]],
+        "chats_streamed": [6, 0, [8]],
+        "responses_streamed": [6, 0, [8]],
+    },
+    "codex": {
+        "answer": SAID,
+        "tool": [[[0, "Rome\n"]], "Rome\n"],
+        "sent": [["/v1/responses", 200, True, True]] * 2,
+        "result": [["function_call", "function_call_output"], "Rome"],
+    },
+    "claude_code": {
+        "answer": ["result", "success", False, *SAID],
+        "tool": [[[False, "Rome"]], "Rome\n"],
+        "sent": [["/v1/messages", 200, True, True]] * 2,
+        "result": [[["assistant", "tool_use"], ["user", "tool_result"]], "Rome"],
+        "others": [],
+    },
 }
 CHOSEN = [name for name in os.environ.get(run_clients.CHOSEN, "").split(",") if name]
 Ran = Callable[[str], Any]
 
 
 @pytest.fixture(scope="session")
-def ran(served: Served) -> Ran:
+def ordered(
+    tmp_path_factory: pytest.TempPathFactory, tiny_properties: dict[str, Any]
+) -> Iterator[Served]:
+    """A model that says what its prompt orders."""
+    with obedient(tmp_path_factory.mktemp("obedient"), tiny_properties) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def ran(request: pytest.FixtureRequest) -> Ran:
     """Install a program and run its script once; record what it did at once."""
     known: dict[str, Any] = {}
 
     def run(name: str) -> Any:
         if name not in known:
-            known[name] = _run(name, {"URL": f"http://{served.front_end}", "KEY": KEY})
+            # Started for the first program that wants it.
+            model = PROGRAMS[name].model
+            server = request.getfixturevalue("ordered" if model == "obedient" else "served")
+            reached = {"URL": f"http://{server.front_end}", "KEY": KEY, "MODEL": model}
+            known[name] = _run(name, reached)
         return known[name]
 
     return run
@@ -146,7 +180,7 @@ def _run(name: str, reached: dict[str, str]) -> Any:
     program = PROGRAMS[name]
     try:
         with run_clients.environment(program) as python:
-            said = run_script(program.script, reached | {"MODEL": "tiny"}, python)
+            said = run_script(program.script, reached, python)
     except InstallError as error:
         run_clients.write(program, run_clients.not_installed(str(error)))
         return error

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import run_clients
-from client_programs import PROGRAMS
+from client_programs import PROGRAMS, Program
 from install import InstallError
 
 from tests.clients.conftest import SCRIPTS
@@ -30,6 +30,13 @@ def test_every_program_has_a_script_whose_cases_are_all_judged() -> None:
 def test_versions_are_exact() -> None:
     for program in PROGRAMS.values():
         assert all("==" in package for package in program.packages), program.name
+
+
+def test_packages_of_npm_are_told_from_those_of_python() -> None:
+    program = Program("a", "A", ("@a/b==1.2", "c[d]==3"), "")
+    assert (program.version, program.of_npm, program.of_python) == (
+        "1.2", ("@a/b@1.2",), ("c[d]==3",)
+    )  # fmt: skip
 
 
 def test_a_record_keeps_the_others_and_tells_what_is_left(tmp_path: Path) -> None:
