@@ -1,30 +1,11 @@
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmi_backend.errors import ConfigurationError
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
-
-LLAMA_3_8B = {
-    "architectures": ["LlamaForCausalLM"],
-    "model_type": "llama",
-    "num_hidden_layers": 32,
-    "hidden_size": 4096,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "intermediate_size": 14336,
-    "vocab_size": 128256,
-    "torch_dtype": "bfloat16",
-}
-
-
-def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
-    (folder / "config.json").write_text(json.dumps(config))
-    facts = read_model_facts(folder)
-    assert facts is not None
-    return facts
+from lmi_backend.sizing.model_facts import read_model_facts
+from tests.unit.sizing.test_model_facts import LLAMA_3_8B, facts_of
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from tests.unit.sizing.test_model_facts import facts_of
 
 PUBLIC = json.loads(
     (Path(__file__).resolve().parents[2] / "data" / "planner" / "configs.json").read_text()
@@ -14,13 +14,6 @@ PUBLIC = json.loads(
 LLAMA = PUBLIC["meta-llama/Llama-3.1-8B-Instruct"]
 WINDOW = LLAMA | {"sliding_window": 4096}
 NEMOTRON = PUBLIC["nvidia/NVIDIA-Nemotron-Nano-9B-v2"]
-
-
-def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
-    (folder / "config.json").write_text(json.dumps(config))
-    facts = read_model_facts(folder)
-    assert facts is not None
-    return facts
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.sizing.model_facts import ModelFacts, read_model_facts
+from tests.unit.sizing.test_model_facts import facts_of
 
 LLAMA_3_8B = {
     "model_type": "llama",
@@ -27,13 +27,6 @@ GPT_OSS_20B = LLAMA_3_8B | {
     "num_local_experts": 32,
 }
 COMPUTED = 16_060_522_496
-
-
-def facts_of(folder: Path, config: dict[str, Any]) -> ModelFacts:
-    (folder / "config.json").write_text(json.dumps(config))
-    facts = read_model_facts(folder)
-    assert facts is not None
-    return facts
 
 
 def write(folder: Path, *names: str, size: int = 1000) -> None:
