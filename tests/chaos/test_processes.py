@@ -269,31 +269,48 @@ def _ask_until_it_is_back(served: Served) -> tuple[SteadyLoad, SteadyLoad]:
     return before, meanwhile
 
 
+def _without_the_front_end(
+    served: Served, loses: Callable[[psutil.Process], None], tokens: int
+) -> tuple[float, float]:
+    """Take the front end from streams; return after how long the last is cut, and one is back.
+
+    Args:
+        loses: kills the front end, or lets it hang.
+        tokens: of the streams on Triton's ports, which finish.
+    """
+    (front_end,) = served.front_ends()
+    others = served.family(with_front_end=False)
+    wait_for(lambda: _is_well(served))
+    directly = Streams(served, "echo", STREAMS, tokens).wait_until_running()
+    through = FrontStreams(served, "echo", STREAMS, TOKENS)
+    loses(front_end)
+    began = time.monotonic()
+    through.wait()
+    wait_for(lambda: _is_well(served))
+    back = time.monotonic() - began
+    directly.wait()
+    assert through.outcomes == {"cut": STREAMS}, through.errors
+    assert directly.outcomes == {"whole": STREAMS}, directly.errors
+    assert not front_end.is_running()
+    assert served.family(with_front_end=False) == others
+    _assert_idle(served)
+    return through.last - began, back
+
+
 def test_the_front_end_is_killed(echo: Served, report: Report) -> None:
     (front_end,) = echo.front_ends()
     others = echo.family(with_front_end=False)
     (stub,) = (each for each in others if each.name().startswith(STUB[:15]))
     wait_for(lambda: _is_well(echo))
     descriptors = stub.num_fds()
-    directly = Streams(echo, "echo", STREAMS, 300).wait_until_running()
-    through = FrontStreams(echo, "echo", STREAMS, TOKENS)
-    front_end.kill()
-    began = time.monotonic()
-    through.wait()
-    wait_for(lambda: _is_well(echo))
-    back = time.monotonic() - began
-    directly.wait()
-    assert through.outcomes == {"cut": STREAMS}, through.errors
-    assert directly.outcomes == {"whole": STREAMS}, directly.errors
+    cut, back = _without_the_front_end(echo, psutil.Process.kill, 300)
     (another,) = echo.front_ends()
     assert another.pid != front_end.pid
-    assert echo.family(with_front_end=False) == others
-    _assert_idle(echo)
     # One connection of the new one for one of the old one.
     wait_for(lambda: stub.num_fds() == descriptors)
     report.note_front(
         "the front end is killed",
-        f"its {STREAMS} streams are cut, the last after {through.last - began:.1f} s, and are no "
+        f"its {STREAMS} streams are cut, the last after {cut:.1f} s, and are no "
         f"longer generated. {STREAMS} on Triton's ports finish; `/ping` answers again after "
         f"{back:.1f} s, and nothing is left behind",
     )
@@ -324,25 +341,10 @@ def test_the_front_end_stands_still_for_a_while(echo: Served, report: Report) ->
 
 def _break_the_front_end(served: Served, report: Report) -> None:
     """Let it stand still for ever."""
-    (front_end,) = served.front_ends()
-    others = served.family(with_front_end=False)
-    wait_for(lambda: _is_well(served))
-    directly = Streams(served, "echo", STREAMS, TOKENS).wait_until_running()
-    through = FrontStreams(served, "echo", STREAMS, TOKENS)
-    front_end.suspend()
-    began = time.monotonic()
-    through.wait()
-    wait_for(lambda: _is_well(served))
-    back = time.monotonic() - began
-    directly.wait()
-    assert through.outcomes == {"cut": STREAMS}, through.errors
-    assert directly.outcomes == {"whole": STREAMS}, directly.errors
-    assert not front_end.is_running()
-    assert served.family(with_front_end=False) == others
-    _assert_idle(served)
+    cut, back = _without_the_front_end(served, psutil.Process.suspend, TOKENS)
     report.note_front(
         "the front end hangs for ever",
-        f"it is killed after {through.last - began:.1f} s, and its {STREAMS} streams fail. "
+        f"it is killed after {cut:.1f} s, and its {STREAMS} streams fail. "
         f"{STREAMS} on Triton's ports finish; `/ping` answers again after {back:.1f} s",
     )
 
