@@ -24,8 +24,8 @@ from lmi_backend.replay.reading import read_corpus
 from lmi_backend.replay.report import Report, report_of
 from lmi_backend.replay.running import (
     MOST_AT_ONCE,
+    OutcomeFile,
     Replay,
-    State,
     recorded_at_once,
     replay_all,
 )
@@ -137,7 +137,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     corpus = read_corpus(arguments.files, os.environ, say=say)
     replay = _of(arguments, corpus)
     about = {name: getattr(arguments, name) for name in ("files", "url", "against", "ignore")}
-    state = State(arguments.state, about | {"tolerance": arguments.tolerance})
+    state = OutcomeFile(arguments.state, about | {"tolerance": arguments.tolerance})
     with _interruptible(replay):
         outcomes = replay_all(replay, corpus.exchanges, state, _progress(len(corpus.exchanges)))
         report = report_of(

@@ -32,7 +32,7 @@ def known_groups(request: GenerateRequest) -> list[list[int]]:
     return unpack(request.continuation.ids) if request.continuation else []
 
 
-class Answer:
+class AnswerDeltas:
     """Makes the deltas of one answer, those that its client has too.
 
     Args:

@@ -27,7 +27,7 @@ from lmi_backend.ipc.environment import RUN_DIR_VARIABLE
 from lmi_backend.pool.command import link_package
 from lmi_backend.pool.launcher import launch
 from lmi_backend.pool.scaling import Scaler
-from lmi_backend.pool.slot import Slot, State, health_of, least_busy, slots_of
+from lmi_backend.pool.slot import Slot, SlotState, health_of, least_busy, slots_of
 from lmi_backend.pool.spares import Spares
 from lmi_backend.threads import guarded_thread
 
@@ -140,7 +140,7 @@ class Pool:
         if least_busy(self._slots) is not None:
             return 0.0
         wanted = [slot for slot in self._slots if slot.is_wanted]
-        if self._closing.is_set() or all(slot.state is State.ABANDONED for slot in wanted):
+        if self._closing.is_set() or all(slot.state is SlotState.ABANDONED for slot in wanted):
             return math.inf
         return self.start_seconds
 
@@ -266,7 +266,7 @@ class Pool:
                 # It was told to end when it had no request.
                 return
             if self._closing.is_set():
-                if slot.state is State.DYING:
+                if slot.state is SlotState.DYING:
                     worker.kill()
                 # A worker that was told to stop has failed its requests itself.
                 listener.on_death(slot.index, self._reap(slot, worker, "was stopped"))

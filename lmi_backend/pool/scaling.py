@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc.engine import EngineStats
-from lmi_backend.pool.slot import Slot, State
+from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.threads import guarded_thread
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def slot_to_start(slots: Sequence[Slot]) -> Slot | None:
     A slot whose last worker is still being read, because it hangs, is used.
     """
     missed = (slot for slot in slots if slot.is_extra and slot.is_missed)
-    if any(slot.state is not State.ABANDONED for slot in missed):
+    if any(slot.state is not SlotState.ABANDONED for slot in missed):
         return None
     return next((slot for slot in slots if not slot.is_wanted and not slot.is_read), None)
 

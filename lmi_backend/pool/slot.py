@@ -26,7 +26,7 @@ _SHORT_LIFE: Final = 10.0
 """Seconds after which a worker has shown that starts succeed."""
 
 
-class State(Enum):
+class SlotState(Enum):
     """What is the case with the worker of a slot."""
 
     UNWANTED = auto()
@@ -51,7 +51,7 @@ class Slot:
     name: str
     is_extra: bool
     """Whether the load starts and stops its worker."""
-    state: State
+    state: SlotState
     worker: Worker | None = None
     reader: threading.Thread | None = None
     """Starts the worker and reads from it; None where none is wanted."""
@@ -77,12 +77,12 @@ class Slot:
     @property
     def is_wanted(self) -> bool:
         """Whether a worker is to run in it now."""
-        return self.state is not State.UNWANTED
+        return self.state is not SlotState.UNWANTED
 
     @property
     def is_open(self) -> bool:
         """Whether its worker takes requests."""
-        return self.state is State.READY and self.worker is not None
+        return self.state is SlotState.READY and self.worker is not None
 
     @property
     def is_read(self) -> bool:
@@ -108,29 +108,29 @@ class Slot:
 
     def want(self) -> None:
         """Note that a worker is to be started in it."""
-        self.state, self.wanted_since = State.STARTING, time.monotonic()
+        self.state, self.wanted_since = SlotState.STARTING, time.monotonic()
         self.failures, self.problem = 0, "it is being started"
 
     def fill(self, worker: Worker) -> None:
         """Take in a worker that is ready."""
-        self.state, self.worker = State.READY, worker
+        self.state, self.worker = SlotState.READY, worker
         self.problem, self.ready_since = "", time.monotonic()
 
     def retire(self) -> Worker | None:
         """Give its worker no more requests, and return it; None where none takes any."""
         if not self.is_open:
             return None
-        self.state = State.RETIRING
+        self.state = SlotState.RETIRING
         return self.worker
 
     def dismiss(self) -> None:
         """Note that no worker is to run in it."""
-        self.state, self.problem = State.UNWANTED, "it is not needed now"
+        self.state, self.problem = SlotState.UNWANTED, "it is not needed now"
         self.worker = None
 
     def abandon(self) -> None:
         """Note that no worker is started in it again."""
-        self.state = State.ABANDONED
+        self.state = SlotState.ABANDONED
         self.problem = f"it failed {self.failures} times and is not restarted (retry_threshold)"
 
     def idle_seconds(self, now: float) -> float:
@@ -155,8 +155,8 @@ class Slot:
             # No more requests for it; its process ends soon.
             with lock:
                 self.worker, self.problem = None, "its engine died and it is being restarted"
-                if self.state is State.READY:
-                    self.state = State.DYING
+                if self.state is SlotState.READY:
+                    self.state = SlotState.DYING
             return message.message
         return ""
 
@@ -165,10 +165,10 @@ class Slot:
 
         Returns whether it was meant to end.
         """
-        is_planned = is_closing or self.state is State.RETIRING
+        is_planned = is_closing or self.state is SlotState.RETIRING
         self.worker, self.stats = None, EngineStats()
         if self.is_wanted:
-            self.state = State.STARTING
+            self.state = SlotState.STARTING
         self.problem = f"it {how} and is being restarted"
         if not is_planned:
             self._count_death()
@@ -195,7 +195,7 @@ class Slot:
 def slots_of(plan: EnginePlan, model: str) -> list[Slot]:
     """Return a slot for each worker of a plan that there may be."""
     indices = range(plan.parallel.workers)
-    states = (State.STARTING, State.UNWANTED)
+    states = (SlotState.STARTING, SlotState.UNWANTED)
     extra = [index >= plan.min_workers for index in indices]
     return [
         Slot(index, f"{model}/{index}", extra[index], states[extra[index]]) for index in indices
@@ -226,6 +226,6 @@ def health_of(slots: Sequence[Slot]) -> Health:
     """Tell whether a request would be accepted, and what is wrong with each other worker."""
     return Health(
         is_ready=any(slot.worker is not None for slot in slots),
-        is_given_up=all(slot.state is State.ABANDONED for slot in slots if slot.is_wanted),
+        is_given_up=all(slot.state is SlotState.ABANDONED for slot in slots if slot.is_wanted),
         problem="; ".join(str(slot) for slot in slots if slot.is_missed),
     )

@@ -140,7 +140,7 @@ def recorded_at_once(exchanges: Sequence[Exchange]) -> int:
     return min(max(most, 1), MOST_AT_ONCE)
 
 
-class State:
+class OutcomeFile:
     """A file of outcomes, with which a run that was stopped continues.
 
     Only this user can read it: differences quote answers.
@@ -211,7 +211,7 @@ def outcome_of(read: dict[str, Any]) -> Outcome:
 
 
 def replay_all(
-    replay: Replay, exchanges: Sequence[Exchange], state: State, tell: Callable[[int], None]
+    replay: Replay, exchanges: Sequence[Exchange], state: OutcomeFile, tell: Callable[[int], None]
 ) -> list[Outcome]:
     """Return the outcomes of exchanges, in their order; those that are known are not sent again.
 

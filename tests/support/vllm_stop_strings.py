@@ -16,7 +16,7 @@ from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreRequest
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer
 
-from lmi_backend.engines.steps import Answer, Step
+from lmi_backend.engines.steps import AnswerDeltas, Step
 from lmi_backend.generation import GenerateRequest, Sampling
 
 ANSWERS, EOS = 4000, 2
@@ -105,7 +105,7 @@ def by_us(tokenizer: Any, ids: list[int], asked: dict[str, Any]) -> tuple[Any, .
         skip_special_tokens=asked["skip_special_tokens"],
     )
     ends = frozenset[int]() if asked["ignore_eos"] else frozenset({EOS})
-    answer = Answer(tokenizer, GenerateRequest("p", sampling), 1, ends)
+    answer = AnswerDeltas(tokenizer, GenerateRequest("p", sampling), 1, ends)
     text, count = "", 0
     for token_id in ids:
         delta = answer.add(Step((token_id,)))

@@ -13,7 +13,7 @@ from lmi_backend.engine_config import EngineConfig
 from lmi_backend.engines import tokens
 from lmi_backend.engines.prompts import chat_ids, longest_token, prompt_ids
 from lmi_backend.engines.protocol import Sink, TemplateEngine
-from lmi_backend.engines.steps import Answer, Step, known_groups
+from lmi_backend.engines.steps import AnswerDeltas, Step, known_groups
 from lmi_backend.engines.transformers.loaded import Batch, Loaded
 from lmi_backend.engines.transformers.lora import NoAdapters
 from lmi_backend.engines.transformers.sampling import (
@@ -113,7 +113,9 @@ class GenerateEngine(TemplateEngine):
         ends = frozenset[int]() if request.sampling.ignore_eos else self._ends
         sends_ids = self._config.sends_ids and request.stream and self.can_go_on(request)
         answers = [
-            Answer(self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids)
+            AnswerDeltas(
+                self._loaded.tokenizer, request, num_prompt_tokens, ends, sends_ids=sends_ids
+            )
             for _ in range(request.n)
         ]
         whole = [Delta(index=index) for index in range(request.n)]

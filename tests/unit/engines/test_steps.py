@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from lmi_backend.engines.steps import Answer, Detokenizer, Step, StopStrings
+from lmi_backend.engines.steps import AnswerDeltas, Detokenizer, Step, StopStrings
 from lmi_backend.errors import EngineError
 from lmi_backend.generation import Continuation, GenerateRequest, Sampling
 from lmi_backend.token_ids import pack
@@ -19,7 +19,7 @@ class Bytes:
 
 def _answer(text: str, ids: Any = None, **sampling: Any) -> tuple[str, list[Any]]:
     request = GenerateRequest("p", Sampling(**{"max_tokens": 100} | sampling))
-    answer = Answer(Bytes(), request, 3, frozenset({0}))
+    answer = AnswerDeltas(Bytes(), request, 3, frozenset({0}))
     deltas = []
     for number in ids or [*text.encode(), 0]:
         deltas.append(answer.add(Step((number,))))
@@ -110,15 +110,15 @@ def test_a_stop_token_is_named_and_not_shown() -> None:
 
 
 def test_an_engine_that_stops_by_itself_ends_the_answer() -> None:
-    answer = Answer(Bytes(), GenerateRequest("p", Sampling(9)), 3, frozenset())
+    answer = AnswerDeltas(Bytes(), GenerateRequest("p", Sampling(9)), 3, frozenset())
     delta = answer.add(Step((65,), is_over=True))
     assert (delta.text, delta.finish_reason, delta.num_prompt_tokens) == ("A", "length", 3)
 
 
-def _continued(known: list[list[int]]) -> Answer:
+def _continued(known: list[list[int]]) -> AnswerDeltas:
     where = Continuation(b"".join(pack(group) for group in known))
     request = GenerateRequest("p", Sampling(100), continuation=where)
-    return Answer(Bytes(), request, 3, frozenset({0}), sends_ids=True)
+    return AnswerDeltas(Bytes(), request, 3, frozenset({0}), sends_ids=True)
 
 
 def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:

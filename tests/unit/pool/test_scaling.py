@@ -9,7 +9,7 @@ import pytest
 
 from lmi_backend.plan.engine_plan import Scaling
 from lmi_backend.pool.scaling import Scaler, slot_to_end, slot_to_start
-from lmi_backend.pool.slot import Slot, State, least_busy
+from lmi_backend.pool.slot import Slot, SlotState, least_busy
 from tests.support.waiting import wait_for
 
 NOW = 1000.0
@@ -29,7 +29,7 @@ class Worker:
 
 def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any) -> Slot:
     """Return a slot; the first one's worker always runs."""
-    made = Slot(index, f"model/{index}", is_extra=index > 0, state=State.STARTING)
+    made = Slot(index, f"model/{index}", is_extra=index > 0, state=SlotState.STARTING)
     if is_ready:
         made.fill(Worker())  # type: ignore[arg-type]
     made.ready_since = 0.0
@@ -40,7 +40,7 @@ def slot(index: int, *, is_ready: bool = True, idle: float = 0.0, **fields: Any)
 
 
 def unwanted(index: int) -> Slot:
-    return slot(index, is_ready=False, state=State.UNWANTED)
+    return slot(index, is_ready=False, state=SlotState.UNWANTED)
 
 
 def test_one_starts_at_a_time_and_as_many_as_there_may_be() -> None:
@@ -53,7 +53,9 @@ def test_one_starts_at_a_time_and_as_many_as_there_may_be() -> None:
 def test_a_dead_worker_or_one_that_is_given_up_does_not_keep_another_from_starting() -> None:
     spare = unwanted(2)
     assert slot_to_start([slot(0, is_ready=False), slot(1), spare]) is spare
-    assert slot_to_start([slot(0), slot(1, is_ready=False, state=State.ABANDONED), spare]) is spare
+    assert (
+        slot_to_start([slot(0), slot(1, is_ready=False, state=SlotState.ABANDONED), spare]) is spare
+    )
 
 
 def test_the_newest_idle_worker_above_the_least_is_ended() -> None:

@@ -9,7 +9,7 @@ import pytest
 from lmi_backend.engine_config import EngineConfig
 from lmi_backend.errors import WorkerStartError
 from lmi_backend.pool import spares
-from lmi_backend.pool.slot import Slot, State
+from lmi_backend.pool.slot import Slot, SlotState
 from lmi_backend.pool.spares import Spares
 from tests.support.waiting import wait_for
 
@@ -61,7 +61,7 @@ def make(launched: list[Prepared], adapters: dict[str, str], tmp_path: Path) -> 
         def config() -> EngineConfig:
             return EngineConfig(model=str(tmp_path), adapters=dict(adapters))
 
-        return Spares(1, launch, config), Slot(0, "m/0", is_extra=False, state=State.READY)  # type: ignore[arg-type]
+        return Spares(1, launch, config), Slot(0, "m/0", is_extra=False, state=SlotState.READY)  # type: ignore[arg-type]
 
     (tmp_path / "config.json").write_text("{}")
     return made

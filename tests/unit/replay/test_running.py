@@ -17,7 +17,7 @@ from lmi_backend.replay.exchange import Answer, Exchange, Request
 from lmi_backend.replay.judge import Judge
 from lmi_backend.replay.kinds import Difference
 from lmi_backend.replay.latencies import Times
-from lmi_backend.replay.running import Outcome, Replay, State, recorded_at_once
+from lmi_backend.replay.running import Outcome, OutcomeFile, Replay, recorded_at_once
 from lmi_backend.replay.sending import Target
 from tests.support.ports import free_ports
 
@@ -41,18 +41,18 @@ def outcome(place: str) -> Outcome:
 
 def test_a_run_that_was_stopped_continues(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    state = State(path, {"a": 1})
+    state = OutcomeFile(path, {"a": 1})
     state.add(outcome("one"))
     state.add(outcome("two"))
     assert path.stat().st_mode & 0o777 == 0o600
     # Killed in the middle of a line.
     path.write_text(path.read_text()[:-9])
-    again = State(path, {"a": 1})
+    again = OutcomeFile(path, {"a": 1})
     assert again.known == {"one": outcome("one")}
     again.add(outcome("two"))
-    assert State(path, {"a": 1}).known.keys() == {"one", "two"}
+    assert OutcomeFile(path, {"a": 1}).known.keys() == {"one", "two"}
     with pytest.raises(ConfigurationError, match="belongs to a run with other files"):
-        State(path, {"a": 2})
+        OutcomeFile(path, {"a": 2})
 
 
 def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
