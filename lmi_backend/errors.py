@@ -14,6 +14,7 @@
     │   └── UnknownModelError no model has the name that the request says
     ├── EngineError           the engine failed on this request only
     ├── CancelledError        the client went away
+    │   ├── MovedError        another front end has the answer
     │   └── StoppedError      the client stopped the request by its id; its answer ends as it is
     ├── DeadlineError         the request outlived its time
     └── WorkerError           talking to a worker process
@@ -201,6 +202,10 @@ class CancelledError(LmiError):
     """The client cancelled the request or disconnected."""
 
     code = "CANCELLED"
+
+
+class MovedError(CancelledError):
+    """Another front end has the answer."""
 
 
 class StoppedError(CancelledError):

@@ -188,6 +188,9 @@ QUESTIONS = (
         "short",
         {
             "{{model}}: reconnected": _hour("lmi_front_end_reconnections_total"),
+            "{{model}}: of these, to another front end": _hour(
+                "lmi_front_end_answers_taken_over_total"
+            ),
             "{{model}}: did not reconnect": _hour("lmi_front_end_answers_lapsed_total"),
             "{{model}}: kept now": "sum by (model) (lmi_front_end_answers_kept)",
         },

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.events import append_event, chunks_of
+from lmi_backend.ipc.rejoining import Rejoined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -128,7 +129,10 @@ def _without(messages: Sequence[msg.ToClient], requests: AbstractSet[int]) -> li
         if isinstance(message, msg.Events):
             for row in (each for each in chunks_of(message) if each[0] not in requests):
                 append_event(kept, *row)
-        elif not isinstance(message, msg.Output | msg.HttpOutput) or message.id not in requests:
+        elif (
+            not isinstance(message, msg.Output | msg.HttpOutput | Rejoined)
+            or message.id not in requests
+        ):
             kept.append(message)
     return kept
 
@@ -139,3 +143,5 @@ def _sizes(message: msg.ToClient) -> Iterator[tuple[int, int]]:
         yield from zip(message.ids, map(len, message.data), strict=True)
     elif isinstance(message, msg.Output | msg.HttpOutput):
         yield message.id, message.chunk.memory
+    elif isinstance(message, Rejoined):
+        yield message.id, sum(map(len, message.blocks))

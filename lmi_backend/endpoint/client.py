@@ -179,7 +179,7 @@ class SharedWorkers:
                     self._on_welcome(message)
                 elif isinstance(message, msg.Refused):
                     self._on_refusal(message.reason)
-                elif not isinstance(message, msg.Drained | msg.Renewed | msg.Health | msg.State):
+                elif isinstance(message, msg.Output | msg.HttpOutput | msg.Events | msg.Failure):
                     answers.append(message)
             listener.on_messages(answers)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES_IN_ALL, Backlog
 from lmi_backend.errors import EngineError, LmiError, WorkerError
-from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.failures import failure_of
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode, receive
+from lmi_backend.ipc.kept_chunks import message_of
 from lmi_backend.serving.request_state import DirectSink
 from lmi_backend.threads import guarded_thread
 
@@ -39,6 +39,7 @@ class ClientConnection:
         forget: called when the client has left.
         leave: called with the sinks whose client wants no more.
         share: returns how many bytes of all answers may wait for this client.
+        keep: called when the client has gone, before its requests end; takes over some of them.
     """
 
     def __init__(
@@ -48,9 +49,10 @@ class ClientConnection:
         forget: Callable[[ClientConnection], None],
         leave: Callable[[Iterable[ClientSink]], None] = lambda sinks: None,
         share: Callable[[], int] = lambda: UNREAD_BYTES_IN_ALL,
+        keep: Callable[[ClientConnection], None] = lambda client: None,
     ) -> None:
         self._socket, self._handle, self._forget = connection, handle, forget
-        self._leave, self._share = leave, share
+        self._leave, self._share, self._keep = leave, share, keep
         self._sinks: dict[int, ClientSink] = {}
         self._backlog = Backlog()
         """What is not encoded yet; it is counted while the other end is behind."""
@@ -62,6 +64,8 @@ class ClientConnection:
         self._rest = b""
         """What the socket did not take at once; the writing thread's, until it is gone."""
         self.is_gone = self.keeps_ids = False
+        self.pid = 0
+        """The client's process; 0 until it is known."""
 
     def start(self) -> None:
         """Begin to read."""
@@ -174,6 +178,7 @@ class ClientConnection:
         with self._has_work:
             self.is_gone = True
             self._has_work.notify_all()
+        self._keep(self)
         self.abort(list(self._sinks))
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -219,7 +224,8 @@ class ClientSink(DirectSink):
 
     def __init__(self, client: ClientConnection, request_id: int) -> None:
         self.client: ClientConnection = client
-        self.number, self.keeps_ids = request_id, client.keeps_ids
+        self.number = request_id
+        self.keeps_ids = self.takes_events = client.keeps_ids
         client.enter(self, request_id)
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
@@ -232,7 +238,7 @@ class ClientSink(DirectSink):
         if is_last:
             self.client.leave(self.number)
         if not self.is_gone:
-            self.client.store([self._message(chunk) for chunk in chunks])
+            self.client.store([message_of(self.number, chunk) for chunk in chunks])
 
     def fail(self, error: LmiError) -> None:
         """End the answer with an error, if its client still wants to know."""
@@ -243,8 +249,3 @@ class ClientSink(DirectSink):
     def is_cancelled(self) -> bool:
         """Tell whether the client has gone, at no cost."""
         return self.is_gone or self.client.is_gone
-
-    def _message(self, chunk: Chunk) -> msg.Output | msg.HttpOutput:
-        if isinstance(chunk, Delta):
-            return msg.Output(self.number, chunk)
-        return msg.HttpOutput(self.number, chunk)

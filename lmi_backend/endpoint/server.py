@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final
 from lmi_backend.endpoint.address import endpoint_address, waiting_marks
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
 from lmi_backend.endpoint.connection import ClientConnection, ClientSink
+from lmi_backend.endpoint.kept import KeptAnswers
 from lmi_backend.errors import EngineError, LmiError, WorkerError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.rejoining import Forget, Rejoin
 from lmi_backend.ipc.versions import Refusals
 from lmi_backend.serving.management import FAULT, Management
 from lmi_backend.threads import guarded_thread
@@ -66,6 +68,7 @@ class Endpoint:
         self._inode = 0
         self._is_closed = False
         self._clients: set[ClientConnection] = set()
+        self.kept = KeptAnswers()
         self._refusals = Refusals(model.name)
         lora_manager.on_change = self._send_welcomes
         self.management = Management(lora_manager, service)
@@ -92,6 +95,7 @@ class Endpoint:
         self.management.threads.stop()
         # Wakes accept(), which close() alone does not.
         self._is_closed = True
+        self.kept.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -103,6 +107,7 @@ class Endpoint:
     def abort(self) -> None:
         """Leave every client without an answer, and the address behind: the server has died."""
         self._is_closed = True
+        self.kept.close()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         for client in list(self._clients):
@@ -130,34 +135,36 @@ class Endpoint:
         match message:
             case msg.Hello():
                 self._check(message, client)
-                client.keeps_ids = message.keeps_ids
+                client.keeps_ids, client.pid = message.keeps_ids, message.pid
                 client.put(self._welcome())
             case msg.AskHealth():
                 client.put(self._service.health())
             case msg.AskState(is_brief=True):
                 client.put(msg.State(self._state.brief()))
             case msg.AskState(log_after=number):
-                client.put(msg.State(self._state.values(log_after=number)))
+                kept = {"kept": self.kept.counts()}
+                client.put(msg.State(self._state.values(log_after=number) | kept))
             case msg.Abort(ids=request_ids):
                 client.abort(request_ids)
             case msg.Drain(seconds=seconds):
                 client.put(msg.Drained(self._service.drain(seconds)))
             case msg.RenewWorker(index=index, seconds=seconds):
                 client.put(self._renewal.renew(index, seconds))
-            case msg.Submit(id=request_id, requests=work, tenant=tenant):
-                self._try(
-                    client, request_id, lambda s: self._service.submit(work, s, tenant=tenant)
-                )
-            case msg.SubmitHttp(id=request_id, request=request, tenant=tenant):
-                self._try(
-                    client, request_id, lambda s: self._service.submit(request, s, tenant=tenant)
-                )
+            case msg.Submit(id=request_id, requests=work):
+                is_rest = any(each.continuation for each in work)
+                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+                self._submit(work, message.tenant, sink)
+            case msg.SubmitHttp(id=request_id, request=request):
+                is_rest = request.continuation is not None
+                sink = self.kept.sink(client, request_id, message.keep, is_rest=is_rest)
+                self._submit(request, message.tenant, sink)
             case msg.Manage(id=request_id, body=body):
-                self._try(
-                    client,
-                    request_id,
-                    lambda sink: self.management.take(body, sink),
-                )
+                own = ClientSink(client, request_id)
+                self._try(own, lambda: self.management.take(body, own))
+            case Rejoin():
+                self.kept.rejoin(message, client)
+            case Forget(name=name):
+                self.kept.forget(name, client)
 
     def _check(self, hello: msg.Hello, client: ClientConnection) -> None:
         """Raise WorkerError, and tell the client why, if it is of another protocol."""
@@ -178,16 +185,16 @@ class Endpoint:
         model = replace(self._model, adapters=dict(self._lora_manager.digests))
         return msg.Welcome(context, model)
 
-    def _try(
-        self, client: ClientConnection, request_id: int, start: Callable[[ClientSink], None]
-    ) -> None:
-        sink = ClientSink(client, request_id)
+    def _submit(self, work: msg.Work, tenant: str, sink: ClientSink) -> None:
+        self._try(sink, lambda: self._service.submit(work, sink, tenant=tenant))
+
+    def _try(self, sink: ClientSink, start: Callable[[], None]) -> None:
         try:
-            start(sink)
+            start()
         except Exception as error:  # noqa: BLE001  it is this request's failure
             failure = error if isinstance(error, LmiError) else EngineError(FAULT)
             if failure is not error:
-                _log.exception("request %d of a client cannot be read", request_id)
+                _log.exception("request %d of a client cannot be read", sink.number)
             self._service.refused(failure)
             sink.fail(failure)
 
@@ -201,7 +208,7 @@ class Endpoint:
                     return
                 raise
             ways = (self._handle, self._clients.discard, self._service.leave, self._share)
-            client = ClientConnection(connection, *ways)
+            client = ClientConnection(connection, *ways, self.kept.leave)
             self._clients.add(client)
             client.start()
 

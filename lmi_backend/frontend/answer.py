@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Final, Protocol
 from lmi_backend.endpoint.backlog import UNREAD, UNREAD_BYTES
 from lmi_backend.errors import EngineError
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc.kept_chunks import chunks_in
+from lmi_backend.ipc.rejoining import Forget
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from lmi_backend.errors import LmiError
     from lmi_backend.frontend.connection import ModelConnection
     from lmi_backend.generation import Chunk
@@ -63,8 +67,8 @@ class Answer:
     """What has come of one request's answer and is not yet taken."""
 
     __slots__ = (
-        "_chunks", "_connection", "_error", "_unread", "_waiting", "forward", "is_over", "progress",
-        "request_id",
+        "_before", "_chunks", "_connection", "_error", "_unread", "_waiting", "awaited", "forward",
+        "is_over", "progress", "request_id",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +78,10 @@ class Answer:
         self.progress = progress
         """What lets it resume when the model is gone and back; None if it cannot."""
         self._chunks: list[Chunk] = []
+        self.awaited: Progress | None = None
+        """What becomes its progress when the chunks of another front end have come."""
+        self._before: list[list[Chunk]] = []
+        """These chunks, which are read first."""
         self._unread = connection.unread
         self._error: LmiError | None = None
         self.is_over = False
@@ -91,6 +99,23 @@ class Answer:
         forward = self.forward if self._waiting is not None else None
         if forward is None or not forward.take(chunk, is_event=is_event):
             self._keep(chunk)
+
+    def rejoin(self, blocks: Sequence[bytes]) -> None:
+        """Take the chunks that another front end had."""
+        try:
+            self._before = list(chunks_in(blocks))
+        except Exception as error:  # noqa: BLE001  all answers come on this connection
+            self.fail(EngineError(f"what is kept of the answer cannot be read: {error}"))
+            self.abort()
+            return
+        self.progress, self.awaited = self.awaited, None
+        for chunks in self._before:
+            for chunk in chunks:
+                if chunk.is_last:
+                    self.progress = None
+                elif self.progress is not None:
+                    self.progress.add(chunk)
+        self._wake()
 
     def _keep(self, chunk: Chunk) -> None:
         # Looked at before it is added: a single large one is read at once.
@@ -124,12 +149,17 @@ class Answer:
         Raises:
             LmiError: the request failed; what came before has been returned.
         """
-        if not self._chunks and self._error is None:
+        if not (self._before or self._chunks or self._error):
             self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
             finally:
                 self._waiting = None
+        if self._before:
+            chunks = self._before.pop(0)
+            # There may be many, and others are to run too.
+            await asyncio.sleep(0)
+            return chunks
         if not self._chunks and self._error is not None:
             raise self._error
         return self._drop()
@@ -146,6 +176,10 @@ class Answer:
         """Tell the model that nobody waits."""
         self._connection.forget(self.request_id)
         self._connection.send(msg.Abort([self.request_id]))
+
+    def forget(self, name: str) -> None:
+        """Tell the model that the answer is kept no longer under a name."""
+        self._connection.send(Forget(name))
 
     def move(self, connection: ModelConnection, request_id: int) -> None:
         """Have another connection resume the answer."""

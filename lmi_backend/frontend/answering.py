@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.dropped import DroppedParameters
+from lmi_backend.clients.form import EVENTS
 from lmi_backend.clients.lmi.handler_form import HandlerForm
 from lmi_backend.clients.reply import AdapterChange
 from lmi_backend.clients.spec import INVOKE, READ, RELAY, STORED
@@ -12,12 +13,15 @@ from lmi_backend.clients.tracing import take_trace, with_trace
 from lmi_backend.frontend.adapters import manage
 from lmi_backend.frontend.keeping import LAST_ID
 from lmi_backend.frontend.kept_responses import KeptResponses
+from lmi_backend.frontend.rejoining import Rejoining, owner_of
 from lmi_backend.frontend.relay import send_answer
+from lmi_backend.ipc.rejoining import Keep
 
 if TYPE_CHECKING:
     from lmi_backend.clients.spec import Path, Read
     from lmi_backend.clients.triton.body import Body
     from lmi_backend.clients.triton.paths import Path as TritonPath
+    from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
     from lmi_backend.frontend.kept_answer import KeptAnswer
@@ -41,6 +45,7 @@ class Answering:
     def __init__(self, reading: Reading, keeping: Keeping, limit: int, seconds: float) -> None:
         self._reading, self._limit, self._seconds = reading, limit, seconds
         self._keeping, self._responses = keeping, KeptResponses(keeping)
+        self._rejoining = Rejoining(reading, keeping)
         self._dropped = DroppedParameters()
 
     async def __call__(self, path: Path, exchange: Exchange) -> None:
@@ -48,21 +53,27 @@ class Answering:
         data = await exchange.text(self._limit, self._seconds)
         model, asked = await self._reading.actions[path.action](path, exchange, data)
         kept = None if _is_own(asked) else self._keeping.open(exchange, model.info)
-        await self._send(exchange, model, asked, kept)
+        keep = None
+        if kept is not None and _may_be_events(asked):
+            owner = await owner_of(exchange, data)
+            keep = Keep(kept.name, owner, model.info.resume_window)
+        await self._send(exchange, model, asked, kept, keep)
 
     def is_back(self, exchange: Exchange) -> bool:
         """Tell whether a request is about a kept answer, and starts no other."""
         has_id = LAST_ID in exchange.headers and exchange.method == "POST"
         return has_id or self._responses.find(exchange) is not None
 
-    async def come_back(self, exchange: Exchange) -> None:
-        """Answer a client that reconnects; raises as `Keeping` and `KeptResponses` do."""
-        # The request was read when the answer began.
-        await exchange.body(self._limit, self._seconds)
+    async def come_back(self, path: Path, exchange: Exchange, key: ApiKey | None) -> None:
+        """Answer a client that reconnects; raises as `Rejoining` and `KeptResponses` do."""
+        # The request was read when the answer began, unless another front end did so.
+        data = await exchange.text(self._limit, self._seconds)
         if (kept := self._responses.find(exchange)) is not None:
             await self._responses.answer(exchange, kept)
-        else:
+        elif self._keeping.has(exchange):
             await self._keeping.come_back(exchange)
+        else:
+            await self._rejoining(path, exchange, data, key)
 
     async def generate(self, exchange: Exchange, path: TritonPath, body: Body, size: int) -> bool:
         """Answer a body of Triton's `generate`; return False where Triton is to answer it.
@@ -83,7 +94,12 @@ class Answering:
         return found is not None
 
     async def _send(
-        self, exchange: Exchange, model: Model, asked: Read, kept: KeptAnswer | None = None
+        self,
+        exchange: Exchange,
+        model: Model,
+        asked: Read,
+        kept: KeptAnswer | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self._dropped.note(asked.dropped)
         if isinstance(asked.work, AdapterChange):
@@ -91,14 +107,21 @@ class Answering:
         else:
             trace = asked.trace or take_trace(dict(exchange.headers))
             work = with_trace(asked.work, trace)
-            answer = model.connection.submit(work, exchange.tenant or asked.tenant)
+            answer = model.connection.submit(work, exchange.tenant or asked.tenant, keep)
         failure = asked.failure or exchange.spec.failure
         if kept is None:
             await send_answer(exchange, answer, asked.form, failure)
         else:
+            if keep is not None:
+                kept.follow_model(answer)
             await kept.serve(send_answer(kept, answer, asked.form, failure))
 
 
 def _is_own(asked: Read) -> bool:
     """Tell whether users' code answers, whose events may have ids of their own."""
     return isinstance(asked.form, HandlerForm)
+
+
+def _may_be_events(asked: Read) -> bool:
+    """Tell whether the answer may be a stream of events; some formats know it later."""
+    return asked.form.headers.get("content-type", EVENTS).startswith(EVENTS)

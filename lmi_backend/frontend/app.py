@@ -34,7 +34,7 @@ from lmi_backend.frontend.operators.state import State
 from lmi_backend.frontend.operators.web_page import PATHS, WebPage
 from lmi_backend.frontend.reading import Reading
 from lmi_backend.frontend.relay import CLIENT_LEFT
-from lmi_backend.frontend.starting import Starting
+from lmi_backend.frontend.starting import Starting, find_models
 from lmi_backend.frontend.triton import TritonProxy
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ class FrontEnd:
         self._starting = Starting(settings.awaited, self._control.index)
         self.models = Models(settings.base, self._starting)
         self._bodies = Bodies(ALL_BODIES * settings.max_body)
-        # With several processes a client may reconnect to another one.
-        self._keeping = Keeping(is_on=settings.processes == 1)
+        self._keeping = Keeping()
         self._metrics = Metrics(self.models, self._keeping, settings.metrics_url)
         self._health = Health(self.models, settings.required)
         limits = settings.max_body, settings.client_seconds
@@ -90,6 +89,7 @@ class FrontEnd:
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         looking = asyncio.gather(self.models.run(), self._starting.run())
+        await find_models(self.models, self._settings.base)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         looking.cancel()
@@ -143,8 +143,8 @@ class FrontEnd:
         if key is not None:
             exchange.tenant, exchange.key_digest = key.name, key.digest
             exchange.has_token_limit = key.has_token_limit
-        if service.is_resumed and self._answering.is_back(exchange):
-            await self._answering.come_back(exchange)
+        if service.resumed is not None and self._answering.is_back(exchange):
+            await self._answering.come_back(service.resumed, exchange, key)
             return
         if self._health.is_stopping:
             raise StoppingError(STOPPING)
@@ -213,8 +213,8 @@ class FrontEnd:
                     continue
                 is_read = path.action in self._reading.actions
                 answer = partial(self._answering, path) if is_read else actions[path.action]
-                is_resumed = path.action in self._answering.resumed
-                service = Service(answer, client, path.who, is_resumed)
+                resumed = path if path.action in self._answering.resumed else None
+                service = Service(answer, client, path.who, resumed)
                 yield route(path.template, path.methods), service
         for template, answer, who in self._own_paths():
             yield route(template, "GET"), Service(answer, CLIENTS["openai"], who)

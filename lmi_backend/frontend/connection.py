@@ -33,13 +33,14 @@ from lmi_backend.ipc.frames import (
     FrameDecoder,
     encode_request,
 )
+from lmi_backend.ipc.rejoining import Keep, Rejoin, Rejoined
 from lmi_backend.resume.resumption import Resumption
 from lmi_backend.tokenization import check_characters
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from lmi_backend.generation import GenerateRequest
+    from lmi_backend.resume.progress import Progress
 
 _log = logging.getLogger(__name__)
 
@@ -132,8 +133,8 @@ class ModelConnection(asyncio.Protocol):
         """Requests that are not finished."""
         return len(self._answers)
 
-    def submit(self, work: tuple[GenerateRequest, ...] | HttpRequest, tenant: str) -> Answer:
-        """Send a request.
+    def submit(self, work: msg.Work, tenant: str, keep: Keep | None = None) -> Answer:
+        """Send a request, whose answer may be kept.
 
         Raises:
             UnavailableError: the model has gone, or does not read.
@@ -141,12 +142,19 @@ class ModelConnection(asyncio.Protocol):
             RequestError: a prompt has more characters than the model's tokens can have.
         """
         if isinstance(work, HttpRequest):
-            return self._start(lambda number: msg.SubmitHttp(number, work, tenant))
+            return self._start(lambda number: msg.SubmitHttp(number, work, tenant, keep))
         for request in work:
             if request.sampling.truncate_prompt_tokens is None and isinstance(request.prompt, str):
                 bounds = self.model.max_model_len, self.model.longest_token
                 check_characters(len(request.prompt), *bounds, field="prompt")
-        return self._start(lambda number: msg.Submit(number, work, tenant))
+        return self._start(lambda number: msg.Submit(number, work, tenant, keep))
+
+    def rejoin(self, work: msg.Work, tenant: str, keep: Keep) -> Answer:
+        """Request all of an answer that another front end had begun; raises like `submit`."""
+        answer = self._start(lambda number: Rejoin(number, keep.name, keep.owner))
+        kind = msg.SubmitHttp if isinstance(work, HttpRequest) else msg.Submit
+        answer.awaited = self._progress(kind(answer.request_id, work, tenant, keep))  # type: ignore[arg-type]
+        return answer
 
     def resume(self, answer: Answer) -> None:
         """Request the rest of an answer that another connection has begun.
@@ -244,13 +252,16 @@ class ModelConnection(asyncio.Protocol):
         is_full = transport.get_write_buffer_size() > UNSENT_BYTES
         if is_full and sum(map(len, frame)) > FREE_BYTES:
             raise UnavailableError(f"the model does not read: {UNSENT_BYTES >> 20} MiB wait for it")
-        progress = self._resumption.progress(request, 0)
-        if progress is not None:
-            progress.meet(self.model)
-        answer = Answer(self, number, progress)
+        answer = Answer(self, number, self._progress(request))
         self._answers[number] = answer
         write(transport, frame)
         return answer
+
+    def _progress(self, order: msg.FromClient) -> Progress | None:
+        progress = self._resumption.progress(order, 0)
+        if progress is not None:
+            progress.meet(self.model)
+        return progress
 
     def _take_events(self, events: msg.Events) -> None:
         for number, chunk in chunks_of(events):
@@ -274,6 +285,9 @@ class ModelConnection(asyncio.Protocol):
                         answer.put(message.chunk)
                     except Exception as error:  # noqa: BLE001  all answers come on this connection
                         self._fail(answer, error)
+            case Rejoined():
+                if (answer := self._answers.get(message.id)) is not None:
+                    answer.rejoin(message.blocks)
             case msg.Failure():
                 if (answer := self._pop(message.id)) is not None:
                     answer.fail(error_of(message))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from lmi_backend.errors import HttpError
 from lmi_backend.frontend.kept_answer import KeptAnswer, owner_of
+from lmi_backend.ipc.rejoining import NOT_KEPT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +26,6 @@ KEPT_BYTES: Final = 4 << 20
 ALL_KEPT_BYTES: Final = 256 << 20
 """Of all answers. Above it those are deleted whose clients disconnected first."""
 _ID: Final = re.compile(r"([\w-]{16})\.([0-9]{1,9})", re.ASCII)
-_NOT_KEPT: Final = (
-    f"nothing is kept for this {LAST_ID}, this key and this path: option.resume_window is over, or "
-    "the id belongs to another client; send the request without it"
-)
 
 
 @dataclass
@@ -39,17 +36,14 @@ class _Counts:
     """Times that a client reconnected."""
     lapsed: int = 0
     """Answers that were cancelled because their clients did not reconnect."""
+    rejoined: int = 0
+    """Answers that another front end had begun."""
 
 
 class Keeping:
-    """Holds the kept answers, and bounds their number and size.
+    """Holds the kept answers, and bounds their number and size."""
 
-    Args:
-        is_on: whether a client that reconnects reaches this process.
-    """
-
-    def __init__(self, *, is_on: bool = True) -> None:
-        self._is_on = is_on
+    def __init__(self) -> None:
         self._kept: dict[str, KeptAnswer] = {}
         self._away: dict[str, KeptAnswer] = {}
         """Answers whose clients are disconnected, in the order of their disconnections."""
@@ -65,9 +59,15 @@ class Keeping:
         """Return what takes an answer in place of its client; None if it is not to be kept."""
         asked = exchange.headers.get(WANTED)
         is_wanted = model.is_resumable if asked is None else asked.strip().lower() in ("1", "true")
-        if not (self._is_on and is_wanted) or not model.resume_window:
+        if not is_wanted or not model.resume_window:
             return None
         return KeptAnswer(self, exchange, model.resume_window)
+
+    def again(self, exchange: Exchange, model: ModelInfo, name: str) -> KeptAnswer | None:
+        """Return what takes an answer of a name that another front end had; None as `open`."""
+        if not model.resume_window:
+            return None
+        return KeptAnswer(self, exchange, model.resume_window, name)
 
     async def come_back(self, exchange: Exchange) -> None:
         """Send a client the events after the one that it names.
@@ -75,16 +75,26 @@ class Keeping:
         Raises:
             HttpError: nothing is kept there for this client (404).
         """
-        match = _ID.fullmatch(exchange.headers[LAST_ID].strip())
-        kept = self._kept.get(match[1]) if match else None
-        if match is None or kept is None or kept.owner != owner_of(exchange):
-            raise HttpError(HTTPStatus.NOT_FOUND, _NOT_KEPT)
-        await self.follow(exchange, kept, int(match[2]))
+        name, number = self.named(exchange)
+        kept = self._kept.get(name)
+        if kept is None or kept.owner != owner_of(exchange):
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
+        await self.follow(exchange, kept, number)
+
+    def named(self, exchange: Exchange) -> tuple[str, int]:
+        """Return the answer and the event that a client names; raises like `come_back`."""
+        if (match := _ID.fullmatch(exchange.headers[LAST_ID].strip())) is None:
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
+        return match[1], int(match[2])
+
+    def has(self, exchange: Exchange) -> bool:
+        """Tell whether the answer that a client names is here; raises like `come_back`."""
+        return self.named(exchange)[0] in self._kept
 
     async def follow(self, exchange: Exchange, kept: KeptAnswer, number: int) -> None:
         """Send a client the events after one; raises like `come_back`."""
         if not kept.events.has(number):
-            raise HttpError(HTTPStatus.NOT_FOUND, _NOT_KEPT)
+            raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
         exchange.model = kept.model
         self._counts[kept.model].resumed += 1
         await kept.follow(exchange, number)
@@ -97,6 +107,8 @@ class Keeping:
     def add(self, kept: KeptAnswer) -> None:
         """Begin to keep an answer."""
         self._kept[kept.name] = kept
+        self._counts[kept.model].rejoined += kept.is_back
+        self._counts[kept.model].resumed += kept.is_back
         self.note_size(kept)
 
     def note_away(self, kept: KeptAnswer, *, is_away: bool) -> None:

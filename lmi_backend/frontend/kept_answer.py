@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lmi_backend.clients.form import EVENTS
 from lmi_backend.endpoint.backlog import UNREAD
-from lmi_backend.errors import EngineError
+from lmi_backend.errors import EngineError, HttpError, MovedError
 from lmi_backend.frontend.kept_events import KeptEvents
+from lmi_backend.generation import HttpChunk
+from lmi_backend.ipc.rejoining import NOT_KEPT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
 
+    from lmi_backend.frontend.answer import Answer
     from lmi_backend.frontend.http.api_keys import ApiKey
     from lmi_backend.frontend.http.exchange import Exchange
     from lmi_backend.frontend.keeping import Keeping
+    from lmi_backend.generation import Chunk
 
 _log = logging.getLogger(__name__)
 
@@ -43,13 +47,18 @@ class KeptAnswer:
         store: holds it while it is kept.
         exchange: its first request.
         window: seconds that it is kept without a client.
+        name: of one that another front end has begun; else it gets a new one.
     """
 
-    def __init__(self, store: Keeping, exchange: Exchange, window: float) -> None:
+    def __init__(self, store: Keeping, exchange: Exchange, window: float, name: str = "") -> None:
         self._store, self._window = store, window
         self.first = exchange
         """Its first request; deleted when the answer is kept."""
-        self.name = secrets.token_urlsafe(_NAME_BYTES)
+        self.is_back = bool(name)
+        """Whether another front end has begun it."""
+        self.name = name or secrets.token_urlsafe(_NAME_BYTES)
+        self.when_known: Callable[[], object] = _nothing
+        """Called when the store has it."""
         self.model, self.owner = exchange.model, owner_of(exchange)
         self.events = KeptEvents(self.name)
         self.noted_size = 0
@@ -64,26 +73,38 @@ class KeptAnswer:
         self._headers: Mapping[str, str] = {}
         self._key: ApiKey | None = None
         self._leave: Callable[[], object] = _nothing
+        self._release: Callable[[], object] = _nothing
         self._reader: Exchange | None = None
         self._news = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def serve(self, sending: Coroutine[Any, Any, None]) -> None:
+    def follow_model(self, answer: Answer) -> None:
+        """Have the model told when the answer is kept no longer."""
+        self._release = partial(answer.forget, self.name)
+
+    async def serve(self, sending: Coroutine[Any, Any, None], number: int = 0) -> None:
         """Send the answer here, and from here to its first client.
 
         Args:
             sending: a call of `send_answer` with this object.
+            number: of the last event that the client has.
+
+        Raises:
+            HttpError: what follows that event is not kept (404).
         """
         exchange = self.first
         # The answer counts as running until it is over, with or without its client.
         self._key, exchange.key = exchange.key, None
         task = self._task = asyncio.ensure_future(sending)
         task.add_done_callback(self._end)
-        while not (self.is_kept or self.is_over):
+        while not (self.is_over or (self.is_kept and self.events.count >= number)):
             self._news.clear()
             await self._news.wait()
         if self.is_kept:
-            await self.follow(exchange, 0)
+            if number and not self.events.has(number):
+                self._detach(exchange)
+                raise HttpError(HTTPStatus.NOT_FOUND, NOT_KEPT)
+            await self.follow(exchange, number)
             return
         exchange.status, exchange.error = exchange.status or self.status, self.error
         exchange.num_tokens = self.num_tokens
@@ -155,6 +176,7 @@ class KeptAnswer:
             self._timer.cancel()
         if not self.is_over:
             self._leave()
+        self._release()
 
     def _end(self, task: asyncio.Task[None]) -> None:
         """Note that the answer is over."""
@@ -167,6 +189,11 @@ class KeptAnswer:
         if self.is_kept and not task.cancelled() and (error := task.exception()) is not None:
             _log.error("an answer of model %s failed", self.model, exc_info=error)
             self.error = type(error).__name__
+        if not self.is_kept:
+            self._release()
+        elif self.error == MovedError.__name__:
+            # Another front end has it.
+            self._store.forget(self)
         self._news.set()
 
     def put(self, data: bytes) -> None:
@@ -190,7 +217,13 @@ class KeptAnswer:
     def when_gone(self, leave: Callable[[], object]) -> None:
         """See `Exchange.when_gone`."""
         self._leave = leave
-        self.first.when_gone(leave)
+        if not self.is_back:
+            self.first.when_gone(leave)
+
+    def apart(self, chunks: list[Chunk]) -> Iterable[list[Chunk]]:
+        """See `Exchange.apart`: written together, chunks might make other events another time."""
+        is_whole = not (self.is_kept or self.is_back) and isinstance(chunks[0], HttpChunk)
+        return (chunks,) if is_whole else ([each] for each in chunks)
 
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """See `Exchange.start`."""
@@ -221,11 +254,13 @@ class KeptAnswer:
         """Begin to keep a stream of events; return whether the response is one."""
         self.status, exchange = status, self.first
         is_stream = headers.get("content-type", "").startswith(EVENTS)
-        if not is_stream or status != HTTPStatus.OK or exchange.has_left:
+        has_left = exchange.has_left and not self.is_back
+        if not is_stream or status != HTTPStatus.OK or has_left:
             return False
         self.is_kept, self._headers = True, headers
         del self.first
         self._store.add(self)
+        self.when_known()
         self._attach(exchange)
         return True
 

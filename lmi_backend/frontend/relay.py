@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lmi_backend.clients.openai.form import HttpForm
-from lmi_backend.errors import CancelledError, EngineError, LmiError
+from lmi_backend.errors import CancelledError, EngineError, LmiError, MovedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -51,15 +51,13 @@ async def _send(
         while not form.is_over:
             chunks = await answer.read()
             _count(exchange, chunks)
-            data = form.write(chunks)
-            if form.is_over:
-                answer.end()
-            if data or form.is_over:
-                await _send_part(exchange, form, data)
-                answer.forward = forward
+            for some in exchange.apart(chunks):
+                await forward.send(some)
     except LmiError as error:
         if exchange.has_left:
             exchange.status = exchange.status or CLIENT_LEFT
+        elif isinstance(error, MovedError) and exchange.has_begun:
+            exchange.error = type(error).__name__
         else:
             await _fail(exchange, form, error, failure_of)
     else:
@@ -81,7 +79,7 @@ async def _fail(
 
 
 class _Forward:
-    """Writes what comes of the middle of an answer, if its client reads."""
+    """Writes what comes of an answer, and of its middle at once if its client reads."""
 
     __slots__ = ("_answer", "_client", "_exchange", "_form", "_takes_events")
 
@@ -90,6 +88,16 @@ class _Forward:
         self._client = exchange.direct
         self._takes_events = isinstance(form, HttpForm) and form.passes_events
         """Whether an event is written as it is."""
+
+    async def send(self, chunks: list[Chunk]) -> None:
+        """Send what some chunks make; from then on `take` may."""
+        form = self._form
+        data = form.write(chunks)
+        if form.is_over:
+            self._answer.end()
+        if data or form.is_over:
+            await _send_part(self._exchange, form, data)
+            self._answer.forward = self
 
     def take(self, chunk: Chunk, *, is_event: bool) -> bool:
         if chunk.is_last or not self._client.is_free:

@@ -4,23 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.endpoint.address import endpoint_folder
 from lmi_backend.errors import LmiError, UnavailableError
 from lmi_backend.pool.load_failure import LoadFailure
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
+    from pathlib import Path
 
     from lmi_backend.frontend.model_control import RepositoryModel
+    from lmi_backend.frontend.models import Models
 
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
+_FIND_SECONDS: Final = 1.0
+_FIND_LOOK_SECONDS: Final = 0.01
 _FAILED: Final = "FAILED"
 _READY: Final = "READY"
 _ON_THE_WAY: Final = ("LOADING", "READY", "UNLOADING")
 """States after which a model's endpoint is found, or found again."""
+
+
+async def find_models(models: Models, base: Path) -> None:
+    """Wait for the models that were there before this front end, for a moment at most.
+
+    Clients that waited for it come at once, and would be told that no model is there yet.
+    """
+    end = time.monotonic() + _FIND_SECONDS
+    while time.monotonic() < end:
+        endpoints = list(endpoint_folder(base).glob("*.sock"))
+        if len(models.all()) >= len(endpoints):
+            return
+        await asyncio.sleep(_FIND_LOOK_SECONDS)
 
 
 class Starting:

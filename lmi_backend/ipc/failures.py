@@ -11,6 +11,7 @@ from lmi_backend.errors import (
     EngineError,
     HttpError,
     LmiError,
+    MovedError,
     RequestError,
     StoppingError,
     UnavailableError,
@@ -22,6 +23,7 @@ _KINDS: Final[dict[type[LmiError], FailureKind]] = {
     StoppingError: "stopping",
     UnavailableError: "unavailable",
     CancelledError: "cancelled",
+    MovedError: "moved",
     DeadlineError: "deadline",
 }
 _ERRORS: Final[dict[str, type[LmiError]]] = {kind: error for error, kind in _KINDS.items()}

@@ -20,13 +20,14 @@ from lmi_backend.generation import Delta, GenerateRequest, HttpChunk, HttpReques
 from lmi_backend.ipc.engine import Capabilities, EngineStats
 from lmi_backend.ipc.flush_policy import FlushPolicy
 from lmi_backend.ipc.frames import LARGEST_FRAME
+from lmi_backend.ipc.rejoining import Forget, Keep, Rejoin, Rejoined
 from lmi_backend.token_ids import ID_BYTES
 
-PROTOCOL: Final = 12
+PROTOCOL: Final = 13
 HEARTBEAT_SECONDS: Final = 1.0
 
 FailureKind = Literal[
-    "request", "engine", "dead", "stopping", "unavailable", "cancelled", "deadline", "http"
+    "request", "engine", "dead", "stopping", "unavailable", "cancelled", "moved", "deadline", "http"
 ]
 
 
@@ -76,6 +77,7 @@ class Submit(_Message, frozen=True):
     requests: tuple[GenerateRequest, ...]
     tenant: str = ""
     """Whose turn it takes, for a model whose workers are shared; workers do not look at it."""
+    keep: Keep | None = None
 
 
 class SubmitHttp(_Message, frozen=True):
@@ -84,6 +86,7 @@ class SubmitHttp(_Message, frozen=True):
     id: int
     request: HttpRequest
     tenant: str = ""
+    keep: Keep | None = None
 
 
 class SetAdapter(_Message, frozen=True):
@@ -284,14 +287,12 @@ class State(_Message, frozen=True):
 
 
 ToWorker = Challenge | Accepted | Start | Proceed | Submit | SubmitHttp | SetAdapter | Abort | Stop
-FromClient = (
-    Hello | Submit | SubmitHttp | Manage | Abort | Drain | RenewWorker | AskHealth | AskState
-)
+_ForRequests = Submit | SubmitHttp | Rejoin | Forget | Manage | Abort
+FromClient = Hello | _ForRequests | Drain | RenewWorker | AskHealth | AskState
 FromWorker = (
     Hello | Prepared | Ready | StartFailed | Output | HttpOutput | Events | Failure | Heartbeat
 )
-ToClient = (
-    Welcome | Refused | Output | HttpOutput | Events | Failure | Drained | Renewed | Health | State
-)
+_OfRequests = Rejoined | Output | HttpOutput | Events | Failure
+ToClient = Welcome | Refused | _OfRequests | Drained | Renewed | Health | State
 Work = tuple[GenerateRequest, ...] | HttpRequest
 """What a client's request comes to."""

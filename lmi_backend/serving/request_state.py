@@ -70,6 +70,8 @@ class DirectSink(ABC):
 
     keeps_ids = False
     """Whether it wants the ids of tokens with their chunks, so that it can resume by them."""
+    takes_events = False
+    """Whether events may pass without a message of their own."""
     is_gone = False
     """Whether its client wants nothing more of it."""
     client: DirectClient
@@ -178,7 +180,7 @@ class RequestState:
     def event_sink(self) -> DirectSink | None:
         """What takes the next event at once; None where events become chunks first."""
         direct = self.direct
-        if direct is None or not direct.keeps_ids or direct.is_gone or self.error is not None:
+        if direct is None or not direct.takes_events or direct.is_gone or self.error is not None:
             return None
         return None if self.is_scheduled or self._pending or not self.num_sent else direct
 

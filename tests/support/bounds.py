@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from lmi_backend.clients.triton.inference import MOST_TEXT
 from lmi_backend.endpoint.backlog import UNREAD_BYTES as UNREAD_BYTES_OF_ONE
 from lmi_backend.endpoint.backlog import UNREAD_BYTES_IN_ALL
+from lmi_backend.endpoint.kept import ALL_KEPT_BYTES as ALL_KEPT_IN_STUB
+from lmi_backend.endpoint.kept import KEPT_BYTES as KEPT_IN_STUB
 from lmi_backend.engines.bodies import FEWEST_VALUES
 from lmi_backend.engines.body_texts import MOST_ITEMS
 from lmi_backend.engines.vllm.media_budget import TIMES, WAIT_SECONDS
@@ -97,6 +99,13 @@ ROWS = (
         f"{ALL_KEPT_BYTES >> 20} MiB",
         "its oldest events are deleted, or without a client all of it; over all, the answers of "
         "clients that disconnected first",
+    ),
+    (
+        "the same answer, for the next front end",
+        "stub",
+        f"{KEPT_IN_STUB >> 20} MiB",
+        f"{ALL_KEPT_IN_STUB >> 20} MiB a model",
+        "it does not outlive its front end; over all, first those of front ends that have crashed",
     ),
     (
         "what is written and not yet sent",

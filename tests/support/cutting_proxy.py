@@ -47,16 +47,17 @@ class CuttingProxy:
 
     def _pass(self, client: socket.socket) -> None:
         """Pass one request of a connection on, and its answer back."""
-        with client, socket.create_connection(("127.0.0.1", self._server)) as server:
+        address, gone = ("127.0.0.1", self._server), contextlib.suppress(OSError)
+        # The server may be killed at any time.
+        with client, gone, socket.create_connection(address) as server:
             request = _request(client)
             marks = [mark for mark in list(self.cuts) if mark in request]
             most = self.cuts.pop(marks[0]) if marks else 1 << 40
             server.sendall(request)
             passed = 0
-            with contextlib.suppress(OSError):
-                while passed < most and (data := server.recv(min(most - passed, 1 << 16))):
-                    self.passed = passed = passed + len(data)
-                    client.sendall(data)
+            while passed < most and (data := server.recv(min(most - passed, 1 << 16))):
+                self.passed = passed = passed + len(data)
+                client.sendall(data)
 
 
 def _request(client: socket.socket) -> bytes:

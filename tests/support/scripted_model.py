@@ -18,6 +18,7 @@ from lmi_backend.frontend.app import FrontEnd
 from lmi_backend.frontend.http.protocol import bounded_protocol
 from lmi_backend.ipc import messages as msg
 from lmi_backend.ipc.frames import LARGEST_FRAME, FrameDecoder, encode
+from lmi_backend.ipc.rejoining import NOT_KEPT, Forget, Keep, Rejoin
 from lmi_backend.private_folders import private_folder
 from tests.support.waiting import wait_for
 
@@ -28,11 +29,18 @@ _PAUSE_SECONDS = 0.003
 Order = msg.Submit | msg.SubmitHttp | msg.Manage
 Script = Callable[[Order], Sequence[msg.ToClient | None]]
 """Returns what comes of a request; None: the model's process dies."""
+Kept = Callable[[Rejoin], Sequence[msg.ToClient | None]]
+"""The same of an answer that another front end had begun."""
 
 
 def nothing(_: Order) -> Sequence[msg.ToClient | None]:
     """Die at once."""
     return [None]
+
+
+def nothing_kept(order: Rejoin) -> Sequence[msg.ToClient | None]:
+    """Say that there is no such answer."""
+    return [msg.Failure(order.id, "http", NOT_KEPT, status=404)]
 
 
 class Answered(NamedTuple):
@@ -50,6 +58,11 @@ class ScriptedModel:
 
     def __init__(self, name: str) -> None:
         self.script: Script = nothing
+        self.kept: Kept = nothing_kept
+        self.keeps: list[Keep] = []
+        """What was to be kept."""
+        self.forgotten: list[str] = []
+        """Names of what is kept no longer."""
         self.num_greeted = self.num_deaths = 0
         self.welcome = msg.Welcome(
             Context(is_custom=name == OWN, has_lora=True),
@@ -72,6 +85,12 @@ class ScriptedModel:
             self.num_greeted += 1
         elif isinstance(message, Order):
             said = self.script(message)
+            if not isinstance(message, msg.Manage) and message.keep is not None:
+                self.keeps.append(message.keep)
+        elif isinstance(message, Rejoin):
+            said = self.kept(message)
+        elif isinstance(message, Forget):
+            self.forgotten.append(message.name)
         for each in said:
             if each is None:
                 self.num_deaths += 1
@@ -89,6 +108,8 @@ class Scripted:
         self.front_end = FrontEnd(Settings(base=base, **settings))
         self.models = {name: ScriptedModel(name) for name in (NAME, OWN)}
         self._base = base
+        self.loop: asyncio.AbstractEventLoop | None = None
+        """The front end's, while it runs."""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._socket.getsockname()[1]
         protocol = bounded_protocol(head_seconds=30, idle_seconds=30)
@@ -118,6 +139,7 @@ class Scripted:
         wait_for(lambda: len(self.front_end.models.all()) == len(self.models))
 
     async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
         folder = private_folder(endpoint_folder(self._base))
         async with contextlib.AsyncExitStack() as stack:
             for name, model in self.models.items():

@@ -49,6 +49,7 @@ FOLDERS = {
     "endpoint": ("command line", "front end", "stub"),
     "endpoint/client": ("stub",),
     "endpoint/connection": ("stub",),
+    "endpoint/kept": ("stub",),
     "endpoint/server": ("stub",),
     "endpoint/state": ("stub",),
     "triton": ("stub",),

@@ -120,6 +120,10 @@ class ApiKey:
             self._buckets[_LIMITS[1]].take(1)
         self.running += 1
 
+    def rejoin(self) -> None:
+        """Count a request as running that another process has begun; call `leave` at its end."""
+        self.running += 1
+
     def leave(self, tokens: int) -> None:
         """Count a request as finished; `tokens` are those of its prompt and its answer."""
         self.running -= 1

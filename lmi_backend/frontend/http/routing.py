@@ -12,7 +12,7 @@ from lmi_backend.clients.spec import ANYBODY, PROBE, Who
 from lmi_backend.frontend.http.target import SERVER
 
 if TYPE_CHECKING:
-    from lmi_backend.clients.spec import ClientSpec
+    from lmi_backend.clients.spec import ClientSpec, Path
     from lmi_backend.frontend.http.exchange import Exchange
 
 _SERVER: Final = SERVER.decode()
@@ -25,8 +25,8 @@ class Service:
     answer: Callable[[Exchange], Awaitable[None]]
     client: ClientSpec
     who: Who = "client"
-    is_resumed: bool = False
-    """Whether a client may reconnect for the rest of a stream."""
+    resumed: Path | None = None
+    """The path, if a client may reconnect there for the rest of a stream."""
 
     @property
     def needs_key(self) -> bool:

@@ -62,6 +62,9 @@ FAMILIES: Final = {
     "lmi_front_end_reconnections_total": (
         "counter", "resumed", "Times that a client reconnected for the rest of its stream",
     ),
+    "lmi_front_end_answers_taken_over_total": (
+        "counter", "rejoined", "Streams that another process of the front end had begun",
+    ),
     "lmi_front_end_answers_lapsed_total": (
         "counter", "lapsed", "Streams that were cancelled because their clients did not reconnect",
     ),

@@ -212,7 +212,11 @@ def test_nothing_is_kept_after_the_window(tmp_path_factory: pytest.TempPathFacto
         server.models[NAME].script = _script()
         done = follow(server.port, CHATS, _body(), **{WANTED: "1"}).ids[-1]
         wait_for(lambda: _keeping(server)["kept"] == 0)
-        assert _keeping(server) == {"kept": 0, "kept_bytes": 0, "resumed": 0, "lapsed": 1}
+        counts = {"kept": 0, "kept_bytes": 0, "resumed": 0, "lapsed": 1, "rejoined": 0}
+        assert _keeping(server) == counts
+        # And that it need not keep them either.
+        wait_for(lambda: len(server.models[NAME].forgotten) == 2)
+        assert {each.name for each in server.models[NAME].keeps} == {*server.models[NAME].forgotten}
         assert server.front_end._keeping._size == 0
         assert not server.front_end._keeping._away
         # The model is told, too.
@@ -338,12 +342,10 @@ def test_the_model_may_keep_all_streams_and_a_request_may_decline(
     with server.run():
         assert follow(server.port, CHATS, _body()).ids
         assert not follow(server.port, CHATS, _body(), **{WANTED: "0"}).ids
-    # Another process of the front end would not know what this one keeps.
-    for window, more in ((0, {}), (600, {"processes": 2})):
-        server = _served(tmp_path_factory.mktemp("server"), window, **more)
-        server.models[NAME].script = _script()
-        with server.run():
-            assert not follow(server.port, CHATS, _body(), **{WANTED: "1"}).ids
+    server = _served(tmp_path_factory.mktemp("server"), 0)
+    server.models[NAME].script = _script()
+    with server.run():
+        assert not follow(server.port, CHATS, _body(), **{WANTED: "1"}).ids
 
 
 def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:

@@ -19,6 +19,7 @@ from lmi_backend.ipc.frames import (
     encode_request,
     receive,
 )
+from lmi_backend.ipc.rejoining import Forget, Keep, Rejoin, Rejoined
 from lmi_backend.structures import StructureBounds
 
 CLIENTS = ClientSettings(dialect="legacy", tgi_compat=True, normalize=False)
@@ -45,6 +46,13 @@ FROM_WORKER: list[msg.FromWorker] = [
 TO_CLIENT: list[msg.ToClient] = [
     msg.Welcome(Context(CLIENTS, ["a"], is_custom=True), ModelInfo(name="m")),
     msg.Health(is_ready=True),
+    Rejoined(7, [b"block", b""]),
+]
+FROM_CLIENT: list[msg.FromClient] = [
+    msg.Submit(7, (GenerateRequest("p"),), "tenant", Keep("name", "owner", 60)),
+    msg.SubmitHttp(8, HttpRequest("/v1/models", b""), "", Keep("name", "owner", 0.5)),
+    Rejoin(7, "name", "owner"),
+    Forget("name"),
 ]
 
 
@@ -56,6 +64,7 @@ def test_every_message_survives() -> None:
     assert decoder(msg.ToWorker).feed(encode(TO_WORKER)) == TO_WORKER
     assert decoder().feed(encode(FROM_WORKER)) == FROM_WORKER
     assert decoder(msg.ToClient).feed(encode(TO_CLIENT)) == TO_CLIENT
+    assert decoder(msg.FromClient).feed(encode(FROM_CLIENT)) == FROM_CLIENT
 
 
 def test_a_stream_may_be_cut_anywhere() -> None:

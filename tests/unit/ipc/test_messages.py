@@ -5,6 +5,7 @@ import pytest
 
 from lmi_backend.generation import Delta
 from lmi_backend.ipc import messages as msg
+from lmi_backend.ipc import rejoining
 
 TO_WORKER = typing.get_args(msg.ToWorker)
 FROM_WORKER = typing.get_args(msg.FromWorker)
@@ -15,8 +16,13 @@ TO_CLIENT = typing.get_args(msg.ToClient)
 def test_each_message_goes_one_way_and_none_is_forgotten() -> None:
     declared = {
         kind
-        for name, kind in vars(msg).items()
-        if isinstance(kind, type) and kind.__module__ == msg.__name__ and name[0] != "_"
+        for module in (msg, rejoining)
+        for name, kind in vars(module).items()
+        if isinstance(kind, type)
+        and kind.__module__ == module.__name__
+        and name[0] != "_"
+        # A part of others.
+        and kind is not rejoining.Keep
     }
     assert {*TO_WORKER, *FROM_WORKER, *FROM_CLIENT, *TO_CLIENT} == declared
     assert not set(TO_WORKER) & set(FROM_WORKER)

@@ -1,0 +1,123 @@
+"""Streams whose front end is killed: their clients reconnect to the next one, and lack nothing."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.chaos.test_front_end import CHATS, ECHO, RESUMABLE
+from tests.support.chaos_report import Report
+from tests.support.cutting_proxy import CuttingProxy, Stream, follow
+from tests.support.serving import Served, serve, write_properties
+from tests.support.waiting import wait_for
+
+STREAMS = 16
+TOKENS = 300
+PROMPT = "a b c d"
+CHAT = {"messages": [{"role": "user", "content": PROMPT}], "max_tokens": TOKENS, "stream": True}
+PARAMETERS = {"max_new_tokens": TOKENS, "output_formatter": "sse"}
+BODIES: dict[str, dict[str, Any]] = {
+    CHATS: CHAT,
+    "/v1/completions": {"prompt": PROMPT, "max_tokens": TOKENS, "stream": True},
+    "/invocations": {"inputs": PROMPT, "stream": True, "parameters": PARAMETERS},
+    "/generate_stream": {"inputs": PROMPT, "parameters": {"max_new_tokens": TOKENS}},
+}
+
+
+def _state(served: Served) -> dict[str, Any]:
+    (model,) = json.loads(served.ask("/api/state")[2])["models"]
+    return dict(model)
+
+
+def _tokens(served: Served) -> float:
+    return served.metric("lmi_generation_tokens_total", "echo")
+
+
+def kill_front_end(served: Served) -> psutil.Process:
+    """Kill the front end; return it."""
+    (process,) = served.front_ends()
+    process.kill()
+    return process
+
+
+def _said(path: str, stream: Stream) -> Any:
+    """Return what does not differ between two answers to one request."""
+    if not path.startswith("/v1/"):
+        return stream.events
+    *parts, done = [event.partition(b"data: ")[2] for event in stream.events]
+    choices = [json.loads(part)["choices"] for part in parts]
+    return done, choices, len({json.loads(part)["id"] for part in parts})
+
+
+def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
+    wait_for(lambda: echo.ask("/ping")[0] == 200)
+    plain = {
+        path: _said(path, follow(echo.port, path, json.dumps(body | {"model": "echo"}).encode()))
+        for path, body in BODIES.items()
+    }
+    before = _tokens(echo)
+    with CuttingProxy(echo.port).run() as proxy, ThreadPoolExecutor(STREAMS) as threads:
+
+        def run(number: int) -> bool:
+            path = list(BODIES)[number % len(BODIES)]
+            body = json.dumps(BODIES[path] | {"model": "echo"}).encode()
+            # The connections of half of them break before, or while there is no front end.
+            proxied = number % 8 >= 4
+            if proxied:
+                proxy.cuts[f"cut-{number}.".encode()] = 2000 + number * 700
+            port, mark = (proxy if proxied else echo).port, f"cut-{number}."
+            got = follow(port, path, body, number % 3 / 4, **RESUMABLE, mark=mark)
+            assert got.ids == [f"{got.ids[0][:16]}.{n}" for n in range(1, len(got.ids) + 1)]
+            return _said(path, got) == plain[path] and got.connections > 1
+
+        results = threads.map(run, range(STREAMS))
+        # On average, each has begun: some are cut already, the others are not yet.
+        wait_for(lambda: _tokens(echo) > before + STREAMS * 30)
+        kill_front_end(echo)
+        whole = sum(results)
+    assert whole == STREAMS
+    state = _state(echo)
+    assert state["front_end"]["rejoined"] >= STREAMS / 2
+    # Nobody generated twice.
+    wait_for(lambda: echo.metric("lmi_requests_open", "echo") == 0)
+    assert state["kept"]["rejoined"] == state["front_end"]["rejoined"]
+    report.note_front(
+        f"the front end is killed, and with it {STREAMS} streams whose clients reconnect",
+        f"the answers continue in the stub; their clients have the same text: {whole} of {STREAMS}",
+    )
+
+
+def test_each_process_of_the_front_end_has_what_another_began(
+    tmp_path: Path, report: Report
+) -> None:
+    count = 24
+    body = json.dumps(CHAT | {"model": "echo", "max_tokens": 60}).encode()
+    folder = write_properties(tmp_path / "echo", ECHO)
+    with (
+        serve([folder], tmp_path, "--frontend-processes", "3") as served,
+        CuttingProxy(served.port).run() as proxy,
+        ThreadPoolExecutor(count) as threads,
+    ):
+        wait_for(lambda: served.ask("/ping")[0] == 200)
+        plain = _said(CHATS, follow(served.port, CHATS, body))
+
+        def run(number: int) -> bool:
+            mark = f"cut-{number}."
+            proxy.cuts[mark.encode()] = 1000 + number * 300
+            got = follow(proxy.port, CHATS, body, number % 3 / 4, **RESUMABLE, mark=mark)
+            return _said(CHATS, got) == plain and got.connections > 1
+
+        results = threads.map(run, range(count))
+        wait_for(lambda: not proxy.cuts)
+        served.front_ends()[0].kill()
+        whole = sum(results)
+        assert whole == count
+        assert _state(served)["kept"]["rejoined"] > 0
+    report.note_front(
+        f"one of 3 processes of the front end is killed while the connections of {count} streams "
+        "are cut",
+        "each client reconnects, most of them to another process, and has the same text: "
+        f"{whole} of {count}",
+    )
