@@ -16,6 +16,7 @@ from lmi_backend.cli.planning import (
     options_of,
     plan_one_node,
     release_of,
+    status_of,
 )
 from lmi_backend.deploy.files import TARGETS
 from lmi_backend.deploy.filling import STORE
@@ -92,12 +93,14 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _deploy(arguments: argparse.Namespace) -> int:
-    files = TARGETS[arguments.to](_served(_model(arguments.path), arguments))
+    model = _model(arguments.path)
+    plan, served = _served(model, arguments)
+    files = TARGETS[arguments.to](served)
     for path, text in _unwritten(files, arguments.output, is_forced=arguments.force).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     sys.stdout.write("".join(f"{arguments.output / name}\n" for name in files))
-    return 0
+    return status_of(plan, model.name)
 
 
 def _model(path: Path | None) -> Model:
@@ -116,8 +119,8 @@ def _model(path: Path | None) -> Model:
     return models[0]
 
 
-def _served(model: Model, arguments: argparse.Namespace) -> Served:
-    """Return what the arguments describe.
+def _served(model: Model, arguments: argparse.Namespace) -> tuple[EnginePlan, Served]:
+    """Return a model's plan, and what the arguments describe.
 
     Raises:
         ConfigurationError: the model cannot be run, or not in this way.
@@ -136,7 +139,7 @@ def _served(model: Model, arguments: argparse.Namespace) -> Served:
         _warn_of_secrets(plan)
     title, place, words = _place(model, options, arguments.to) if has_folder else ("", "", ())
     remote_model = _remote_model(plan, arguments)
-    return Served(
+    served = Served(
         name=_name(model.name),
         title=title or model.name,
         image=_checked(
@@ -154,6 +157,7 @@ def _served(model: Model, arguments: argparse.Namespace) -> Served:
         revision=options[opt.REVISION],
         claim=_checked("--model-claim", arguments.model_claim, NAME, "the name of a claim"),
     )
+    return plan, served
 
 
 def _say_what_to_mount(model: Model, plan: EnginePlan, arguments: argparse.Namespace) -> None:

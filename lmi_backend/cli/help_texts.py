@@ -42,7 +42,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "lmi-backend deploy llama --to helm --output chart --gpus 1 --gpu-memory 80GiB",
         "helm install llama chart",
     ),
-    "options": ("lmi-backend options", "lmi-backend options max_model_len"),
+    "options": (
+        "lmi-backend options",
+        "lmi-backend options max_model_len",
+        "lmi-backend options --tensor-parallel-size 4",
+    ),
     "render": ("lmi-backend render llama > config.pbtxt",),
     "convert": ("lmi-backend convert llama qwen --repository models",),
     "migrate": (
@@ -84,6 +88,13 @@ STATUSES: Final[dict[str, tuple[str, ...]]] = {
         "1  it failed",
         WRONG,
         "3  the model cannot be fetched; the plan does without its size",
+        STOPPED,
+    ),
+    "deploy": (
+        FINE,
+        "1  it failed",
+        WRONG,
+        "3  it was written, but the model cannot be fetched: its size is not known",
         STOPPED,
     ),
     "migrate": (

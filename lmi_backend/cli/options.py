@@ -20,8 +20,37 @@ from lmi_backend.options.signature import NO_FLAG, recorded_signature, shorten
 from lmi_backend.options.table import ENGINES, KEYS, VARIABLES, find_option
 from lmi_backend.printable import printable, say
 
-_OTHERS: Final = re.compile(r"--|SM_VLLM_(NO_)?|option\.", re.IGNORECASE)
+_OTHERS: Final = re.compile(r"--?(no-(?=.))?|SM_VLLM_(NO_)?|option\.", re.IGNORECASE)
 """What a flag, a variable of AWS's images or a key has before its name."""
+
+
+_OWN: Final = ("--engine", "--engine-version")
+"""Options of this command that take a value."""
+_OWN_FLAGS: Final = ("--json", "--help", "-h")
+
+
+def pasted(argv: Sequence[str]) -> list[str]:
+    """Return a command line whose words may begin with dashes, as argparse takes it.
+
+    Words of other command lines are pasted here. So each that begins with a dash is a word, unless
+    it is an option of this command.
+    """
+    if not argv or argv[0] != "options":
+        return list(argv)
+    own, words, rest = [], [], list(argv[1:])
+    while rest:
+        word = rest.pop(0)
+        if word == "--":
+            words += rest
+            break
+        if word in _OWN:
+            own += [word, *rest[:1]]
+            del rest[:1]
+        elif word in _OWN_FLAGS or word.startswith(tuple(f"{name}=" for name in _OWN)):
+            own.append(word)
+        else:
+            words.append(word)
+    return ["options", *own, "--", *words]
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -37,8 +66,8 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         nargs="*",
         metavar="WORD",
         help="show options with all of these in a name, an alias, a variable or the engine's own "
-        "name. The name of an engine shows its own options. A variable SM_VLLM_… or the name that "
-        "another server uses shows what it means here",
+        "name. The name of an engine shows its own options. A variable SM_VLLM_…, a flag with its "
+        "dashes and its value, or the name that another server uses shows what it means here",
     )
     parser.add_argument(
         "--engine", choices=ENGINES, default=default_engine(), help="default %(default)s"
@@ -70,20 +99,35 @@ class Row:
 
 
 def _options(arguments: argparse.Namespace) -> int:
-    word, release = " ".join(arguments.words), release_of(arguments)
-    rows = _found(word, arguments.engine, release)
+    rows: list[Row] = []
+    for word in _searched(arguments.words):
+        found = _found_or_said(word, arguments.engine, release_of(arguments))
+        rows += [row for row in found if row not in rows]
     if not rows:
-        other, rows = _found_elsewhere(word, arguments.engine, release)
-        say(f"no option or variable under {arguments.engine} has {printable(word)} in a name")
-        if not rows:
-            return 1
-        say(f"under {other}, with --engine {other}:")
+        return 1
     if arguments.json:
         sys.stdout.write(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
         return 0
     for row in rows:
         _show(row)
     return 0
+
+
+def _searched(words: Sequence[str]) -> list[str]:
+    """Return what to search for: each flag without its value, else all words together."""
+    flags = [word.partition("=")[0] for word in words if word.startswith("-")]
+    return flags or [" ".join(words)]
+
+
+def _found_or_said(word: str, engine: str, release: str) -> list[Row]:
+    """Return what search terms find under an engine, or say what they find elsewhere."""
+    rows = _found(word, engine, release)
+    if not rows:
+        other, rows = _found_elsewhere(word, engine, release)
+        say(f"no option or variable under {engine} has {printable(word)} in a name")
+        if rows:
+            say(f"under {other}, with --engine {other}:")
+    return rows
 
 
 def _found(word: str, engine: str, release: str) -> list[Row]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lmi_backend.cli.folders import Model, add_path, models_at
-from lmi_backend.cli.planning import add_hardware, hardware_of, options_of, release_of
+from lmi_backend.cli.planning import UNREAD, add_hardware, hardware_of, options_of, release_of
 from lmi_backend.errors import ConfigurationError
 from lmi_backend.options.engine_spec import implementations
 from lmi_backend.options.planned import release_and_why
@@ -36,8 +36,6 @@ _NO_MEMORY = (
     "the memory of a GPU is not known, so neither is whether the model fits: --gpu-memory SIZE "
     "supposes one"
 )
-UNREAD = 3
-"""Exit status: a plan was made without the size of a model."""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

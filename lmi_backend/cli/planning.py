@@ -28,6 +28,8 @@ _ONE_NODE = (
     "deploy writes servers of one node. Start from deploy/kubernetes/overlays/multi-node, or plan "
     "for larger ones"
 )
+UNREAD = 3
+"""Exit status: a plan was made without the size of a model."""
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*([kmgt])(?:i?b)?", re.IGNORECASE | re.ASCII)
 
 
@@ -46,6 +48,15 @@ def options_of(model: Model, release: str = "", *, is_elsewhere: bool = False) -
     else:
         options = resolve_options([], os.environ, folder=model.folder)
     return replace(options, supposed_release=release, is_elsewhere=is_elsewhere)
+
+
+def status_of(plan: EnginePlan, name: str) -> int:
+    """Return the exit status of a command that wrote files by a plan; say what it lacked."""
+    if not plan.is_unread:
+        return 0
+    without = "devices, memory and times are not checked against it"
+    say(f"{name}: written without the model's size: {without}; exit status {UNREAD}")
+    return UNREAD
 
 
 def served_plan(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lmi_backend.cli.main import main
-from lmi_backend.cli.plan import UNREAD
+from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options.releases import newest_run
 from tests.support.installed_engine import interpreter, with_version
 from tests.support.vllm_tree import write_tree

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from lmi_backend.cli import main
-from lmi_backend.cli.plan import UNREAD
+from lmi_backend.cli.planning import UNREAD
 from tests.support.manifests import container, pods, rendered
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -102,11 +102,14 @@ SEEN = {
 }
 
 
-def _plan(arguments: list[str], machine: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the plan as `plan` prints it."""
+def _plan(
+    arguments: list[str], machine: list[str], capsys: pytest.CaptureFixture[str]
+) -> tuple[str, int]:
+    """Return the plan as `plan` prints it, and its exit status."""
     capsys.readouterr()
-    assert main.main(["plan", "--json", *arguments, *machine]) in (0, UNREAD)
-    return capsys.readouterr().out
+    status = main.main(["plan", "--json", *arguments, *machine])
+    assert status in (0, UNREAD)
+    return capsys.readouterr().out, status
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -127,12 +130,12 @@ def test_what_is_deployed_is_planned_as_before(
     with monkeypatch.context() as here:
         for name, value in given.items():
             here.setenv(name, value)
-        before = _plan([str(folder)], machine, capsys)
+        before, status = _plan([str(folder)], machine, capsys)
         has_folders = any(path.is_dir() for path in folder.iterdir())
         claim = ["--model-claim=c"] if has_folders else []
         for target in SEEN:
             words = ["deploy", str(folder), "--to", target, "--output", str(output / target)]
-            assert main.main([*words, "--image=i", *machine, *claim]) == 0
+            assert main.main([*words, "--image=i", *machine, *claim]) == status
     for target, read_back in SEEN.items():
         (serve, place, *_), variables, mounts = read_back(output / target, folder)
         assert serve == "serve"
@@ -143,7 +146,7 @@ def test_what_is_deployed_is_planned_as_before(
         with monkeypatch.context() as there:
             for name, value in variables.items():
                 there.setenv(name, value)
-            after = _plan([str(seen)], machine, capsys).replace(str(seen), "F")
+            after = _plan([str(seen)], machine, capsys)[0].replace(str(seen), "F")
         assert json.loads(after) == json.loads(before.replace(str(folder), "F"))
 
 

@@ -7,6 +7,7 @@ from planner_page import known_configs
 
 from lmi_backend.cli import main
 from lmi_backend.cli.deploy import _name
+from lmi_backend.cli.planning import UNREAD
 from tests.support.places import ROOT
 
 CONFIGS = known_configs()
@@ -124,6 +125,23 @@ def test_keda_without_a_namespace_counts_pods_of_all(
 ) -> None:
     assert _deploy(folder, tmp_path / "fleet", "--with", "keda", *words) == 0
     assert ("pods of this name in every namespace" in capsys.readouterr().err) is (not words)
+
+
+def test_files_are_written_without_a_size_and_a_pipeline_stops(
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As `plan` has it: `deploy … && kubectl apply …` applies nothing that was not checked."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    text = "option.rolling_batch=vllm\noption.model_id=org/m\n"
+    (folder / "serving.properties").write_text(text, "utf-8")
+    machine = ("--gpus", "1", "--gpu-memory", "80GiB")
+    assert _deploy(folder, tmp_path / "fleet", *machine) == UNREAD
+    assert "model: written without the model's size" in capsys.readouterr().err
+    assert main.main(["plan", str(folder), *machine]) == UNREAD
+    assert (tmp_path / "fleet" / "kustomization.yaml").is_file()
 
 
 @pytest.mark.parametrize(("target", "is_named"), [("kubernetes", True), ("systemd", False)])

@@ -12,6 +12,7 @@ import pytest
 
 from lmi_backend.cli.help_texts import EXAMPLES
 from lmi_backend.cli.main import main, parser
+from lmi_backend.cli.options import pasted
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -34,7 +35,7 @@ def test_every_command_has_a_description_examples_and_statuses(name: str) -> Non
 def test_every_example_is_understood(line: str) -> None:
     words = shlex.split(line.partition(" > ")[0].partition(" >> ")[0])
     if words[0] == "lmi-backend":
-        parser().parse_args(words[1:])
+        parser().parse_args(pasted(words[1:]))
     else:
         assert words[0] in ("kubectl", "helm")
 

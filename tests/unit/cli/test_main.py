@@ -6,7 +6,7 @@ import pytest
 
 from lmi_backend import __version__
 from lmi_backend.cli.main import main
-from lmi_backend.cli.plan import UNREAD
+from lmi_backend.cli.planning import UNREAD
 from lmi_backend.options import load_options
 from lmi_backend.repository.record import Record, option_changes
 from tests.unit.test_migration_guide import LLAMA_8B
@@ -432,6 +432,14 @@ def test_a_folder_without_properties_is_refused(
         (["context", "length"], "option.max_model_len"),
         (["kda_decode_backend"], "option.kda_decode_backend"),
         (["tnx"], "option.n_positions"),
+        (["--max-model-len"], "option.max_model_len"),
+        (["--max-model-len=8192"], "option.max_model_len"),
+        (["--tensor-parallel-size", "4"], "option.tensor_parallel_degree"),
+        (["--tp-size", "4", "--context-length", "8192"], "option.max_model_len"),
+        (["--no-enable-prefix-caching"], "option.enable_prefix_caching"),
+        (["-tp", "2"], "option.tensor_parallel_degree"),
+        (["--kv-cache-dtype", "fp8", "--engine", "trtllm"], "option.kv_cache_dtype"),
+        (["--engine=vllm", "--", "--kv-cache-dtype"], "option.kv_cache_dtype"),
     ],
 )
 def test_an_option_is_found_by_any_of_its_names(
