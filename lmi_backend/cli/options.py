@@ -30,10 +30,9 @@ _OWN_FLAGS: Final = ("--json", "--help", "-h")
 
 
 def pasted(argv: Sequence[str]) -> list[str]:
-    """Return a command line whose words may begin with dashes, as argparse takes it.
+    """Return a command line with flags of other programs, as argparse takes it.
 
-    Words of other command lines are pasted here. So each that begins with a dash is a word, unless
-    it is an option of this command.
+    What begins with a dash is searched for, unless it is an option of this command.
     """
     if not argv or argv[0] != "options":
         return list(argv)
@@ -114,7 +113,7 @@ def _options(arguments: argparse.Namespace) -> int:
 
 
 def _searched(words: Sequence[str]) -> list[str]:
-    """Return what to search for: each flag without its value, else all words together."""
+    """Return what to search for: each flag without its value, else all terms together."""
     flags = [word.partition("=")[0] for word in words if word.startswith("-")]
     return flags or [" ".join(words)]
 
