@@ -20,6 +20,7 @@ from typing import Any, Final
 from planner_page import DATA, facts_of, known_configs
 
 from lmi_backend.sizing import step as steps
+from lmi_backend.sizing.adapters import UNSURE, AdapterSlots, adapter_bytes
 from lmi_backend.sizing.draft import mtp_layers
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, estimate_memory
 from lmi_backend.sizing.model_facts import ModelFacts
@@ -28,8 +29,11 @@ from lmi_backend.units import GIB
 
 _CAPABILITIES: Final = {
     "T4": 75, "A100": 80, "L4 24GB": 89, "RTX 3090": 86, "24GB": 86, "48GB": 89, "RTX 40": 89,
-    "L40S": 89, "H100": 90, "RTX 5090": 120, "RTX PRO": 120, "GB10": 121,
+    "L40S": 89, "H100": 90, "H200": 90, "MI300X": 90, "B200": 100, "GB200": 100, "B300": 103,
+    "RTX 5090": 120, "RTX PRO": 120, "GB10": 121,
 }  # fmt: skip
+_OF_NOTES: Final = ("first runner, by environment", "another server grows on the same GPU")
+"""What a note says of a start that is no plan's."""
 _SETTINGS: Final = ("device_gib", "util", "max_num_batched_tokens", "max_num_seqs")
 _FACTORS: Final = range(17)
 
@@ -91,6 +95,11 @@ def logs() -> list[Log]:
     return [_log(row, models[row["model"]], configs) for row in rows]
 
 
+def degrees_of(row: dict[str, str]) -> tuple[int, int]:
+    """Return the devices each layer is split over, and the stages."""
+    return int(row["tp"] or 1), int(row["pp"] or 1)
+
+
 def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) -> Log:
     changes = model.get("changes", {})
     config = model.get("config") or configs[model["of"]] | changes
@@ -99,15 +108,24 @@ def _log(row: dict[str, str], model: dict[str, Any], configs: dict[str, Any]) ->
     if drafted := model.get("mtp", 0):
         facts = replace(facts, num_mtp_layers=facts.num_mtp_layers or 1)
         facts = replace(facts, draft=mtp_layers(facts), drafted_tokens=drafted)
+    if "without its encoder" in row["note"] or "no images and no sound" in row["note"]:
+        facts = replace(facts, vision_parameters=0, sound_parameters=0)
     step = _step(row)
     missing = [name for name in _SETTINGS if not row[name]]
     unknown = f"not published: {', '.join(missing)}" if missing else model.get("doubt", "")
+    unknown = unknown or next((text for text in _OF_NOTES if text in row["note"]), "")
     cache = CacheKind(
         dtype_bytes=1 if row["kv_cache_dtype"].startswith("fp8") else 2,
         length=int(number(row["max_model_len"])),
     )
     budget = int(number(row["device_gib"]) * (number(row["util"]) or 0.92) * GIB)
-    made = estimate_memory(facts, degrees=(1, 1), budget=budget, cache=cache, step=step)
+    slots = AdapterSlots(count=model.get("adapters", 0), rank=16)
+    tensor, pipeline = degrees_of(row)
+    held = adapter_bytes(facts, slots, tensor=tensor, pipeline=pipeline)
+    made = estimate_memory(
+        facts, degrees=(tensor, pipeline), budget=budget - held, cache=cache, step=step
+    )
+    made = replace(made, weights=made.weights + held, less=made.less + int(UNSURE * held))
     return Log(row, facts, step, cache, made, unknown, model["why"])
 
 

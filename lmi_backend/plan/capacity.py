@@ -23,7 +23,7 @@ from lmi_backend.plan.memory_options import (
 from lmi_backend.plan.number_sizes import cache_bytes, weight_scale
 from lmi_backend.plan.ranks import find_hosts
 from lmi_backend.plan.workers import host_workers
-from lmi_backend.sizing.adapters import adapter_bytes
+from lmi_backend.sizing.adapters import UNSURE, adapter_bytes
 from lmi_backend.sizing.kv_layers import NO_LOCAL, NO_STATES
 from lmi_backend.sizing.memory import CacheKind, MemoryEstimate, cache_layout, estimate_memory
 from lmi_backend.sizing.step import AMPERE, HOPPER, NEWEST, Release, Step
@@ -117,7 +117,8 @@ class Capacity:
             weight_scale=weight_scale(self.options, self.facts),
         )
         # Which modules get adapters differs by model, so they refuse none.
-        return replace(found, weights=found.weights + taken, more=found.more + taken)
+        less, more = found.less + int(UNSURE * taken), found.more + taken
+        return replace(found, weights=found.weights + taken, less=less, more=more)
 
     @property
     def _shared_facts(self) -> ModelFacts:

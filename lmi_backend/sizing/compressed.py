@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from lmi_backend.sizing.architectures import read_architectures
 from lmi_backend.sizing.kv_groups import KvLayout, tokens_in_flight
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from lmi_backend.sizing.model_facts import ModelFacts
     from lmi_backend.sizing.step import Step
 
+_NAMES: Final = ("deepseek_v4", "deepseekv4")
 _BLOCK: Final = 256
 """Tokens of a block of compressed text."""
 _WINDOW_BLOCK: Final = 64
@@ -38,7 +40,9 @@ class CompressedLayers:
 def read_compressed_layers(config: ConfigFields, num_layers: int) -> CompressedLayers | None:
     """Return these layers; None if the model is another."""
     ratios = config.get("compress_ratios")
-    if not config.text("model_type").startswith("deepseek_v4") or not isinstance(ratios, list):
+    named = (config.text("model_type"), *read_architectures(config))
+    is_other = not any(name.lower().startswith(_NAMES) for name in named)
+    if is_other or not isinstance(ratios, list):
         return None
     own = ratios[:num_layers]
     width = config.number("index_head_dim", default=128)

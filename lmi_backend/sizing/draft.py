@@ -36,19 +36,24 @@ class Draft:
     """Devices over which these can be split."""
     layers: int = 0
     """Layers with a KV cache."""
-    uncounted: str = "what its steps take"
-    """Its parts that are not counted, or why nothing is."""
+    step_values: int = 0
+    """16-bit numbers that a token takes in its pass, which follows the model's."""
+    uncounted: str = ""
+    """Its parts that are not counted, or why nothing is; empty if all are."""
 
     def __str__(self) -> str:
         counted = [f"{human_bytes(self.weight_bytes)} weights"] if self.weight_bytes else []
         counted += [f"the cache of {self.layers} layer(s)"] if self.layers else []
-        prefix = f"counted: {' and '.join(counted)}; " if counted else ""
-        return f"{self.name}: {prefix}not counted: {self.uncounted}"
+        counted += ["its steps"] if self.step_values else []
+        whole = " and ".join([", ".join(counted[:-1]), counted[-1]] if counted[1:] else counted)
+        parts = [f"counted: {whole}"] if counted else []
+        parts += [f"not counted: {self.uncounted}"] if self.uncounted else []
+        return f"{self.name}: {'; '.join(parts)}"
 
     @property
     def without_cache(self) -> Draft:
         """The same, where the layers of the model do not all share blocks."""
-        reason = f"its cache, as the model's own layers are of several kinds, and {self.uncounted}"
+        reason = "its cache, as the model's own layers are of several kinds"
         return self if not self.layers else replace(self, layers=0, uncounted=reason)
 
     def token_values(self, tensor: int) -> int:
@@ -73,6 +78,7 @@ def draft_model(facts: ModelFacts, name: str, *, shares_embeddings: bool) -> Dra
         layer_values=facts.kv_values_per_token_and_layer,
         kv_heads=1 if facts.is_mla else facts.num_kv_heads,
         layers=facts.num_kv_layers,
+        step_values=_step_values(facts),
     )
 
 
@@ -94,7 +100,16 @@ def mtp_layers(facts: ModelFacts) -> Draft | None:
         layer_values=facts.kv_values_per_token_and_layer,
         kv_heads=1 if facts.is_mla else facts.num_kv_heads,
         layers=count,
+        # A layer of MTP joins the model's hidden state and the token's embedding.
+        step_values=_step_values(facts) + 2 * facts.hidden_size,
     )
+
+
+def _step_values(facts: ModelFacts) -> int:
+    """Return what a token has in a pass: three hidden states, and the wider of the two blocks."""
+    attention = facts.head_dim * 2 * (facts.num_heads + facts.num_kv_heads)
+    mlp = 3 * facts.intermediate_size if facts.has_dense_layers else 0
+    return 3 * facts.hidden_size + max(attention, mlp)
 
 
 def counted_draft(facts: ModelFacts, layout: KvLayout) -> Draft | None:

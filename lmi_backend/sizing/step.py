@@ -30,6 +30,8 @@ _SAMPLED = _LOGITS + 3 * 4
 """Their float32 copy, the probabilities, and their noise or their masked copy."""
 _SORTED = _LOGITS + 4 + (4 + 8) + 8 + (4 + 8)
 """Copy; sorted values and indices; PyTorch's reverse indices; CUB's second buffers."""
+_REJECTED = 4
+"""Two more 16-bit copies, of the sampled and of the guessed tokens' logits."""
 _COUNTED = 4 + 1 / 8
 """What the second runner keeps for penalties: a number and a bit for each token and sequence."""
 
@@ -150,7 +152,8 @@ def peak_activation(
     hidden = facts.hidden_size * step.tokens * _ACTIVATION_BYTES
     # Before a layer's block, after it, and in it; stages have two to send and one to receive.
     kept = (6 if is_staged else 3) * hidden
-    layers = kept + _widest(facts, step.tokens, tensor)
+    drafting = _drafting(facts, step, tensor) if samples else 0.0
+    layers = max(kept + _widest(facts, step.tokens, tensor), drafting)
     sampling = hidden + _sampling(facts, step) if samples else 0
     if facts.vision_parameters:
         # The images' embeddings, of a whole step's tokens, are there throughout.
@@ -223,12 +226,22 @@ def _sampling(facts: ModelFacts, step: Step) -> int:
     logits = min(step.sequences, step.tokens) * facts.vocab_size
     if has_second_runner(step, facts):
         return logits * _LOGITS
+    # The trial run also rejects one guess of each sequence.
+    rejected = logits * _REJECTED if facts.drafted_tokens else 0
     if step.samples_with_flashinfer:
-        return logits * _SAMPLED
+        return logits * _SAMPLED + rejected
     if step.release < _TRITON_SAMPLER:
-        return logits * _SORTED
+        return logits * _SORTED + rejected
     rows = min(_by_capability(_MULTIPROCESSORS, step), step.sequences)
-    return logits * _SAMPLED + rows * facts.vocab_size * 4
+    return logits * _SAMPLED + rows * facts.vocab_size * 4 + rejected
+
+
+def _drafting(facts: ModelFacts, step: Step, tensor: int) -> float:
+    """Return the bytes of the pass of what drafts, and of the hidden states that it begins with."""
+    if facts.draft is None or not facts.draft.step_values:
+        return 0.0
+    values = facts.hidden_size + facts.draft.step_values / tensor
+    return step.tokens * values * _ACTIVATION_BYTES
 
 
 def _widest(facts: ModelFacts, tokens: int, tensor: int) -> int:

@@ -24,6 +24,11 @@ _ENCODER_TOKENS: Final = 65536
 _ENCODER_WIDTHS: Final = 12
 _TOWER: Final = 1152
 """The usual width of an encoder of images."""
+_TRANSIENTS: Final[Release] = (0, 26)
+"""From here on vLLM counts a trial run of gated delta nets among its graphs (vllm#50780)."""
+_LARGE_BLACKWELL: Final[range] = range(100, 110)
+_LARGE_GRAPHS: Final = 7 * GIB
+"""B200 and its like: two graphs of a kind are measured and multiplied (vllm#45178)."""
 _LOGGED_DEVICES: Final[range] = range(HOPPER, 100)
 _LAST_LOGGED: Final[Release] = GRAPHS_DEDUCTED
 
@@ -52,4 +57,15 @@ def uncertainty(
     found += _UNLOGGED + int(_ACTIVATION_SHARE * activations) + graphs // 2
     encoder = _ENCODER_TOKENS * _ENCODER_WIDTHS * _TOWER * 2 if facts.vision_parameters else 0
     kept = 0 if deducts_graphs(facts, step) else graphs - graphs // 2
-    return found + encoder, found + kept
+    return found + encoder + _estimated(facts, step, taken), found + kept
+
+
+def _estimated(facts: ModelFacts, step: Step, taken: tuple[int, int]) -> int:
+    """Return by how much more vLLM's own estimate of its graphs may be than they take."""
+    activations, graphs = taken
+    if not graphs:
+        return 0
+    found = graphs if facts.drafted_tokens else 0
+    if facts.states.delta is not None and step.release >= _TRANSIENTS:
+        found += activations
+    return found + (_LARGE_GRAPHS if step.capability in _LARGE_BLACKWELL else 0)
