@@ -90,7 +90,7 @@ tokens; those of prefill are further devices.
 A plan says which of these it does not count. The installed vLLM gives the same blocks for drafts, and two
 logs check their weights.
 
-The fields of the models come from 21 published files in `tests/data/planner/published.json`, with
+The fields of the models come from 23 published files in `tests/data/planner/published.json`, with
 their addresses. The Hub could not be reached for the other models: their fields are written by hand,
 and the measured weights and tokens of each row check them. Where a file lacks a field, the plan takes
 the default of the model's config class (`lmi_backend/sizing/class_defaults.json`, recorded from
@@ -128,6 +128,8 @@ sizes, from its own file or from one of the same sizes (`models_2026.json`). The
 if its device, share and step are published. The planner has the blocks and groups of all of them to
 0.1 %. Three rows with errors have several GPUs. `tools/planner_logs.py` writes this table. No log with
 settings was found of an A10G, nor of a T4 with a model whose quantised parts are known.
+
+A start of MiniMax-M3 on two devices has the keys of its sparse attention to the token.
 
 The rows of H200, B200, GB200, B300, MI300X, LoRA and MTP 2 were planned before anything was changed for
 them. Of the 11 with known settings nine were in their ranges; the two outside are an AMD's.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -27,13 +28,39 @@ def _own_caches(config: ConfigFields, num_layers: int) -> int:
     return max(1, num_layers - config.number("num_kv_shared_layers", default=0, least=0))
 
 
+def count_borrowing(config: ConfigFields, layers: tuple[int, ...]) -> int:
+    """Return how many layers use earlier ones' keys and values, and have no matrices for them."""
+    if not config.text("model_type").startswith("gemma4"):
+        return 0
+    shared = config.number("num_kv_shared_layers", default=0, least=0)
+    return sum(at >= config.number("num_hidden_layers") - shared for at in layers)
+
+
+_KEY_BYTES: Final = 2
+_WIDEST: Final = 1 << 20
+
+
 def read_index_bytes(config: ConfigFields, num_layers: int) -> int:
     """Return what a layer's indexer keeps: a key of 8 bits a number, and a scale for each 128.
 
-    Where some layers share another's indexer, it is the mean.
+    Where some layers share another's indexer, or have none, it is the mean. MiniMax-M3's keys have
+    the model's 16 bits.
     """
+    if sparse := config.get("sparse_attention_config"):
+        return _sparse_keys(sparse, num_layers)
     width = config.number("index_head_dim", default=0, least=0)
     return round(indexer_share(config, num_layers) * (width + 4 * -(-width // 128)))
+
+
+def _sparse_keys(sparse: object, num_layers: int) -> int:
+    if not isinstance(sparse, Mapping) or sparse.get("use_sparse_attention") is False:
+        return 0
+    width, layers = sparse.get("sparse_index_dim"), sparse.get("sparse_attention_freq")
+    if isinstance(width, bool) or not isinstance(width, int) or not 0 < width < _WIDEST:
+        return 0
+    own = layers[:num_layers] if isinstance(layers, list) else []
+    share = sum(map(bool, own)) / len(own) if own else 1.0
+    return round(share * width * _KEY_BYTES)
 
 
 def indexer_share(config: ConfigFields, num_layers: int) -> float:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lmi_backend.sizing.config_fields import ConfigFields
 from lmi_backend.sizing.experts import vision_expert_share
 from lmi_backend.sizing.kv_layers import (
+    count_borrowing,
     has_low_rank_gates,
     indexer_share,
     read_delta_shape,
@@ -104,12 +105,16 @@ def _mixer_parts(config: ConfigFields, facts: ModelFacts, kinds: LayerKinds) -> 
     narrow = tuple(at for at in attention if at not in wide)
     each = float(_attention(config, facts))
     each *= _copies(config) * _shared_blocks(config, attention)
-    yield Part(modules=names, layers=narrow, parameters=(len(narrow) + crossed) * each)
+    lent = 2 * facts.hidden_size * facts.head_dim * facts.num_kv_heads
+    whole = (len(narrow) + crossed) * each - count_borrowing(config, narrow) * lent
+    yield Part(modules=names, layers=narrow, parameters=whole)
     if facts.wide:
         # Where values are the keys (`attention_k_eq_v`), vLLM keeps both all the same.
         heads = 2 * facts.num_heads + 2 * facts.wide.kv_heads
         own = facts.hidden_size * facts.wide.head_dim * heads
-        yield Part(modules=names, layers=wide, parameters=len(wide) * own)
+        lent = 2 * facts.hidden_size * facts.wide.head_dim * facts.wide.kv_heads
+        whole = len(wide) * own - count_borrowing(config, wide) * lent
+        yield Part(modules=names, layers=wide, parameters=whole)
     state = _state_layer(config, facts)
     yield Part(
         modules=("linear_attn.out_proj", "linear_attn", "mixer.in_proj", "mamba", "conv.in_proj"),

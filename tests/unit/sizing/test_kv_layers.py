@@ -98,3 +98,23 @@ def test_nemotrons_states_have_32_bits_unless_told_otherwise(
     found = facts_of(tmp_path, plain | written)
     assert found.states.bytes_each == size
     assert found.states.checkpoints
+
+
+@pytest.mark.parametrize(
+    ("sparse", "kept"),
+    [
+        ({"sparse_index_dim": 128, "sparse_attention_freq": [0] * 8 + [1] * 24}, 192),
+        ({"sparse_index_dim": 128}, 256),
+        ({"sparse_index_dim": 128, "use_sparse_attention": False}, 0),
+        ({"sparse_index_dim": "many", "sparse_attention_freq": 3}, 0),
+        ([1, 2], 0),
+    ],
+)
+def test_keys_of_sparse_attention_are_kept_by_each_device(
+    sparse: object, kept: int, tmp_path: Path
+) -> None:
+    """MiniMax-M3's, by the mean of its layers: one of 128 numbers of 16 bits where a layer has it.
+
+    A published start on two devices has them to the token (measured_2026.csv).
+    """
+    assert facts_of(tmp_path, LLAMA | {"sparse_attention_config": sparse}).index_bytes == kept

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from lmi_backend.sizing.doubt import doubts
 from lmi_backend.sizing.kv_layers import DeltaShape, StateLayers
 from lmi_backend.sizing.model_facts import ModelFacts
 from lmi_backend.sizing.step import Step
+from lmi_backend.sizing.uncertainty import uncertainty
 from lmi_backend.units import GIB
 from tests.unit.sizing.test_memory import LLAMA_3_8B
 
@@ -17,7 +17,7 @@ DELTA = DeltaShape(key_heads=16, value_heads=32, key_dim=128, value_dim=128)
 
 
 def _less(facts: ModelFacts, step: Step) -> int:
-    return doubts(facts, step, 10 * GIB, TAKEN)[0]
+    return uncertainty(facts, step, 10 * GIB, TAKEN)[0]
 
 
 def _with_delta() -> ModelFacts:
