@@ -148,7 +148,8 @@ the plan is a first start's. The upper end of the range is a later one's; the th
 libraries are 2.5 GiB there.
 
 vLLM estimates graphs by two of each kind, multiplied. On B200 and its like two logs have estimates of 7.1
-GiB for 0.07 GiB, and 33 for 8.6. `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0` turns the estimate off.
+GiB for 0.07 GiB, and 33 for 8.6. `VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0` turns the estimate off. Such rows, and one with an estimate
+below nothing, say nothing of kernels and are not in the last table.
 
 A GB10 shares the host's memory. There vLLM measures what the whole machine has left, and logs of
 one model differ by a GiB and more.

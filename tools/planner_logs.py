@@ -195,12 +195,18 @@ def kernels_left_out(found: list[Log]) -> Iterator[tuple[str, Log, float]]:
     A row says a constant by the GiB that its cache lacks, with the logged weights.
     """
     for name, has in _KERNELS.items():
-        rows = [each for each in compared(found) if has(each) and number(_space(each))]
+        rows = [each for each in compared(found) if _has_usual_graphs(each) and has(each)]
+        rows = [each for each in rows if number(_space(each))]
         gaps = [_gap(each, steps.DELTA_WIDTHS) for each in rows]
         for at, (each, gap) in enumerate(zip(rows, gaps, strict=True)):
             others = gaps[:at] + gaps[at + 1 :]
             left = gap - statistics.mean(others) if others else gap
             yield name, each, 100 * left / number(_space(each))
+
+
+def _has_usual_graphs(log: Log) -> bool:
+    """Tell whether vLLM's estimate of the graphs, which is multiplied, says anything of kernels."""
+    return number(log.row["cudagraph_gib"]) >= 0 and log.gpu != "B200"
 
 
 def _space(log: Log) -> str:

@@ -317,7 +317,8 @@ def test_logs_of_2026_have_the_planners_blocks(log: Log) -> None:
 def test_what_was_logged_is_near_or_in_the_range() -> None:
     found = compared(LOGS)
     assert len(found) >= 7
-    assert [log.row["model"] for log in found if not log.has_range] == []
+    # `plan` knows no AMD: what graphs and libraries take there is on the page.
+    assert [log.row["model"] for log in found if not log.has_range and log.gpu != "MI300X"] == []
     assert statistics.median(abs(log.error) for log in found) <= 2
     assert [log.row["model"] for log in found if abs(log.error) > 8] == []
     most = sum(log.error > 0 for log in found)
@@ -326,7 +327,7 @@ def test_what_was_logged_is_near_or_in_the_range() -> None:
 
 def test_what_was_fitted_holds_for_the_logs_it_was_not_fitted_to() -> None:
     tried = list(left_out(LOGS))
-    assert len(tried) == 6
+    assert len(tried) == 8
     assert all(abs(error) < 8 for _, _, error in tried)
     errors = [error for _, _, error in kernels_left_out(LOGS)]
     assert len(errors) >= 7
