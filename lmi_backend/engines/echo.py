@@ -194,7 +194,7 @@ class EchoEngine(Engine):
                         num_prompt_tokens=delta.num_prompt_tokens, ids=delta.ids,
                     )  # fmt: skip
         delta.text = text
-        end = body.end(delta, count) if body.stream else b""
+        end = body.end(request_id, delta, count) if body.stream else b""
         data = end or body.answer(request_id, delta, count)
         yield HttpChunk(data, is_last=True, headers=kind, num_prompt_tokens=delta.num_prompt_tokens)
 

@@ -53,7 +53,7 @@ class OpenAiBody(msgspec.Struct):
         """Return an event of a stream."""
         return b"data: " + self._object(request_id, delta, count, is_chunk=True) + b"\n\n"
 
-    def end(self, delta: Delta, count: int) -> bytes:
+    def end(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return the last bytes of a stream, which follow its last event."""
         return DONE
 
@@ -89,20 +89,18 @@ class AnthropicBody(OpenAiBody):
 
     def event(self, request_id: str, delta: Delta, count: int) -> bytes:
         """Return the events of a part; before the first one the message begins."""
-        begin = b""
-        if count == delta.num_tokens:
-            message = self._message(request_id, [], delta.num_prompt_tokens, 0)
-            begin = _named("message_start", message=message)
-            block = {"type": "text", "text": ""}
-            begin += _named("content_block_start", index=0, content_block=block)
+        # What a client has already is written again without a count.
+        is_first = count <= max(delta.num_tokens, 1)
+        begin = self._begin(request_id, delta) if is_first else b""
         text = {"type": "text_delta", "text": delta.text}
         return begin + _named("content_block_delta", index=0, delta=text)
 
-    def end(self, delta: Delta, count: int) -> bytes:
-        """Return the last events of the message."""
+    def end(self, request_id: str, delta: Delta, count: int) -> bytes:
+        """Return the last events of the message; all of them where it has no text."""
         why = {"stop_reason": _stop_reason(delta), "stop_sequence": None}
         return b"".join(
             (
+                b"" if count else self._begin(request_id, delta),
                 _named("content_block_stop", index=0),
                 _named("message_delta", delta=why, usage={"output_tokens": count}),
                 _named("message_stop"),
@@ -114,6 +112,13 @@ class AnthropicBody(OpenAiBody):
         content = [{"type": "text", "text": delta.text}]
         message = self._message(request_id, content, delta.num_prompt_tokens, count)
         return msgspec.json.encode(message | {"stop_reason": _stop_reason(delta)})
+
+    def _begin(self, request_id: str, delta: Delta) -> bytes:
+        message = self._message(request_id, [], delta.num_prompt_tokens, 0)
+        block = {"type": "text", "text": ""}
+        return _named("message_start", message=message) + _named(
+            "content_block_start", index=0, content_block=block
+        )
 
     def _message(
         self, request_id: str, content: list[dict[str, str]], num_prompt_tokens: int, count: int
