@@ -1,4 +1,4 @@
-"""Check the language of the documentation, and of what the program says: `make lint`.
+"""Check the language of the documentation, of what the program says, and its names: `make lint`.
 
 python tools/check_language.py [PAGE or MODULE…]
 
@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Final
 
 import tomllib
-from program_texts import docstrings, field_docstrings, spoken_texts
+from program_texts import docstrings, field_docstrings, given_names, spoken_texts
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RULES: Final = ROOT / "tools" / "language.toml"
 _FOLDERS: Final = (".", "docs", "deploy", "benchmarks")
+_PROGRAM: Final = "lmi_backend"
+_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
 _ITEM: Final = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 _CODE: Final = re.compile(r"(`+).+?\1")
@@ -37,6 +39,8 @@ class Rules:
     longest: int
     instead: dict[re.Pattern[str], str]
     allowed: tuple[str, ...]
+    names: dict[str, str]
+    """What names a thing, by the word that names it no more."""
 
 
 def read_rules() -> Rules:
@@ -46,6 +50,7 @@ def read_rules() -> Rules:
         longest=read["words_in_a_sentence"],
         instead={re.compile(word, re.IGNORECASE): by for word, by in read["instead"].items()},
         allowed=tuple(read["allowed"]["phrases"]),
+        names=read["names"],
     )
 
 
@@ -62,16 +67,28 @@ def main(arguments: list[str]) -> int:
 
 def _all() -> list[Path]:
     pages = [page for folder in _FOLDERS for page in sorted((ROOT / folder).glob("*.md"))]
-    return [*pages, *sorted((ROOT / "lmi_backend").rglob("*.py"))]
+    modules = [sorted((ROOT / folder).rglob("*.py")) for folder in (_PROGRAM, "tools")]
+    return [*pages, *(each for found in modules for each in found)]
 
 
 def check(path: Path, rules: Rules) -> list[str]:
-    """Return what is wrong on a page, or in a module's texts and docstrings."""
+    """Return what is wrong on a page, or in a module: its names, and the program's texts."""
     name = path.relative_to(ROOT).as_posix()
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return _wrong(name, [(1, text)], rules)
-    return _wrong(name, (*spoken_texts(text), *docstrings(text), *field_docstrings(text)), rules)
+    wrong = [*_wrong_names(name, text, rules)]
+    if name.startswith("tools/"):
+        return wrong
+    texts = (*spoken_texts(text), *docstrings(text), *field_docstrings(text))
+    return wrong + _wrong(name, texts, rules)
+
+
+def _wrong_names(module: str, source: str, rules: Rules) -> Iterator[str]:
+    for line, name in given_names(source):
+        for word in map(str.lower, _WORD.findall(name)):
+            if instead := rules.names.get(word):
+                yield f"{module}:{line}: '{word}' in {name} (instead: {instead})"
 
 
 def _wrong(name: str, texts: Iterable[tuple[int, str]], rules: Rules) -> list[str]:

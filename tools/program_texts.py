@@ -1,4 +1,4 @@
-"""What the program says, by its syntax trees: log lines, errors and other texts; docstrings."""
+"""What the program says, by its syntax trees: log lines, errors, docstrings and names."""
 
 from __future__ import annotations
 
@@ -58,6 +58,23 @@ def field_docstrings(source: str) -> Iterator[tuple[int, str]]:
             is_text = isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant)
             if is_text and isinstance(before, ast.Assign | ast.AnnAssign):
                 yield each.lineno, inspect.cleandoc(str(each.value.value))
+
+
+def given_names(source: str) -> Iterator[tuple[int, str]]:
+    """Yield each name that a module gives to something, with its line."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+                | ast.ClassDef(name=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.MatchAs(name=str(name))
+                | ast.ExceptHandler(name=str(name))
+            ):
+                yield node.lineno, name
 
 
 def _docstrings(node: _Documented) -> Iterator[tuple[int, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import check_language
 import pytest
 from check_language import judge, main, passages, sentences
-from program_texts import docstrings, field_docstrings, spoken_texts
+from program_texts import docstrings, field_docstrings, given_names, spoken_texts
 
 from lmi_backend.cli.main import parser
 
@@ -63,6 +63,24 @@ def test_what_is_wrong_is_printed_with_its_place(
     ]
     page.write_text("Fine.\n", "utf-8")
     assert main([str(page)]) == 0
+
+
+def test_every_kind_of_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (
+        "class Told:\n    _trouble: str\n"
+        "def told(trouble, *, a_told=1):\n    self._wasTrouble = trouble\n"
+        "    for TROUBLE, other in trouble:\n        with other as told_by: pass\n"
+        "    try: (told := trouble)\n    except Error as trouble: pass\n"
+        "    match trouble:\n        case [trouble, *rest]: trouble.told()\n"
+    )
+    names = sorted(given_names(source))
+    assert [line for line, _ in names] == [1, 2, 3, 3, 3, 4, 5, 5, 6, 7, 8, 10]
+    monkeypatch.setattr(check_language, "ROOT", tmp_path)
+    module = tmp_path / "module.py"
+    module.write_text(source, "utf-8")
+    found = check_language.check(module, RULES)
+    assert len(found) == len(names) - len(["other"])
+    assert "module.py:4: 'trouble' in _wasTrouble (instead: problem" in found[5]
 
 
 def test_texts_and_docstrings_of_a_module_are_read_and_its_names_are_not() -> None:
