@@ -35,7 +35,7 @@ OF_SEVERAL = {
     "test_refusals.py": "what is refused before an answer: every path of the front end",
     "test_security.py": "docs/security.md: rules for each module and command",
     "test_security_policy.py": "SECURITY.md, the lock and the table of releases",
-    "test_unseen_models.py": "published config.json files of models that no log is known of: sizing",
+    "test_unseen_models.py": "config.json files of models without a log: all of sizing",
     "test_wire.py": "tests/wire: every client's requests and answers, through schema",
 }
 
