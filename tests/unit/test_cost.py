@@ -46,7 +46,7 @@ STREAMS = 64
 STEPS = 60
 MARGIN = 1.1
 PROMPT = (GenerateRequest("x"),)
-EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 13.5, 13.3, 28.2, 74.3
+EVENT_IN_STUB, EVENT_IN_FRONT_END, TRITON_EVENT, LMI_EVENT = 13.5, 13.3, 28.2, 51.3
 """Calls of functions that an event of a chat costs."""
 
 

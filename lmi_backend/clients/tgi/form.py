@@ -19,7 +19,7 @@ from lmi_backend.errors import LmiError
 from lmi_backend.generation import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
     from lmi_backend.generation import Chunk, Token
@@ -49,9 +49,10 @@ class TgiForm:
         events = ""
         for chunk in chunks:
             if isinstance(chunk, Delta):
-                self._answers[chunk.index].add(chunk)
+                texts = token_texts(chunk)
+                self._answers[chunk.index].add(chunk, texts)
                 if self._requested.stream:
-                    events += "".join(map(_event, self._tokens(chunk)))
+                    events += "".join(map(_event, self._tokens(chunk, texts)))
         self.is_over = self._answers.are_complete
         if self._requested.stream or not self.is_over:
             return events.encode()
@@ -60,8 +61,8 @@ class TgiForm:
     def failure(self, error: LmiError) -> Ending:
         return Ending(_event(json.loads(tgi_failure(error).data)).encode(), is_end=True)
 
-    def _tokens(self, delta: Delta) -> Iterator[_Json]:
-        pairs = list(zip(delta.tokens, token_texts(delta), strict=False))
+    def _tokens(self, delta: Delta, texts: Sequence[str]) -> Iterator[_Json]:
+        pairs = list(zip(delta.tokens, texts, strict=False))
         tokens = [_token(*pair) for pair in pairs]
         tops = [token.top for token, _ in pairs]
         if not tokens and (delta.text or delta.is_last):

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
     from lmi_backend.generation import Delta, Token
@@ -32,10 +32,15 @@ class Answer:
     num_tokens: int = 0
     last: Delta | None = None
 
-    def add(self, delta: Delta) -> None:
-        """Take the next chunk."""
+    def add(self, delta: Delta, texts: Sequence[str]) -> None:
+        """Take the next chunk.
+
+        Args:
+            delta: the chunk.
+            texts: of its tokens (`token_texts`).
+        """
         self.texts.append(delta.text)
-        self.tokens += zip(delta.tokens, token_texts(delta), strict=False)
+        self.tokens += zip(delta.tokens, texts, strict=False)
         self.prompt_tokens += delta.prompt_tokens
         self.num_tokens += delta.num_tokens
         self.last = delta
@@ -182,7 +187,9 @@ def token_texts(delta: Delta) -> list[str]:
     and a character may take two tokens. Text is held back while a stop string could begin with it.
     Text between two tokens with a text of their own belongs to the last token between them.
     """
-    texts = [""] * max(1, len(delta.tokens))
+    if len(delta.tokens) <= 1:
+        return [delta.text]
+    texts = [""] * len(delta.tokens)
     place, silent = 0, -1
     for index, token in enumerate(delta.tokens):
         start = delta.text.find(token.text, place) if silent >= 0 else place

@@ -37,7 +37,7 @@ class WholeJson:
 
     def write(self, deltas: Sequence[Delta]) -> str:
         for delta in deltas:
-            self._answers[delta.index].add(delta)
+            self._answers[delta.index].add(delta, token_texts(delta))
         if not self._answers.are_complete:
             return ""
         objects = self._answers.whole()
@@ -60,11 +60,12 @@ class Lines:
         self._requested = requested
         self._answers = Answers(requested)
         self._has_index = requested.dialect == "async" or requested.answers > 1
+        self._end = ', "generated_text": null, "details": null' * (requested.dialect == "async")
+        """What an object of the middle has after its token."""
 
     def write(self, deltas: Sequence[Delta]) -> str:
         before, after = self._frame
-        texts = [text for delta in deltas for text in self._texts(delta)]
-        return "".join([f"{before}{text}{after}" for text in texts])
+        return "".join([f"{before}{t}{after}" for delta in deltas for t in self._texts(delta)])
 
     def fail(self, error: LmiError) -> str:
         before, after = self._frame
@@ -72,17 +73,20 @@ class Lines:
 
     def _texts(self, delta: Delta) -> list[str]:
         """Return the JSON for each token, and one for a text or an end without any."""
-        requested = self._requested
-        self._answers[delta.index].add(delta)
-        if delta.tokens and not delta.is_last and not self._has_index:
-            pairs = zip(delta.tokens, token_texts(delta), strict=False)
-            return [f'{{"token": {token_json(*pair, requested)}}}' for pair in pairs]
-        return [dump(item) for item in self._objects(delta)]
+        requested, said = self._requested, token_texts(delta)
+        self._answers[delta.index].add(delta, said)
+        if delta.tokens and not delta.is_last:
+            index = f'"index": {delta.index}, ' if self._has_index else ""
+            return [
+                f'{{{index}"token": {token_json(token, text, requested)}{self._end}}}'
+                for token, text in zip(delta.tokens, said, strict=False)
+            ]
+        return [dump(item) for item in self._objects(delta, said)]
 
-    def _objects(self, delta: Delta) -> Iterator[Json]:
+    def _objects(self, delta: Delta, said: Sequence[str]) -> Iterator[Json]:
         tokens = [
             token_object(token, text, self._requested)
-            for token, text in zip(delta.tokens, token_texts(delta), strict=False)
+            for token, text in zip(delta.tokens, said, strict=False)
         ]
         if not tokens and (delta.text or delta.is_last):
             name = "logprob" if self._is_tgi else "log_prob"

@@ -1,6 +1,7 @@
 """However tokens fall into chunks, an answer reads the same."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -8,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lmi_backend.clients.lmi.formats.answers import dump, token_json, token_object, token_texts
-from lmi_backend.clients.lmi.formats.forms import NAMES, make_format
+from lmi_backend.clients.lmi.formats.forms import NAMES, Lines, make_format
 from lmi_backend.clients.lmi.formats.requested import RequestedAnswer
+from lmi_backend.engine_config import Dialect
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, Token
 
@@ -130,3 +132,22 @@ def test_the_texts_of_tokens_are_together_what_was_said(
 ) -> None:
     delta = Delta(text, tokens=tuple(Token(1, each, is_special=each == "</s>") for each in tokens))
     assert token_texts(delta) == said
+
+
+@pytest.mark.parametrize("dialect", ["async", "legacy"])
+@pytest.mark.parametrize("tgi_compat", [False, True])
+@pytest.mark.parametrize("prompts", [("p",), ("p", "q")])
+def test_an_object_of_the_middle_is_what_json_makes_of_it(
+    dialect: Dialect, tgi_compat: bool, prompts: tuple[str, ...]
+) -> None:
+    requested = RequestedAnswer(prompts, stream=True, tgi_compat=tgi_compat, dialect=dialect)
+    lines = Lines(requested)
+    tokens = Token(1, "é\ud83d", -0.5), Token(2, '"\n', -math.inf, is_special=True), Token(3, " x")
+    delta = Delta("".join(token.text for token in tokens), 3, tokens=tokens)
+    texts = token_texts(delta)
+    written = lines.write([delta])
+    assert written == "".join(f"{dump(item)}\n" for item in lines._objects(delta, texts))
+    members = [[*json.loads(line)] for line in written.splitlines()]
+    index = ["index"] * (dialect == "async" or len(prompts) > 1)
+    ends = ["generated_text", "details"] * (dialect == "async")
+    assert members == [[*index, "token", *ends]] * 3
