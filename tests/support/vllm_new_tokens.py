@@ -1,7 +1,7 @@
 """Feed vLLM's output processor, and one whose new tokens are taken past it; compare the answers.
 
-Runs in the engine's Python. Writes as JSON how many outputs were fed, and how many of them the
-second processor was given.
+Runs in the engine's Python. Writes as JSON how many outputs were fed, how many of them the second
+processor was given, and of how many the log probabilities were read past it.
 """
 
 import asyncio
@@ -13,22 +13,29 @@ from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 from transformers import AutoTokenizer
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, FinishReason
 from vllm.v1.engine.output_processor import OutputProcessor, RequestOutputCollector
+from vllm.v1.outputs import LogprobsLists
 
 from lmi_backend.engines.vllm.inside import output_hook
+from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
 from lmi_backend.generation import GenerateRequest
+from lmi_backend.token_ids import ID_BYTES
 
 REQUESTS, TOKENS, VERSIONS = 300, 60, ("default", "next")
 DELTA = RequestOutputKind.DELTA
 PARAMS: tuple[dict[str, Any], ...] = (
-    {}, {}, {}, {"stop": ["a", "ing"]}, {"stop": ["e"], "include_stop_str_in_output": True},
+    {}, {}, {}, {}, {"stop": ["a", "ing"]}, {"stop": ["e"], "include_stop_str_in_output": True},
     {"min_tokens": 5, "stop": ["o"]}, {"skip_special_tokens": False},
     {"skip_special_tokens": False, "spaces_between_special_tokens": False}, {"detokenize": False},
+    {"logprobs": 0}, {"logprobs": 0}, {"logprobs": 0}, {"logprobs": 3},
+    {"logprobs": 2, "stop": ["e"]},
+    {"logprobs": 1, "flat_logprobs": True}, {"logprobs": 1, "detokenize": False},
 )  # fmt: skip
 
 
@@ -96,7 +103,7 @@ class Sink:
 async def main() -> None:
     dice = random.Random(20261125)
     tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-    theirs, ours = Server(tokenizer), Server(tokenizer)
+    theirs, ours, read = Server(tokenizer), Server(tokenizer), note_read()
     NewTokens(ours, EngineCoreOutput(request_id="", new_token_ids=[])).attach()
     running = [await begin(str(number), dice, theirs, ours) for number in range(REQUESTS)]
     await asyncio.sleep(0)
@@ -115,14 +122,29 @@ async def main() -> None:
     for each in running:
         each.check()
     assert ours.num_added == REQUESTS
-    json.dump([num_fed, ours.num_given], sys.stdout)
+    json.dump([num_fed, ours.num_given, sum(read)], sys.stdout)
+
+
+def note_read() -> list[bool]:
+    """Note from now on of each output with log probabilities whether they were read."""
+    noted: list[bool] = []
+    before = NewLogprobs.read
+
+    def read(self: NewLogprobs, ids: Any, lists: Any) -> Any:
+        found = before(self, ids, lists)
+        noted.append(found is not None)
+        return found
+
+    NewLogprobs.read = read  # type: ignore[method-assign]
+    return noted
 
 
 async def begin(request_id: str, dice: random.Random, theirs: Server, ours: Server) -> "Asked":
     params = SamplingParams(output_kind=DELTA, **dice.choice(PARAMS))
     sink = Sink(dice)
-    reader = OutputReader(None, GenerateRequest(prompt="", stream=True))
-    reader.sends_ids = True
+    asked = GenerateRequest(prompt="", stream=True, logprobs=params.logprobs)
+    reader, reads_theirs = OutputReader(None, asked), OutputReader(None, asked)
+    reader.sends_ids = reads_theirs.sends_ids = True
     arguments = {"request_id": request_id, "params": params}
     queue = await theirs.add_request(**arguments)
 
@@ -132,15 +154,19 @@ async def begin(request_id: str, dice: random.Random, theirs: Server, ours: Serv
 
     arguments["prompt"] = "read by vLLM, and held no longer: it may have images"
     hook = asyncio.create_task(output_hook.generate(ours, arguments, reader, sink, on_added=note))
-    return Asked(request_id, queue, sink, hook, dice.randint(1, TOKENS))
+    return Asked(request_id, queue, sink, hook, dice.randint(1, TOKENS), reads_theirs)
 
 
 class Asked(SimpleNamespace):
     """A request at both."""
 
-    def __init__(self, request_id: str, queue: Any, sink: Sink, hook: Any, left: int) -> None:
+    def __init__(
+        self, request_id: str, queue: Any, sink: Sink, hook: Any, left: int, reader: OutputReader
+    ) -> None:
         super().__init__(request_id=request_id, queue=queue, sink=sink, hook=hook, left=left)
+        self.reader = reader
         self.text, self.ids, self.ended = "", [], (None, None)
+        self.tokens, self.cumulative = (), None
 
     def output(self, dice: random.Random) -> dict[str, Any]:
         """Return its next tokens; several, as with a draft model."""
@@ -148,6 +174,8 @@ class Asked(SimpleNamespace):
         self.left -= count
         ids = [dice.randrange(3, 259 if dice.random() < 0.2 else 900) for _ in range(count)]
         output: dict[str, Any] = {"request_id": self.request_id, "new_token_ids": ids}
+        if self.reader.wants_tokens:
+            output["new_logprobs"] = logprobs_of(ids, dice)
         if not self.left:
             output["finish_reason"] = dice.choice((FinishReason.LENGTH, FinishReason.STOP))
         return output
@@ -163,6 +191,9 @@ class Asked(SimpleNamespace):
                 server.output_processor.abort_requests([self.request_id], **named)
         if (output := self.queue.get_nowait()) is not None:
             (answer,) = output.outputs
+            (delta,) = self.reader.deltas(output)
+            self.tokens += delta.tokens
+            self.cumulative = delta.cumulative_logprob
             self.text += answer.text
             self.ids += answer.token_ids
             self.ended = answer.finish_reason, answer.stop_reason
@@ -176,6 +207,24 @@ class Asked(SimpleNamespace):
         assert "".join(delta.text for delta in self.sink.deltas) == self.text
         assert sum(delta.num_tokens for delta in self.sink.deltas) == len(self.ids)
         assert (last.finish_reason, last.stop_reason) == self.ended
+        tokens = tuple(token for delta in self.sink.deltas for token in delta.tokens)
+        assert (tokens, last.cumulative_logprob) == (self.tokens, self.cumulative)
+        # Each text belongs to the tokens that it came with.
+        for delta in self.sink.deltas:
+            assert delta.num_tokens == len(delta.ids) // ID_BYTES
+            assert len(delta.tokens) == (delta.num_tokens if self.reader.wants_tokens else 0)
+
+
+def logprobs_of(ids: list[int], dice: random.Random) -> LogprobsLists:
+    """Return log probabilities of tokens, as a core has them: more candidates than are wanted."""
+    width = 4
+    others = [[dice.randrange(3, 900) for _ in range(width)] for _ in ids]
+    values = [[-dice.random() for _ in range(width + 1)] for _ in ids]
+    return LogprobsLists(
+        np.array([[token, *more] for token, more in zip(ids, others, strict=True)], np.int32),
+        np.array(values, np.float32),
+        np.array([dice.randrange(1, 900) for _ in ids], np.int32),
+    )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ from lmi_backend.engines.vllm.inside import holds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
+
 _EXPECTED: Final = "outputs whose new tokens alone can be told by comparing"
 _READER: Final = "lmi_token_reader"
 """Member of a RequestState of vLLM: what is known of a request lives as long."""
@@ -22,16 +24,45 @@ _READER: Final = "lmi_token_reader"
 class TokenReader:
     """Takes the new tokens of one request. `read_tokens` makes one."""
 
-    def __init__(self, state: Any, take: Callable[[Sequence[int]], None]) -> None:
-        self._state, self._take = state, take
+    def __init__(
+        self,
+        state: Any,
+        take: Callable[..., None],
+        prepare: Callable[[], None] | None = None,
+        settle: Callable[[], None] | None = None,
+        logprobs: NewLogprobs | None = None,
+    ) -> None:
+        self._state, self._take, self.logprobs = state, take, logprobs
+        self._prepare = prepare
+        self.settle = settle or self.decode
+        """Called before vLLM gets an output: all that was taken comes before it."""
         self._undecoded: list[int] = []
         self.weight_version: Any = self
         """That vLLM has noted for the tokens to come; no version, before it has seen any token."""
 
-    def take(self, ids: Sequence[int]) -> None:
-        """Take new tokens, which vLLM's detokeniser has not got."""
+    def take(self, ids: Sequence[int], lists: Any) -> bool:
+        """Take new tokens, which vLLM's detokeniser has not got; False if vLLM must read them.
+
+        Args:
+            ids: of the tokens.
+            lists: vLLM's log probabilities of them; None where none are wanted.
+        """
+        if self._prepare is not None:
+            self._prepare()
+        if self.logprobs is None:
+            self._undecoded.extend(ids)
+            self._take(ids)
+            return True
+        try:
+            positions = self.logprobs.read(ids, lists)
+        except Exception as error:  # noqa: BLE001  vLLM's loop would end with all requests
+            holds.let_go("new_tokens", _EXPECTED, f"{type(error).__name__}: {error}")
+            return False
+        if positions is None:
+            return False
         self._undecoded.extend(ids)
-        self._take(ids)
+        self._take(ids, positions)
+        return True
 
     def decode(self) -> None:
         """Give vLLM's detokeniser the tokens that it has not got; must be called before it is read.
@@ -47,12 +78,25 @@ class TokenReader:
             self._state.queue.put(error)
 
 
-def read_tokens(state: Any, take: Callable[[Sequence[int]], None]) -> TokenReader:
+def read_tokens(
+    state: Any,
+    take: Callable[..., None],
+    prepare: Callable[[], None] | None = None,
+    settle: Callable[[], None] | None = None,
+    logprobs: NewLogprobs | None = None,
+) -> TokenReader:
     """Have the new tokens of a RequestState of vLLM taken, where nothing else looks at each.
 
     Stop strings do: it decodes such a request's tokens as before, and `take` gets none.
+
+    Args:
+        state: the request's.
+        take: gets the ids of new tokens, and their log probabilities if those are read.
+        prepare: called before new tokens are taken.
+        settle: called before vLLM gets an output; by default what was taken is decoded.
+        logprobs: reads log probabilities; without it an output that has some is left to vLLM.
     """
-    reader = TokenReader(state, take)
+    reader = TokenReader(state, take, prepare, settle, logprobs)
     if not getattr(state.detokenizer, "stop", None):
         setattr(state, _READER, reader)
     return reader
@@ -93,8 +137,9 @@ class NewTokens:
         reader: TokenReader | None = getattr(state, _READER, None)
         if reader is None:
             return False
-        plain = self._plain
+        plain, lists = self._plain, None if reader.logprobs is None else output.new_logprobs
         plain.request_id, plain.new_token_ids = output.request_id, output.new_token_ids
+        plain.new_logprobs = lists
         try:
             is_plain = output == plain and version == reader.weight_version
             is_plain = is_plain and holds.is_held("new_tokens")
@@ -102,11 +147,12 @@ class NewTokens:
             is_plain = False
         if is_plain:
             try:
-                reader.take(output.new_token_ids)
+                if reader.take(output.new_token_ids, lists):
+                    return True
             except Exception as error:  # noqa: BLE001  it must not end the other requests
                 state.queue.put(error)
-            return True
+                return True
         # vLLM continues from all tokens before.
-        reader.decode()
+        reader.settle()
         reader.weight_version = version
         return False

@@ -13,12 +13,14 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from lmi_backend.engines.vllm.inside import compat, holds
+from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs
 from lmi_backend.engines.vllm.inside.new_tokens import read_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from lmi_backend.engines.protocol import Sink
+    from lmi_backend.engines.vllm.inside.new_logprobs import Position
     from lmi_backend.engines.vllm.inside.outputs import OutputReader
 
 
@@ -105,12 +107,18 @@ class _OutputHook:
 
     def __init__(self, reader: OutputReader, sink: Sink) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._deltas, self._take, self._defer = reader.deltas, sink.take, sink.defer
+        self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []
+        """Tokens of which vLLM will make an output."""
+        self._read_ids: list[int] = []
+        """Later tokens, of which it will make none; one of both lists is empty."""
+        self._positions: list[Position] = []
+        self._logprobs: NewLogprobs | None = None
         self._is_whole = reader.is_whole
         self._first_at: float | None = None
         """When the first token came, of one answer."""
         self._make: Callable[..., Any]
+        self._state: Any = None
         self._decode: Callable[[], None] = lambda: None
         self.is_attached = False
 
@@ -120,10 +128,11 @@ class _OutputHook:
             return
         if isinstance(output, Exception):
             self._flush()
-            self.ended.set_exception(output)
+            if not self.ended.done():
+                self.ended.set_exception(output)
             return
         try:
-            for delta in self._deltas(output):
+            for delta in self._reader.deltas(output):
                 if self._is_whole and self._first_at is not None:
                     delta.decode_seconds = time.monotonic() - self._first_at
                 self._take(delta)
@@ -136,9 +145,16 @@ class _OutputHook:
     def attach(self, state: Any) -> None:
         """Decide from now on when a RequestState of vLLM makes an output."""
         self.is_attached = True
-        self._make = state.make_request_output
+        self._make, self._state = state.make_request_output, state
         state.make_request_output = self._make_output
-        self._decode = read_tokens(state, self._add).decode
+        if self._is_whole or getattr(state, "stream_interval", 1) != 1:
+            self._decode = read_tokens(state, self._add).decode
+            return
+        # Without this vLLM reads each output that has log probabilities.
+        self._logprobs = NewLogprobs.of(state) if self._reader.wants_tokens else None
+        self._decode = read_tokens(
+            state, self._add_read, self._make_deferred, self._hand_over, self._logprobs
+        ).decode
 
     def _make_output(
         self,
@@ -152,6 +168,7 @@ class _OutputHook:
 
         The parameters have vLLM's names, because an abort gives them by name.
         """
+        self._hand_over()
         self._deferred_ids.extend(new_token_ids)
         # vLLM's own note of it is among what `compat.count_less` turns off.
         if self._first_at is None and new_token_ids:
@@ -169,12 +186,41 @@ class _OutputHook:
         if not self._defer(self._flush, len(self._deferred_ids)):
             self._flush()
 
+    def _add_read(self, new_token_ids: Sequence[int], positions: Sequence[Position] = ()) -> None:
+        """Take new tokens of the middle of a stream, which vLLM will not see again."""
+        self._read_ids.extend(new_token_ids)
+        self._positions.extend(positions)
+        if not self._defer(self._flush, len(self._read_ids)):
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Make a delta of the tokens that vLLM makes no output of."""
+        if not self._read_ids:
+            return
+        ids, self._read_ids = self._read_ids, []
+        positions, self._positions = self._positions, []
+        self._decode()
+        if self.ended.done():
+            return
+        try:
+            text = self._state.detokenizer.get_next_output_text(finished=False, delta=True)
+            self._take(self._reader.middle(text, ids, positions, self._logprobs))
+        except Exception as error:  # noqa: BLE001  it must not end the other requests
+            self.ended.set_exception(error)
+
     def _flush(self) -> None:
-        """Make an output of the deferred tokens."""
+        """Hand over the deferred tokens."""
+        self._hand_over()
+        self._make_deferred()
+
+    def _make_deferred(self) -> None:
+        """Have vLLM make an output of the deferred tokens."""
+        if not self._deferred_ids:
+            return
         ids, self._deferred_ids = self._deferred_ids, []
         self._decode()
         try:
-            output = self._make(ids, None, None, None) if ids else None
+            output = self._make(ids, None, None, None)
         except Exception as error:  # noqa: BLE001  it must not end the caller, either
             output = error
         if output is not None:

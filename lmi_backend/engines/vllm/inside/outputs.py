@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmi_backend.errors import EngineError, RequestError
 from lmi_backend.generation import Delta, GenerateRequest, Token
 from lmi_backend.token_ids import pack
+
+if TYPE_CHECKING:
+    from lmi_backend.engines.vllm.inside.new_logprobs import NewLogprobs, Position
 
 NOTHING_FITS = "fit no text of this model, or could not be compiled"
 """Structured outputs with which vLLM fails before it has a token."""
@@ -23,7 +26,9 @@ class OutputReader:
         self.sends_ids = False
         """Whether deltas carry ids."""
         self._may_fit_nothing = bool(request.sampling.extra.get("structured_outputs"))
-        self._wants_tokens = request.logprobs is not None
+        self.wants_tokens = request.logprobs is not None
+        """Whether deltas carry tokens with their log probabilities."""
+        self._num_prompt_tokens = 0
         self._sums: defaultdict[int, float] = defaultdict(float)
         """Of each answer's log probabilities."""
         self._alternatives = request.logprobs or 0
@@ -31,7 +36,7 @@ class OutputReader:
         self._tokenizer = tokenizer
         self._special = (
             frozenset(getattr(tokenizer, "all_special_ids", ()))
-            if self._wants_tokens or request.prompt_logprobs is not None
+            if self.wants_tokens or request.prompt_logprobs is not None
             else frozenset()
         )
 
@@ -42,7 +47,7 @@ class OutputReader:
             EngineError: vLLM has failed on the request, as its own server reports it.
             RequestError: it has no token that fits the request's structured outputs.
         """
-        num_prompt_tokens = len(output.prompt_token_ids or ())
+        num_prompt_tokens = self._num_prompt_tokens = len(output.prompt_token_ids or ())
         for answer in output.outputs:
             reason = answer.finish_reason
             if reason == "error":
@@ -61,11 +66,38 @@ class OutputReader:
             )
             if self.sends_ids:
                 delta.ids = pack(answer.token_ids)
-            if self._wants_tokens:
+            if self.wants_tokens:
                 self._add_tokens(delta, answer)
             if self._prompt_alternatives is not None and output.prompt_logprobs:
                 delta.prompt_tokens = self._prompt_tokens(output)
             yield delta
+
+    def middle(
+        self,
+        text: str,
+        ids: Sequence[int],
+        positions: Sequence[Position],
+        logprobs: NewLogprobs | None,
+    ) -> Delta:
+        """Return the delta of new tokens in the middle of a stream; vLLM has made an output before.
+
+        Args:
+            text: that they add.
+            ids: of the tokens.
+            positions: their candidates, if the request wants them.
+            logprobs: what has read these.
+        """
+        delta = Delta(text, len(ids), num_prompt_tokens=self._num_prompt_tokens)
+        if self.sends_ids:
+            delta.ids = pack(ids)
+        if logprobs is not None:
+            delta.tokens = tuple(
+                self._token(token_id, candidates, self._alternatives)
+                for token_id, candidates in zip(ids, positions, strict=True)
+            )
+            delta.cumulative_logprob = logprobs.cumulative
+            self._sums[0] += sum(each.logprob or 0.0 for each in delta.tokens)
+        return delta
 
     def _add_tokens(self, delta: Delta, answer: Any) -> None:
         delta.tokens = tuple(
@@ -92,7 +124,9 @@ class OutputReader:
     def _token(self, token_id: int, logprobs: Mapping[int, Any], alternatives: int) -> Token:
         """Return the token at a position, for which vLLM gives the likeliest and the chosen one."""
         chosen = logprobs.get(token_id)
-        best = sorted(logprobs.items(), key=lambda item: item[1].rank or 0)[:alternatives]
+        best: Sequence[tuple[int, Any]] = ()
+        if alternatives:
+            best = sorted(logprobs.items(), key=lambda item: item[1].rank or 0)[:alternatives]
         return Token(
             token_id,
             (chosen.decoded_token or "") if chosen else "",

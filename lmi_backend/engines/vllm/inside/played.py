@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
+from lmi_backend.engines.vllm.inside import compat, names
 from lmi_backend.engines.vllm.inside.server_compat import call
+
+_TURNS: Final = 40
+"""Of the loop from one token to the next, in which an event of the last one is written."""
+_SECONDS: Final = 5.0
 
 
 class _Core:
@@ -40,3 +46,56 @@ def played(engine: Any, *, hooks: Callable[[Any], None]) -> Any:
     copy.engine_core = _Core(engine.engine_core)
     hooks(copy)
     return copy
+
+
+@dataclass
+class PlayedSink:
+    """Takes an answer, and defers every other token until the loop's next turn."""
+
+    chunks: list[Any] = field(default_factory=list)
+    is_deferring: bool = False
+
+    def take(self, chunk: Any) -> None:
+        self.chunks.append(chunk)
+
+    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
+        self.is_deferring = not self.is_deferring
+        if self.is_deferring:
+            asyncio.get_running_loop().call_soon(flush)
+        return self.is_deferring
+
+    async def drain(self) -> None:
+        pass
+
+
+async def play(
+    engine: Any, ids: Sequence[int], skipped: int = 0, *, has_logprobs: bool = False
+) -> None:
+    """Give an engine the tokens of its one request as its core would."""
+    request_id = await engine.engine_core.request_id
+    for place, token in enumerate(ids[skipped:], skipped + 1):
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+        reason = names.FinishReason.LENGTH if place == len(ids) else None
+        output = names.EngineCoreOutput(
+            request_id=request_id, new_token_ids=[token], finish_reason=reason
+        )
+        if has_logprobs:
+            output.new_logprobs = compat.certain_logprobs([token])
+        engine.output_processor.process_outputs([output])
+
+
+async def together(answering: Awaitable[Any], playing: Awaitable[None]) -> None:
+    """Wait for an answer while it is played, and raise what either raises."""
+    tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(playing)]
+    # What is refused has no core to be played.
+    tasks[0].add_done_callback(lambda _: tasks[1].cancel())
+    done, pending = await asyncio.wait(tasks, timeout=_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
+    for task in pending:
+        task.cancel()
+    await asyncio.gather(*pending, return_exceptions=True)
+    for task in done:
+        if not task.cancelled():
+            task.result()
+    if tasks[0] in pending:
+        raise TimeoutError(f"no end of the answer in {_SECONDS:.0f} s")

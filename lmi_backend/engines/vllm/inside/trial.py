@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
@@ -21,7 +21,7 @@ from lmi_backend.engines.vllm.inside import compat, holds, names, needs, output_
 from lmi_backend.engines.vllm.inside.continuation import Continuations, Continued, current, way_of
 from lmi_backend.engines.vllm.inside.new_tokens import NewTokens
 from lmi_backend.engines.vllm.inside.outputs import OutputReader
-from lmi_backend.engines.vllm.inside.played import played
+from lmi_backend.engines.vllm.inside.played import PlayedSink, play, played, together
 from lmi_backend.generation import Continuation, GenerateRequest, HttpRequest
 from lmi_backend.token_ids import pack
 
@@ -34,9 +34,6 @@ _TEXT: Final = "Once there was a small robot who lived by the sea, and it was ha
 _TOKENS: Final = 9
 _KNOWN: Final = 4
 """Tokens that a resumed answer has already."""
-_TURNS: Final = 40
-"""Of the loop from one token to the next, in which an event of the last one is written."""
-_SECONDS: Final = 5.0
 _CREATED: Final = re.compile(rb'"created": ?\d+')
 _SOME_TIME: Final = b'"created":0'
 _PLAIN: Final = {"stream": True, "max_tokens": _TOKENS + 1, "temperature": 0}
@@ -57,55 +54,6 @@ def _attach_new_tokens(engine: Any) -> None:
 
 def _attach_nothing(_: Any) -> None:
     pass
-
-
-@dataclass
-class _Sink:
-    """Takes an answer, and defers every other token until the loop's next turn."""
-
-    chunks: list[Any] = field(default_factory=list)
-    is_deferring: bool = False
-
-    def take(self, chunk: Any) -> None:
-        self.chunks.append(chunk)
-
-    def defer(self, flush: Callable[[], None], num_tokens: int) -> bool:
-        self.is_deferring = not self.is_deferring
-        if self.is_deferring:
-            asyncio.get_running_loop().call_soon(flush)
-        return self.is_deferring
-
-    async def drain(self) -> None:
-        pass
-
-
-async def _play(engine: Any, ids: Sequence[int], skipped: int = 0) -> None:
-    """Give an engine the tokens of its one request as its core would."""
-    request_id = await engine.engine_core.request_id
-    for place, token in enumerate(ids[skipped:], skipped + 1):
-        for _ in range(_TURNS):
-            await asyncio.sleep(0)
-        reason = names.FinishReason.LENGTH if place == len(ids) else None
-        output = names.EngineCoreOutput(
-            request_id=request_id, new_token_ids=[token], finish_reason=reason
-        )
-        engine.output_processor.process_outputs([output])
-
-
-async def _together(answering: Awaitable[Any], playing: Awaitable[None]) -> None:
-    """Wait for an answer while it is played, and raise what either raises."""
-    tasks = [asyncio.ensure_future(answering), asyncio.ensure_future(playing)]
-    # What is refused has no core to be played.
-    tasks[0].add_done_callback(lambda _: tasks[1].cancel())
-    done, pending = await asyncio.wait(tasks, timeout=_SECONDS, return_when=asyncio.FIRST_EXCEPTION)
-    for task in pending:
-        task.cancel()
-    await asyncio.gather(*pending, return_exceptions=True)
-    for task in done:
-        if not task.cancelled():
-            task.result()
-    if tasks[0] in pending:
-        raise TimeoutError(f"no end of the answer in {_SECONDS:.0f} s")
 
 
 class Answering(Protocol):
@@ -169,7 +117,7 @@ class Trial:
         arguments = self._arguments()
         arguments["params"].max_tokens = 1
         try:
-            await output_hook.generate_publicly(self._engine, arguments, _reader(), _Sink())
+            await output_hook.generate_publicly(self._engine, arguments, _reader(), PlayedSink())
         except Exception as error:
             what = f"AsyncLLM.generate raises {type(error).__name__}: {error}"
             raise needs.unservable(what) from error
@@ -178,6 +126,7 @@ class Trial:
         theirs = await self._deltas(_attach_nothing, is_hooked=False)
         await self._try("output_hook", theirs, lambda: self._deltas(_attach_nothing))
         await self._try("new_tokens", theirs, lambda: self._deltas(_attach_new_tokens))
+        await self._try("new_tokens", [], self._differing_logprobs)
         await self._try("resumption", theirs[_KNOWN:], self._resumed)
         for path, body in _BODIES:
             await self._try_events(path, body)
@@ -223,11 +172,11 @@ class Trial:
         """Return the events of an answer, and whether its middle was written without the server."""
         takes = holds.is_held("new_tokens") and is_plain
         engine = played(self._engine, hooks=_attach_new_tokens if takes else _attach_nothing)
-        sink = _Sink()
+        sink = PlayedSink()
         answering = asyncio.ensure_future(
             self._answer(request, sink, engine, is_direct=is_direct, is_plain=is_plain)
         )
-        await _together(answering, _play(engine, self._ids))
+        await together(answering, play(engine, self._ids))
         data = b"".join(chunk.data for chunk in sink.chunks)
         return _CREATED.sub(_SOME_TIME, data).split(b"\n\n"), answering.result()
 
@@ -243,19 +192,30 @@ class Trial:
             holds.let_go(name, _SAME, _shown(made, expected))
 
     async def _deltas(
-        self, hooks: Callable[[Any], None], *, is_hooked: bool = True
-    ) -> list[tuple[str, bytes, Any]]:
-        """Return text, ids and end of each delta of an answer to `generate`."""
-        engine, sink = played(self._engine, hooks=hooks), _Sink()
+        self, hooks: Callable[[Any], None], *, is_hooked: bool = True, logprobs: int | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Return what each delta of an answer to `generate` tells."""
+        engine, sink = played(self._engine, hooks=hooks), PlayedSink()
         generate = output_hook.generate if is_hooked else output_hook.generate_publicly
-        answering = generate(engine, self._arguments(), _reader(), sink)
-        await _together(answering, _play(engine, self._ids))
+        answering = generate(engine, self._arguments(logprobs), _reader(logprobs), sink)
+        playing = play(engine, self._ids, has_logprobs=logprobs is not None)
+        await together(answering, playing)
         return _comparable(sink.chunks)
 
-    async def _resumed(self) -> list[tuple[str, bytes, Any]]:
+    async def _differing_logprobs(self) -> list[tuple[Any, Any]]:
+        """Return what deltas with log probabilities tell, where it is not what vLLM makes."""
+        try:
+            theirs = await self._deltas(_attach_nothing, is_hooked=False, logprobs=0)
+        except Exception as error:  # noqa: BLE001  so its core gives others, which are not read
+            _log.debug("no log probabilities are tried: %s: %s", type(error).__name__, error)
+            return []
+        ours = await self._deltas(_attach_new_tokens, logprobs=0)
+        return [pair for pair in zip_longest(ours, theirs) if pair[0] != pair[1]]
+
+    async def _resumed(self) -> list[tuple[Any, ...]]:
         """Return the deltas of an answer whose first tokens are known already."""
         engine = played(self._engine, hooks=lambda engine: Continuations(engine).attach())
-        sink = _Sink()
+        sink = PlayedSink()
         known = b"".join(pack([token]) for token in self._ids[:_KNOWN])
         arguments = self._arguments()
         # A core that has to repeat them gets them in no prompt.
@@ -265,13 +225,12 @@ class Trial:
             current.set(Continued(Continuation(known)))
             await output_hook.generate(engine, arguments, _reader(), sink)
 
-        await _together(asyncio.ensure_future(resume()), _play(engine, self._ids, skipped))
+        await together(asyncio.ensure_future(resume()), play(engine, self._ids, skipped))
         return _comparable(sink.chunks)
 
-    def _arguments(self) -> dict[str, Any]:
-        params = names.SamplingParams(
-            max_tokens=2 * _TOKENS, output_kind=names.RequestOutputKind.DELTA
-        )
+    def _arguments(self, logprobs: int | None = None) -> dict[str, Any]:
+        kind = names.RequestOutputKind.DELTA
+        params = names.SamplingParams(max_tokens=2 * _TOKENS, output_kind=kind, logprobs=logprobs)
         prompt = compat.prompt_of(list(self._ids))
         return {"request_id": "trial", "prompt": prompt, "params": params}
 
@@ -283,11 +242,14 @@ def _shown(made: Sequence[Any], expected: Sequence[Any]) -> str:
     return f"{ours!r} and not {theirs!r}"[:_SHOWN]
 
 
-def _reader() -> OutputReader:
-    reader = OutputReader(None, GenerateRequest(prompt="", stream=True))
+def _reader(logprobs: int | None = None) -> OutputReader:
+    reader = OutputReader(None, GenerateRequest(prompt="", stream=True, logprobs=logprobs))
     reader.sends_ids = True
     return reader
 
 
-def _comparable(deltas: Sequence[Delta]) -> list[tuple[str, bytes, Any]]:
-    return [(each.text, each.ids, each.finish_reason) for each in deltas]
+def _comparable(deltas: Sequence[Delta]) -> list[tuple[Any, ...]]:
+    return [
+        (each.text, each.ids, each.finish_reason, each.tokens, each.cumulative_logprob)
+        for each in deltas
+    ]
