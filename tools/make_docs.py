@@ -26,9 +26,9 @@ from lmi_page import lmi_pages
 from metrics_page import metrics_page
 from mutations_page import mutations_page
 from planner_page import planner_page
+from regimes import result_pages
 from releases_record import PATH as RELEASES
 from releases_record import releases_record
-from results_page import RESULTS, results_page
 from scaling_page import scaling_page
 from support_page import PAGE as SUPPORT
 from support_page import support_page
@@ -90,7 +90,7 @@ def pages() -> dict[Path, str]:
     }
     texts = {
         **{DOCS / name: "\n".join([NOTE, *lines]) + "\n" for name, lines in made.items()},
-        RESULTS.with_suffix(".md"): "\n".join([NOTE, *results_page()]) + "\n",
+        **result_pages(NOTE),
         SUPPORT: "\n".join([NOTE, *support_page()]) + "\n",
         CLIENTS: clients_page(),
         **lmi_pages(),

@@ -78,14 +78,15 @@ def _rows(read: list[dict[str, Any]]) -> Iterator[list[str]]:
             target,
             f"{at_once:,}",
             str(len(found)),
-            _middle((each["tokens_per_second"] for each in found), 0),
-            _middle((each["requests_per_second"] for each in found), 1),
-            _middle((each["first_ms"]["p50"] for each in found), 0),
-            _middle((each["gap_ms"]["p99"] for each in found), 0),
-            _middle(map(beside, found), 1),
-            _middle((each["cpu_us_per_token"].get("engine", 0.0) for each in found), 1),
+            middle((each["tokens_per_second"] for each in found), 0),
+            middle((each["requests_per_second"] for each in found), 1),
+            middle((each["first_ms"]["p50"] for each in found), 0),
+            middle((each["gap_ms"]["p99"] for each in found), 0),
+            middle(map(beside, found), 1),
+            middle((each["cpu_us_per_token"].get("engine", 0.0) for each in found), 1),
         ]
 
 
-def _middle(values: Iterable[float], digits: int) -> str:
+def middle(values: Iterable[float], digits: int) -> str:
+    """Return the median of values as text."""
     return f"{statistics.median(values):,.{digits}f}"

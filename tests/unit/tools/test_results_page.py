@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import regimes
 import results_page
 from results_page import beside, newest, samples
 
@@ -67,3 +68,34 @@ def test_the_page_has_each_target_of_the_newest_run_of_each_kind(
     assert "- 2026-01-02-a: 2 cores of p, 1.0 GiB. Of one." in page
     assert "- 2026-01-01-b: 2 cores of p, 1.0 GiB, CPython 3.11. Of one." in page
     assert not [line for line in page if "2026-01-01-a" in line]
+
+
+def test_each_regime_has_a_table_of_its_newest_run_and_the_page_has_all() -> None:
+    lines = list(regimes.tables())
+    page = regimes.PAGE.read_text(encoding="utf-8")
+    for regime in regimes.REGIMES:
+        at = lines.index(f"### {regime.title}\n")
+        assert newest()[regime.kind].stem in lines[at + 1]
+        rows = [line for line in lines[at + 4 :] if line]
+        assert rows[0].startswith("| ")
+        read = json.loads(newest()[regime.kind].read_text(encoding="utf-8"))["samples"]
+        shown = {each["target"] for each in read if regime.shows(each)}
+        assert shown
+        assert shown >= set(regime.among)
+        table = "\n".join(rows[: rows.index("") if "" in rows else len(rows)])
+        assert all(target in table for target in shown)
+    assert "\n".join(lines) in page
+
+
+def test_what_costs_least_comes_first() -> None:
+    read = [
+        {
+            "target": name, "concurrency": 1, "tokens_per_second": 1.0, "first_ms": {"p50": 1.0},
+            "gap_ms": {"p99": 1.0}, "responses_per_request": 2.0,
+            "cpu_us_per_token": {"worker front end": cpu, "stub": 0.2, "engine": 99.0},
+        }
+        for name, cpu in (("vLLM's server", 9.0), ("lmi-backend, chat", 3.0))
+    ]  # fmt: skip
+    ours, theirs = regimes._rows(read)
+    assert ours[:4] == ["**lmi-backend, chat**", "1", "3.2", "worker 3"]
+    assert theirs[0] == "vLLM's server"

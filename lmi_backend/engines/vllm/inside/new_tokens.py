@@ -92,7 +92,7 @@ def read_tokens(
     Args:
         state: the request's.
         take: gets the ids of new tokens, and their log probabilities if those are read.
-        prepare: called before new tokens are taken.
+        prepare: called before each call of `take`.
         settle: called before vLLM gets an output; by default what was taken is decoded.
         logprobs: reads log probabilities; without it an output that has some is left to vLLM.
     """

@@ -109,9 +109,9 @@ class _OutputHook:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reader, self._take, self._defer = reader, sink.take, sink.defer
         self._deferred_ids: list[int] = []
-        """Tokens of which vLLM will make an output."""
+        """Tokens for an output that vLLM will make."""
         self._read_ids: list[int] = []
-        """Later tokens, of which it will make none; one of both lists is empty."""
+        """Later tokens, which vLLM makes no output for; one of both lists is empty."""
         self._positions: list[Position] = []
         self._logprobs: NewLogprobs | None = None
         self._is_whole = reader.is_whole
