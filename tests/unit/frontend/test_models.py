@@ -203,7 +203,7 @@ async def test_switched_off_nothing_waits(folder: Path) -> None:
 
 
 async def test_the_wait_is_that_of_answers_and_then_none_waits(folder: Path) -> None:
-    endpoint = Endpoint(folder, "m", return_seconds=0.05)
+    endpoint = Endpoint(folder, "m", return_seconds=0.4)
     async with found(folder, endpoint) as models:
         await dead(models, endpoint)
         with pytest.raises(UnavailableError, match=r"not back within 0 s.*migration_timeout"):
@@ -249,7 +249,7 @@ async def test_one_that_is_back_is_not_another_that_is_awaited(folder: Path) -> 
 
 
 async def test_probes_are_told_of_a_model_that_is_awaited(folder: Path) -> None:
-    endpoint = Endpoint(folder, "m", return_seconds=0.3)
+    endpoint = Endpoint(folder, "m", return_seconds=1.0)
     async with found(folder, endpoint) as models:
         health = Health(models)
         await dead(models, endpoint)
@@ -306,7 +306,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
 
 async def test_what_waited_is_counted(folder: Path) -> None:
     endpoint = Endpoint(folder, "m", migration_limit=1)
-    late = Endpoint(folder, "late", return_seconds=0.1)
+    late = Endpoint(folder, "late", return_seconds=1.5)
     async with found(folder, endpoint, late) as models:
         none = {"waiting": 0, "moved": 0, "held": 0, "given_up": 0}
         assert models.outage_counts() == {"late": none, "m": none}
