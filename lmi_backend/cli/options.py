@@ -100,7 +100,7 @@ class Row:
 def _options(arguments: argparse.Namespace) -> int:
     rows: list[Row] = []
     for word in _searched(arguments.words):
-        found = _found_or_said(word, arguments.engine, release_of(arguments))
+        found = _found_here_or_elsewhere(word, arguments.engine, release_of(arguments))
         rows += [row for row in found if row not in rows]
     if not rows:
         return 1
@@ -118,7 +118,7 @@ def _searched(words: Sequence[str]) -> list[str]:
     return flags or [" ".join(words)]
 
 
-def _found_or_said(word: str, engine: str, release: str) -> list[Row]:
+def _found_here_or_elsewhere(word: str, engine: str, release: str) -> list[Row]:
     """Return what search terms find under an engine, or say what they find elsewhere."""
     rows = _found(word, engine, release)
     if not rows:

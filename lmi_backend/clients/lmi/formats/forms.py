@@ -73,20 +73,20 @@ class Lines:
 
     def _texts(self, delta: Delta) -> list[str]:
         """Return the JSON for each token, and one for a text or an end without any."""
-        requested, said = self._requested, token_texts(delta)
-        self._answers[delta.index].add(delta, said)
+        requested, texts = self._requested, token_texts(delta)
+        self._answers[delta.index].add(delta, texts)
         if delta.tokens and not delta.is_last:
             index = f'"index": {delta.index}, ' if self._has_index else ""
             return [
                 f'{{{index}"token": {token_json(token, text, requested)}{self._end}}}'
-                for token, text in zip(delta.tokens, said, strict=False)
+                for token, text in zip(delta.tokens, texts, strict=False)
             ]
-        return [dump(item) for item in self._objects(delta, said)]
+        return [dump(item) for item in self._objects(delta, texts)]
 
-    def _objects(self, delta: Delta, said: Sequence[str]) -> Iterator[Json]:
+    def _objects(self, delta: Delta, texts: Sequence[str]) -> Iterator[Json]:
         tokens = [
             token_object(token, text, self._requested)
-            for token, text in zip(delta.tokens, said, strict=False)
+            for token, text in zip(delta.tokens, texts, strict=False)
         ]
         if not tokens and (delta.text or delta.is_last):
             name = "logprob" if self._is_tgi else "log_prob"
