@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -38,12 +39,21 @@ WAITING = ("chaos", "soak", "fleet", "security")
 """Folders whose tests mostly wait, for a worker to come back or a time to pass. Side by side they
 begin among the others, which compute; those of half a minute first, that none is waited for at the
 end."""
+_GROUP = re.compile(r"@(unit/|tests[/ ])[^@]*$")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
     "chat_properties", "copy", "doubles", "fleet_report", "is_long", "long_questions", "questions",
     "report", "said", "said_to_triton", "start", "tiny_properties",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let `--last-failed` find what failed side by side, whose name ended with its group."""
+    plugin = config.pluginmanager.get_plugin("lfplugin")
+    if plugin is not None and config.getoption("lf"):
+        failed = {type(each).parse(_GROUP.sub("", str(each))) for each in plugin.lastfailed}
+        plugin.lastfailed = dict.fromkeys(failed, True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
