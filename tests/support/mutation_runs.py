@@ -156,6 +156,9 @@ def _of_one(
 
 def _causes(mutations: Sequence[Mutation], hold: str, why: str) -> list[Mutation]:
     """Return which mutations a hold is off by: those that the reason names, or that touch it."""
+    if len(mutations) == 1:
+        # Nothing else is changed.
+        return list(mutations)
     named = [each for each in mutations if _names(why, each)]
     touching = _TRIED if "the trial failed" in why else {hold, *_LEADS.get(hold, ())}
     return named or [each for each in mutations if each.holds & touching]
