@@ -31,6 +31,12 @@ def test_each_library_has_an_example() -> None:
     assert (len(README), len(TOOLS)) == (1, 2)
 
 
+def test_an_example_is_greedy() -> None:
+    """A sampled answer of the tiny model is another one in forty."""
+    for title, _, text, _ in EXAMPLES + README + TOOLS:
+        assert "temperature" in text or "do_sample" in text, title
+
+
 def program(language: str) -> list[str]:
     """Return what runs an example of a language."""
     if language == "sh":
