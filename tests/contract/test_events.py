@@ -31,6 +31,8 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 APART = "stream_interval"
 EVENT = re.compile(rb'^(.*"(?:content|text)":)("(?:[^"\\]|\\.)*")(.*)$', re.DOTALL)
 
+FINISHED = re.compile(rb'"finish_reason":"\w+","stop_reason":[^,]*,')
+
 
 def body(dice: random.Random) -> tuple[str, dict[str, Any]]:
     """Return a path and a body of a stream; most are plain."""
@@ -93,9 +95,16 @@ def told_by(events: list[bytes]) -> tuple[list[bytes], list[bytes], str]:
         found = EVENT.match(event)
         around = found[1] + found[3] if found else event
         texts.append(json.loads(found[2]) if found else "")
-        is_first = b'"role"' in event or b'"prompt_token_ids":[' in event
+        has_prompt = b'"prompt_token_ids":[' in event
+        is_first = b'"role"' in event or has_prompt
         if found and b'"finish_reason":null' in event and not is_first:
             middle.append(around)
+        elif has_prompt and FINISHED.search(around):
+            # All tokens came at once: elsewhere the same are a first and a last event.
+            others.append(FINISHED.sub(b'"finish_reason":null,"stop_reason":null,', around))
+            others.append(
+                re.sub(rb'"prompt_token_ids":\[[^]]*]', b'"prompt_token_ids":null', around)
+            )
         else:
             others.append(around)
     return middle, others, "".join(texts)
