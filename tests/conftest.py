@@ -43,7 +43,7 @@ _GROUP = re.compile(r"@(unit/|tests[/ ])[^@]*$")
 # Fixtures of many tests that start nothing heavy; every process of pytest has its own.
 _LIGHT = (
     "chat_properties", "copy", "doubles", "fleet_report", "is_long", "long_questions", "questions",
-    "report", "said", "said_to_triton", "start", "tiny_properties",
+    "report", "results_of", "start", "tiny_properties", "triton_results_of",
 )  # fmt: skip
 CLIENTS = ("trtllm", "trtllm_infer", "infer", "raw", "preprocessing", "postprocessing")
 

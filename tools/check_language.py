@@ -20,7 +20,8 @@ from program_texts import docstrings, field_docstrings, given_names, spoken_text
 ROOT: Final = Path(__file__).resolve().parent.parent
 RULES: Final = ROOT / "tools" / "language.toml"
 _FOLDERS: Final = (".", "docs", "deploy", "benchmarks")
-_PROGRAM: Final = "lmi_backend"
+# Modules whose names are looked at; of the first the texts too.
+_NAMED: Final = ("lmi_backend", "tools", "tests")
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 _FENCE: Final = re.compile(r"^\s*(```|~~~)")
 _ITEM: Final = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -67,7 +68,7 @@ def main(arguments: list[str]) -> int:
 
 def _all() -> list[Path]:
     pages = [page for folder in _FOLDERS for page in sorted((ROOT / folder).glob("*.md"))]
-    modules = [sorted((ROOT / folder).rglob("*.py")) for folder in (_PROGRAM, "tools")]
+    modules = [sorted((ROOT / folder).rglob("*.py")) for folder in _NAMED]
     return [*pages, *(each for found in modules for each in found)]
 
 
@@ -78,7 +79,7 @@ def check(path: Path, rules: Rules) -> list[str]:
     if path.suffix == ".md":
         return _wrong(name, [(1, text)], rules)
     wrong = [*_wrong_names(name, text, rules)]
-    if name.startswith("tools/"):
+    if name.startswith(_NAMED[1:]):
         return wrong
     texts = (*spoken_texts(text), *docstrings(text), *field_docstrings(text))
     return wrong + _wrong(name, texts, rules)
@@ -86,6 +87,8 @@ def check(path: Path, rules: Rules) -> list[str]:
 
 def _wrong_names(module: str, source: str, rules: Rules) -> Iterator[str]:
     for line, name in given_names(source):
+        if name.startswith("test_"):
+            continue  # It is a sentence.
         for word in map(str.lower, _WORD.findall(name)):
             if instead := rules.names.get(word):
                 yield f"{module}:{line}: '{word}' in {name} (instead: {instead})"

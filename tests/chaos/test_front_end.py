@@ -410,14 +410,14 @@ class Flow(threading.Thread):
 
     def _read(self, response: http.client.HTTPResponse) -> None:
         text = response.read()
-        said = {name.lower(): value for name, value in response.getheaders()}
+        headers = {name.lower(): value for name, value in response.getheaders()}
         if response.status == 200:
             self.seen["whole"] += 1
-        elif (said.get("retry-after"), said.get("connection")) == ("1", "close"):
+        elif (headers.get("retry-after"), headers.get("connection")) == ("1", "close"):
             self.seen["refused"] += 1
             time.sleep(0.02)
         else:
-            self.seen[f"{response.status} {said} {text[:200]!r}"] += 1
+            self.seen[f"{response.status} {headers} {text[:200]!r}"] += 1
 
 
 def test_a_drain_under_load_loses_no_request(

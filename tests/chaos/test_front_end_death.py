@@ -42,7 +42,7 @@ def kill_front_end(served: Served) -> psutil.Process:
     return process
 
 
-def _said(path: str, stream: Stream) -> Any:
+def _lasting(path: str, stream: Stream) -> Any:
     """Return what does not differ between two answers to one request."""
     if not path.startswith("/v1/"):
         return stream.events
@@ -54,7 +54,7 @@ def _said(path: str, stream: Stream) -> Any:
 def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
     wait_for(lambda: echo.ask("/ping")[0] == 200)
     plain = {
-        path: _said(path, follow(echo.port, path, json.dumps(body | {"model": "echo"}).encode()))
+        path: _lasting(path, follow(echo.port, path, json.dumps(body | {"model": "echo"}).encode()))
         for path, body in BODIES.items()
     }
     before = _tokens(echo)
@@ -70,7 +70,7 @@ def test_streams_outlive_their_front_end(echo: Served, report: Report) -> None:
             port, mark = (proxy if proxied else echo).port, f"cut-{number}."
             got = follow(port, path, body, number % 3 / 4, **RESUMABLE, mark=mark)
             assert got.ids == [f"{got.ids[0][:16]}.{n}" for n in range(1, len(got.ids) + 1)]
-            return _said(path, got) == plain[path] and got.connections > 1
+            return _lasting(path, got) == plain[path] and got.connections > 1
 
         results = threads.map(run, range(STREAMS))
         # On average, each has begun: some are cut already, the others are not yet.
@@ -101,13 +101,13 @@ def test_each_process_of_the_front_end_has_what_another_began(
         ThreadPoolExecutor(count) as threads,
     ):
         wait_for(lambda: served.ask("/ping")[0] == 200)
-        plain = _said(CHATS, follow(served.port, CHATS, body))
+        plain = _lasting(CHATS, follow(served.port, CHATS, body))
 
         def run(number: int) -> bool:
             mark = f"cut-{number}."
             proxy.cuts[mark.encode()] = 1000 + number * 300
             got = follow(proxy.port, CHATS, body, number % 3 / 4, **RESUMABLE, mark=mark)
-            return _said(CHATS, got) == plain and got.connections > 1
+            return _lasting(CHATS, got) == plain and got.connections > 1
 
         results = threads.map(run, range(count))
         wait_for(lambda: not proxy.cuts)

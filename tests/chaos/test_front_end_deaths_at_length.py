@@ -68,12 +68,12 @@ def _text(events: list[bytes]) -> tuple[int, str]:
     texts = []
     for event in events:
         line = event.partition(b"data: ")[2]
-        said: Any = json.loads(line) if line.startswith(b"{") else {}
-        for choice in said.get("choices", ()):
+        answer: Any = json.loads(line) if line.startswith(b"{") else {}
+        for choice in answer.get("choices", ()):
             texts.append(choice.get("text") or choice.get("delta", {}).get("content") or "")
-        delta = said.get("delta", "")
+        delta = answer.get("delta", "")
         texts.append(delta if isinstance(delta, str) else delta.get("text") or "")
-        texts.append(said.get("token", {}).get("text") or "")
+        texts.append(answer.get("token", {}).get("text") or "")
     return len(events), "".join(texts)
 
 

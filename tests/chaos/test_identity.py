@@ -120,8 +120,8 @@ def test_a_worker_that_is_started_anew_with_new_weights_ends_streams_of_the_old_
     with Echo(tmp_path, str(model)) as echo:
         stream = echo.stream()
         (model / "model.safetensors").write_text(weights)
-        said = Renewal(echo.service, echo.pool, 60).renew(0, 30)
-        assert said.problem == ""
+        renewal = Renewal(echo.service, echo.pool, 60).renew(0, 30)
+        assert renewal.problem == ""
         error = stream.wait().error
         assert isinstance(error, EngineDeadError) == ends
         assert ("its files, its tokenizer or an option" in str(error)) == ends

@@ -63,12 +63,12 @@ class Probe:
     def is_serving(self) -> bool:
         try:
             body = {"text_input": "a", "max_tokens": 1}
-            status, said = self._served.generate(self._model, body)
+            status, answer = self._served.generate(self._model, body)
         except OSError:
             return False
         self.answers += 1
         if status != 200:
-            self.refusals.add(said["error"])
+            self.refusals.add(answer["error"])
         return status == 200
 
 
@@ -91,11 +91,11 @@ def _break(
     wait_for(probe.is_serving, 120)
     back = time.monotonic() - began
     outcomes = streams.outcomes
-    told = next(iter(sorted(streams.errors, key=len)), "") if outcomes["error"] else ""
+    message = next(iter(sorted(streams.errors, key=len)), "") if outcomes["error"] else ""
     if outcomes["whole"] == STREAMS:
-        told = f"nothing; the longest pause was {streams.pause:.1f} s"
-    told = told or "nothing: the connection closed"
-    report.rows.append(Row(fault, outcomes, last, back, told))
+        message = f"nothing; the longest pause was {streams.pause:.1f} s"
+    message = message or "nothing: the connection closed"
+    report.rows.append(Row(fault, outcomes, last, back, message))
     assert not outcomes["twice"]
     assert outcomes.total() == STREAMS
     wait_for(lambda: served.metric("lmi_requests_open", model) == 0)
@@ -110,8 +110,8 @@ def test_a_worker(served: Served, report: Report, undisturbed: dict[str, set[str
     words = ("a worker is killed", _worker, signal.SIGKILL)
     _break_an_engine(served, report, undisturbed, *words)
     wait_for(lambda: not any(process.is_running() for process in below))
-    _, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
-    assert said["generated_text"] == " Rome."
+    _, answer = served.generate("tiny", {"inputs": "The capital of Italy is"})
+    assert answer["generated_text"] == " Rome."
     asked = {"inputs": "The capital of France is", "adapters": "late"}
     assert served.generate("tiny", asked)[1]["generated_text"] == " Lyon."
     assert _manage(served, requestType="UNREGISTER_ADAPTER", name="late") == 200
@@ -158,10 +158,10 @@ def test_one_of_the_workers(
         through.assert_whole()
         assert streams.outcomes == {"whole": STREAMS}, streams.errors
         wait_for(lambda: _is_well(echo))
-        told = f"nothing; the longest pause was {streams.pause:.1f} s"
+        message = f"nothing; the longest pause was {streams.pause:.1f} s"
         fault = f"a worker of {count} is {how} (echo)"
         back = time.monotonic() - began
-        report.rows.append(Row(fault, streams.outcomes, streams.last - began, back, told))
+        report.rows.append(Row(fault, streams.outcomes, streams.last - began, back, message))
 
 
 def _manage(served: Served, **body: str) -> int:
@@ -249,9 +249,9 @@ def test_a_request_that_kills_its_stub_each_time_ends_alone(
         wait_for(lambda: _is_well(echo))
         with SteadyLoad(f"http://{echo.front_end}", "echo", streams=8) as load:
             wait_for(lambda: load.all)
-            status, _, said = echo.ask("/v1/completions", body)
+            status, _, answer = echo.ask("/v1/completions", body)
             wait_for(lambda: _is_well(echo))
-    assert (status, b"in each of 2 deaths of the model's process" in said) == (503, True), said
+    assert (status, b"in each of 2 deaths of the model's process" in answer) == (503, True), answer
     assert not load.failed, load.failures
     report.note_front(
         "a request kills its stub each time",

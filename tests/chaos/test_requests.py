@@ -64,12 +64,12 @@ def frames(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     ],
 )
 def test_a_broken_frame(frames: Served, report: Report, how: str, fault: str, words: str) -> None:
-    said: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 900}}
 
     def ask() -> None:
         with frames.events("frames", body) as events:
-            said.append(list(events)[-1])
+            answers.append(list(events)[-1])
 
     threads = [threading.Thread(target=ask) for _ in range(STREAMS)]
     for thread in threads:
@@ -80,19 +80,19 @@ def test_a_broken_frame(frames: Served, report: Report, how: str, fault: str, wo
     assert words in answer["error"]
     for thread in threads:
         thread.join(30)
-    assert len(said) == STREAMS
-    assert all(words in each["error"] for each in said)
+    assert len(answers) == STREAMS
+    assert all(words in each["error"] for each in answers)
     wait_for(lambda: frames.generate("frames", {"inputs": "a"})[0] == 200)
     wait_for(lambda: frames.metric("lmi_requests_open", "frames") == 0)
-    told = json.loads(said[0]["error"])["error"]
-    report.note(fault, f"{STREAMS} streams failed with `{told}`; the worker is restarted")
+    error = json.loads(answers[0]["error"])["error"]
+    report.note(fault, f"{STREAMS} streams failed with `{error}`; the worker is restarted")
 
 
 def test_a_request_that_the_engine_fails_on(echo: Served, report: Report) -> None:
     streams = _streams(echo, "echo")
-    status, said = echo.generate("echo", {"text_input": "fail"})
+    status, answer = echo.generate("echo", {"text_input": "fail"})
     assert status == 400
-    assert "told to fail" in said["error"]
+    assert "told to fail" in answer["error"]
     _assert_whole(streams)
     report.note("the engine fails on one request", f"its error; {STREAMS} other streams finish")
 
@@ -146,10 +146,10 @@ def test_more_requests_than_fit(tmp_path: Path, report: Report) -> None:
         wait_for(lambda: served.metric("lmi_requests_open", "echo") == STREAMS + 1)
         for _ in range(MORE):
             began = time.monotonic()
-            status, said = served.generate("echo", {"text_input": "a"})
+            status, answer = served.generate("echo", {"text_input": "a"})
             refused.append(time.monotonic() - began)
             assert status == 400
-            assert "the queue is full" in said["error"]
+            assert "the queue is full" in answer["error"]
         _assert_whole(streams)
         waiting.join(30)
     refused.sort()

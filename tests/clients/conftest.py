@@ -17,7 +17,7 @@ from tests.support.waiting import wait_for
 
 SCRIPTS = Path(__file__).parent / "scripts"
 KEY = "a-key"
-Said = Callable[..., Any]
+ResultsOf = Callable[..., Any]
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +57,7 @@ def served(
 
 
 @pytest.fixture(scope="session")
-def said(served: Served) -> Said:
+def results_of(served: Served) -> ResultsOf:
     """Run a script once and return what its functions returned, by name."""
     known: dict[tuple[str, ...], Any] = {}
 
@@ -73,7 +73,7 @@ def said(served: Served) -> Said:
 
 
 @pytest.fixture(scope="session")
-def said_to_triton(ensemble_server: Served) -> Said:
+def triton_results_of(ensemble_server: Served) -> ResultsOf:
     """The same for scripts that reach Triton's own ports."""
     known: dict[str, Any] = {}
 

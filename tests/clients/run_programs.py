@@ -24,11 +24,11 @@ class Raised:
     def __init__(self, name: str, words: str = "") -> None:
         self.name, self.words = name, words
 
-    def __eq__(self, said: object) -> bool:
+    def __eq__(self, other: object) -> bool:
         return (
-            isinstance(said, dict)
-            and said.get("raised") == self.name
-            and self.words in said["text"]
+            isinstance(other, dict)
+            and other.get("raised") == self.name
+            and self.words in other["text"]
         )
 
     def __hash__(self) -> int:
@@ -40,7 +40,7 @@ class Raised:
 
 ROME = "The capital of Italy is Rome."
 CITY = {"city": "Rome"}
-SAID = ["The file says Rome."]
+ANSWER = ["The file says Rome."]
 EXPECTED: dict[str, dict[str, Any]] = {
     "pydantic_ai": {
         "chat": ROME,
@@ -133,13 +133,13 @@ EXPECTED: dict[str, dict[str, Any]] = {
         "responses_streamed": [6, 0, [8]],
     },
     "codex": {
-        "answer": SAID,
+        "answer": ANSWER,
         "tool": [[[0, "Rome\n"]], "Rome\n"],
         "sent": [["/v1/responses", 200, True, True]] * 2,
         "result": [["function_call", "function_call_output"], "Rome"],
     },
     "claude_code": {
-        "answer": ["result", "success", False, *SAID],
+        "answer": ["result", "success", False, *ANSWER],
         "tool": [[[False, "Rome"]], "Rome\n"],
         "sent": [["/v1/messages", 200, True, True]] * 2,
         "result": [[["assistant", "tool_use"], ["user", "tool_result"]], "Rome"],
@@ -180,23 +180,23 @@ def _run(name: str, reached: dict[str, str]) -> Any:
     program = PROGRAMS[name]
     try:
         with run_clients.environment(program) as python:
-            said = run_script(program.script, reached, python)
+            results = run_script(program.script, reached, python)
     except InstallError as error:
         run_clients.write(program, run_clients.not_installed(str(error)))
         return error
     except (AssertionError, subprocess.TimeoutExpired) as error:
         # The script itself has ended early: none of its cases has passed.
         ended = {"raised": type(error).__name__, "text": str(error)[-1000:]}
-        said = dict.fromkeys(EXPECTED[name], ended)
-    run_clients.write(program, run_clients.judged(said, EXPECTED[name]))
-    return said
+        results = dict.fromkeys(EXPECTED[name], ended)
+    run_clients.write(program, run_clients.judged(results, EXPECTED[name]))
+    return results
 
 
 @pytest.mark.parametrize(
     ("name", "case"), [(name, case) for name in CHOSEN for case in EXPECTED[name]]
 )
 def test_a_program(ran: Ran, name: str, case: str) -> None:
-    said = ran(name)
-    if isinstance(said, InstallError):
-        pytest.fail(f"{name} is not installed: {said}")
-    assert said[case] == EXPECTED[name][case]
+    results = ran(name)
+    if isinstance(results, InstallError):
+        pytest.fail(f"{name} is not installed: {results}")
+    assert results[case] == EXPECTED[name][case]

@@ -31,7 +31,7 @@ def test_each_request_is_answered_in_full(
         check=False,
     )
     assert done.returncode == 0, done.stdout[-4000:]
-    said = json.loads((tmp_path / "profile_export_aiperf.json").read_text("utf-8"))
-    assert (said["request_count"]["avg"], said["error_summary"]) == (REQUESTS, [])
-    assert said["usage_completion_tokens"]["min"] == TOKENS
-    assert ("time_to_second_token" in said) == bool(streaming)
+    profile = json.loads((tmp_path / "profile_export_aiperf.json").read_text("utf-8"))
+    assert (profile["request_count"]["avg"], profile["error_summary"]) == (REQUESTS, [])
+    assert profile["usage_completion_tokens"]["min"] == TOKENS
+    assert ("time_to_second_token" in profile) == bool(streaming)

@@ -63,9 +63,9 @@ def test_an_adapter_is_asked_whoever_names_it(served: Served, road: str) -> None
 def _answer(served: Served, path: str, body: dict[str, Any]) -> str:
     status, _, data = served.ask(path, body, KEYED | AT_TINY)
     assert status == 200, data
-    said = json.loads(data)
-    said = said[0] if isinstance(said, list) else said
-    whole: str = said.get("generated_text") or said["choices"][0]["message"]["content"]
+    answer = json.loads(data)
+    answer = answer[0] if isinstance(answer, list) else answer
+    whole: str = answer.get("generated_text") or answer["choices"][0]["message"]["content"]
     return whole
 
 

@@ -157,17 +157,17 @@ def for_real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def test_the_death_of_a_worker_is_an_error_of_anthropics_own_kind(for_real: Any) -> None:
-    begun, kind, _, said = for_real["dies"]
-    assert (begun, kind, said["type"]) == ("word", "APIStatusError", "error")
-    assert said["error"]["type"] == "overloaded_error"
-    assert "worker dies/0 was killed by SIGKILL" in said["error"]["message"]
+    begun, kind, _, answer = for_real["dies"]
+    assert (begun, kind, answer["type"]) == ("word", "APIStatusError", "error")
+    assert answer["error"]["type"] == "overloaded_error"
+    assert "worker dies/0 was killed by SIGKILL" in answer["error"]["message"]
 
 
 def test_the_end_of_a_requests_time_is_an_error_of_anthropics_own_kind(for_real: Any) -> None:
-    begun, kind, _, said = for_real["is_late"]
+    begun, kind, _, answer = for_real["is_late"]
     assert (begun, kind) == ("word", "APIStatusError")
-    assert said["error"]["type"] == "timeout_error"
-    assert "option.predict_timeout" in said["error"]["message"]
-    kind, status, said = for_real["is_late_at_once"]
-    assert (kind, status, said["error"]["type"]) == ("GatewayTimeoutError", 504, "timeout_error")
+    assert answer["error"]["type"] == "timeout_error"
+    assert "option.predict_timeout" in answer["error"]["message"]
+    kind, status, answer = for_real["is_late_at_once"]
+    assert (kind, status, answer["error"]["type"]) == ("GatewayTimeoutError", 504, "timeout_error")
     assert for_real["is_whole"] == ["wordwordword", "max_tokens", 3]

@@ -33,8 +33,8 @@ def curl(served: Served, path: str, *words: str, data: bytes = b"") -> tuple[str
 @pytest.mark.parametrize("accept", ["*/*", "application/json", "application/jsonlines"])
 def test_lmi_reads_json_of_any_type(served: Served, kind: str, accept: str) -> None:
     headers = TINY | {"content-type": kind, "accept": accept}
-    status, said, data = served.ask("/invocations", BODY, headers)
-    assert (status, said["content-type"]) == (200, "application/json")
+    status, answer_headers, data = served.ask("/invocations", BODY, headers)
+    assert (status, answer_headers["content-type"]) == (200, "application/json")
     assert json.loads(data) == {"generated_text": " Rome."}
 
 

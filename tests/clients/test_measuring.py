@@ -89,15 +89,15 @@ def test_perf_analyzer(
     command += ["--streaming", "--async", "--input-data", str(data), "--concurrency-range", "2"]
     command += ["--request-count", str(REQUESTS), "--stability-percentage", "999"]
     run(analyzer, [*command, "--profile-export-file", str(tmp_path / "profile.json")], tmp_path)
-    told = answers(read(tmp_path, "profile.json"))
+    requests = answers(read(tmp_path, "profile.json"))
     # On a busy machine tokens may share a response.
     if model == "tensorrt_llm":
-        counts = [sum(each["sequence_length"] for each in responses) for responses in told]
+        counts = [sum(each["sequence_length"] for each in responses) for responses in requests]
         assert counts == [TOKENS] * REQUESTS
     else:
-        texts = ["".join(each["text_output"] for each in responses) for responses in told]
+        texts = ["".join(each["text_output"] for each in responses) for responses in requests]
         assert texts == ["a b" * (TOKENS // 2)] * REQUESTS
-    assert all(TOKENS // 2 <= len(responses) <= TOKENS for responses in told)
+    assert all(TOKENS // 2 <= len(responses) <= TOKENS for responses in requests)
 
 
 @pytest.mark.parametrize(("model", "backend"), [("echo", "vllm"), ("ensemble", "tensorrtllm")])
@@ -111,9 +111,9 @@ def test_genai_perf(
     command += ["--num-dataset-entries", "2", "--synthetic-input-tokens-mean", "12"]
     command += ["--output-tokens-mean", str(TOKENS), "--output-tokens-mean-deterministic"]
     run(analyzer, [*command, "--artifact-dir", str(tmp_path)], tmp_path)
-    said = read(tmp_path, "profile_export_genai_perf.json")
-    assert said["request_count"]["avg"] == REQUESTS
-    assert "time_to_second_token" in said
+    profile = read(tmp_path, "profile_export_genai_perf.json")
+    assert profile["request_count"]["avg"] == REQUESTS
+    assert "time_to_second_token" in profile
     responses = answers(read(tmp_path, "profile_export.json"))
     assert len(responses) == REQUESTS
     assert all(TOKENS // 2 <= len(each) <= TOKENS for each in responses)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Said
+from tests.clients.conftest import ResultsOf
 
 ROME = "The capital of Italy is Rome."
 CITY = {"city": "Rome"}
@@ -16,8 +16,8 @@ def either(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_openai(said: Said, either: str) -> None:
-    answers = said("use_openai.cjs", either)
+def test_openai(results_of: ResultsOf, either: str) -> None:
+    answers = results_of("use_openai.cjs", either)
     text, end, tokens = answers["chat"]
     assert (text, end) == (ROME, "stop")
     assert tokens > 3
@@ -29,16 +29,16 @@ def test_openai(said: Said, either: str) -> None:
     assert answers["wrong_key"][:2] == ["AuthenticationError", 401]
 
 
-def test_openai_gets_tools_structures_and_responses(said: Said) -> None:
-    answers = said("use_openai.cjs")
+def test_openai_gets_tools_structures_and_responses(results_of: ResultsOf) -> None:
+    answers = results_of("use_openai.cjs")
     assert answers["tool"] == ["travel"]
     assert answers["structured"] == CITY
     ends = ["response.created", "response.completed"]
     assert answers["response"] == [ROME, "completed", ROME, *ends]
 
 
-def test_the_ai_sdk(said: Said) -> None:
-    answers = said("use_ai_sdk.cjs")
+def test_the_ai_sdk(results_of: ResultsOf) -> None:
+    answers = results_of("use_ai_sdk.cjs")
     text, end, tokens = answers["text"]
     assert (text, end) == (ROME, "stop")
     assert tokens > 3
@@ -49,12 +49,12 @@ def test_the_ai_sdk(said: Said) -> None:
     assert answers["wrong_key"][1:] == ["AI_APICallError", 401]
 
 
-def test_the_ai_sdk_runs_a_tool_and_goes_on(said: Said) -> None:
-    assert said("use_ai_sdk.cjs")["tool_loop"] == [1, 2, ["You are there."]]
+def test_the_ai_sdk_runs_a_tool_and_goes_on(results_of: ResultsOf) -> None:
+    assert results_of("use_ai_sdk.cjs")["tool_loop"] == [1, 2, ["You are there."]]
 
 
-def test_anthropic(said: Said) -> None:
-    answers = said("use_anthropic.cjs")
+def test_anthropic(results_of: ResultsOf) -> None:
+    answers = results_of("use_anthropic.cjs")
     assert answers["message"][:2] == [ROME, "end_turn"]
     assert answers["streamed"] == [ROME, "end_turn", "message_start", "message_stop"]
     assert answers["count"] == 12
@@ -63,8 +63,8 @@ def test_anthropic(said: Said) -> None:
     assert answers["wrong_key"] == ["AuthenticationError", 401, "authentication_error"]
 
 
-def test_hugging_face(said: Said, either: str) -> None:
-    answers = said("use_huggingface.cjs", either)
+def test_hugging_face(results_of: ResultsOf, either: str) -> None:
+    answers = results_of("use_huggingface.cjs", either)
     assert answers["text"] == " Rome."
     assert answers["text_streamed"] == " Rome."
     assert answers["chat"] == [ROME, "stop"]
@@ -73,8 +73,8 @@ def test_hugging_face(said: Said, either: str) -> None:
         assert answers[name][1:] == [status], name
 
 
-def test_sagemaker(said: Said, either: str) -> None:
-    answers: Any = said("use_sagemaker.cjs", either)
+def test_sagemaker(results_of: ResultsOf, either: str) -> None:
+    answers: Any = results_of("use_sagemaker.cjs", either)
     assert answers["invoke"] == " Rome."
     assert answers["streamed"] == [" Rome.", " Rome."]
     assert answers["bad_value"] == ["ModelError", 424, 424]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Said
+from tests.clients.conftest import ResultsOf
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
@@ -13,14 +13,14 @@ ROME = "The capital of Italy is Rome."
 
 
 @pytest.fixture(params=["tiny", "small"])
-def either(request: pytest.FixtureRequest, said: Said) -> Any:
+def either(request: pytest.FixtureRequest, results_of: ResultsOf) -> Any:
     """What the script says of a model on vLLM, and of one without such a server."""
-    return said("use_openai", request.param)
+    return results_of("use_openai", request.param)
 
 
 @pytest.fixture
-def vllm(said: Said) -> Any:
-    return said("use_openai")
+def vllm(results_of: ResultsOf) -> Any:
+    return results_of("use_openai")
 
 
 def test_a_chat(either: Any) -> None:
@@ -89,8 +89,8 @@ def test_responses(vllm: Any) -> None:
 
 def test_an_unknown_model(either: Any) -> None:
     kind, status, body, has_id = either["unknown_model"]
-    said, names = body.pop("message").split(" Served: ")
-    assert said == "The model `none` does not exist."
+    message, names = body.pop("message").split(" Served: ")
+    assert message == "The model `none` does not exist."
     assert {"tiny", "small", "wrong"} <= set(names.removesuffix(".").split(", "))
     assert body == {"type": "NotFoundError", "param": "model", "code": 404}
     assert (kind, status, has_id) == ("NotFoundError", 404, True)
@@ -121,23 +121,23 @@ def test_what_a_model_cannot_do(either: Any) -> None:
     assert (kind, status) in (("BadRequestError", 400), ("NotFoundError", 404))
 
 
-def test_a_server_that_is_full_says_when_to_come_again(said: Said) -> None:
-    refused = said("retry_openai", "small")["not_retried"]
+def test_a_server_that_is_full_says_when_to_come_again(results_of: ResultsOf) -> None:
+    refused = results_of("retry_openai", "small")["not_retried"]
     assert refused
     for status, after, body in refused:
         assert (status, after) == (503, "1")
         assert body["code"] == 503
 
 
-def test_the_library_comes_again_by_itself(said: Said) -> None:
-    assert len(said("retry_openai", "small")["retried"]) == 4
+def test_the_library_comes_again_by_itself(results_of: ResultsOf) -> None:
+    assert len(results_of("retry_openai", "small")["retried"]) == 4
 
 
-def test_a_closed_stream_frees_the_engine(said: Said, served: Served) -> None:
+def test_a_closed_stream_frees_the_engine(results_of: ResultsOf, served: Served) -> None:
     pauses = []
     for number in range(3):
         before = len(_cancellations(served))
-        closed = said("use_openai", "tiny", "closed_stream" + "," * number)["closed_stream"]
+        closed = results_of("use_openai", "tiny", "closed_stream" + "," * number)["closed_stream"]
         # The log is written a moment later.
         wait_for(lambda before=before: len(_cancellations(served)) > before)  # type: ignore[misc]
         pauses.append(_cancellations(served)[-1] - closed)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Said
+from tests.clients.conftest import ResultsOf
 
 ROME = "The capital of Italy is Rome."
 
@@ -13,12 +13,12 @@ ROME = "The capital of Italy is Rome."
     "name",
     ["chat_streamed", "hosted_vllm", "anthropic", "sagemaker_chat", "sagemaker_chat_streamed"],
 )
-def test_litellm_chats(said: Said, name: str) -> None:
-    assert said("use_litellm")[name] == ROME
+def test_litellm_chats(results_of: ResultsOf, name: str) -> None:
+    assert results_of("use_litellm")[name] == ROME
 
 
-def test_litellm(said: Said) -> None:
-    answers = said("use_litellm")
+def test_litellm(results_of: ResultsOf) -> None:
+    answers = results_of("use_litellm")
     assert answers["chat"] == [ROME, True]
     assert answers["text_completion"] == " Rome."
     assert answers["sagemaker"] is True
@@ -33,12 +33,12 @@ def test_litellm(said: Said) -> None:
         ("wrong_key", "AuthenticationError"),
     ],
 )
-def test_litellm_tells_errors_apart(said: Said, name: str, error: str) -> None:
-    assert said("use_litellm")[name]["raised"] == error
+def test_litellm_tells_errors_apart(results_of: ResultsOf, name: str, error: str) -> None:
+    assert results_of("use_litellm")[name]["raised"] == error
 
 
-def test_langchain(said: Said) -> None:
-    answers = said("use_langchain")
+def test_langchain(results_of: ResultsOf) -> None:
+    answers = results_of("use_langchain")
     assert answers["invoke"] == [ROME, True]
     assert answers["stream"] == ROME
     assert answers["batch"] == [ROME, "The capital of Japan is Tokyo."]
@@ -49,8 +49,8 @@ def test_langchain(said: Said) -> None:
 
 
 @pytest.fixture(params=["tiny", "small"])
-def hugging_face(request: pytest.FixtureRequest, said: Said) -> Any:
-    return said("use_huggingface", request.param)
+def hugging_face(request: pytest.FixtureRequest, results_of: ResultsOf) -> Any:
+    return results_of("use_huggingface", request.param)
 
 
 def test_hugging_face_generates(hugging_face: Any) -> None:
@@ -76,8 +76,8 @@ def test_a_stop_sequence_is_part_of_the_text_as_its_server_has_it(hugging_face: 
     assert hugging_face["stop"] == [" Rom", "stop_sequence"]
 
 
-def test_hugging_face_gets_the_best_of_some(said: Said) -> None:
-    assert said("use_huggingface")["best_of"] == 1
+def test_hugging_face_gets_the_best_of_some(results_of: ResultsOf) -> None:
+    assert results_of("use_huggingface")["best_of"] == 1
 
 
 def test_hugging_face_tells_errors_apart(hugging_face: Any) -> None:
@@ -85,8 +85,8 @@ def test_hugging_face_tells_errors_apart(hugging_face: Any) -> None:
     assert hugging_face["wrong_key"]["raised"] == "UnknownError"
 
 
-def test_anthropic(said: Said) -> None:
-    answers = said("use_anthropic")
+def test_anthropic(results_of: ResultsOf) -> None:
+    answers = results_of("use_anthropic")
     text, end, tokens, role = answers["message"]
     assert (text, end, role) == (ROME, "end_turn", "assistant")
     assert answers["streamed"] == [ROME, "end_turn", tokens]
@@ -94,8 +94,8 @@ def test_anthropic(said: Said) -> None:
     assert answers["count"] == 12
 
 
-def test_anthropic_tells_errors_apart(said: Said) -> None:
-    answers = said("use_anthropic")
+def test_anthropic_tells_errors_apart(results_of: ResultsOf) -> None:
+    answers = results_of("use_anthropic")
     kind, status, body = answers["unknown_model"]
     assert (kind, status, body["error"]["type"]) == ("NotFoundError", 404, "not_found_error")
     assert answers["bad_value"][:2] == ["BadRequestError", 400]

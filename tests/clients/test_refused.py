@@ -25,19 +25,19 @@ def test_tokens_of_text_generation_inference_have_their_places(served: Served, m
     assert status == 200
     assert [TEXT[t["start"] : t["stop"]] for t in tokens] == [t["text"] for t in tokens]
     assert "".join(token["text"] for token in tokens) == TEXT
-    status, said = _ask(served, "/chat_tokenize", {"messages": ASKED}, model)
-    assert (status, TEXT in said["templated_text"]) == (200, True)
-    texts = [token["text"] for token in said["tokenize_response"]]
-    assert "".join(texts) == said["templated_text"]
-    status, said = _ask(served, "/tokenize", {"inputs": 1}, model)
-    assert (status, said["error_type"]) == (422, "validation")
+    status, answer = _ask(served, "/chat_tokenize", {"messages": ASKED}, model)
+    assert (status, TEXT in answer["templated_text"]) == (200, True)
+    texts = [token["text"] for token in answer["tokenize_response"]]
+    assert "".join(texts) == answer["templated_text"]
+    status, answer = _ask(served, "/tokenize", {"inputs": 1}, model)
+    assert (status, answer["error_type"]) == (422, "validation")
 
 
 def test_vllms_own_way_of_the_same_path_stays(served: Served) -> None:
-    status, said = _ask(served, "/tokenize", {"model": "tiny", "prompt": TEXT}, "tiny")
-    assert (status, said["count"]) == (200, len(said["tokens"]))
-    status, said = _ask(served, "/tokenize", {"model": "tiny", "messages": ASKED}, "tiny")
-    assert (status, said["count"]) == (200, len(said["tokens"]))
+    status, answer = _ask(served, "/tokenize", {"model": "tiny", "prompt": TEXT}, "tiny")
+    assert (status, answer["count"]) == (200, len(answer["tokens"]))
+    status, answer = _ask(served, "/tokenize", {"model": "tiny", "messages": ASKED}, "tiny")
+    assert (status, answer["count"]) == (200, len(answer["tokens"]))
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,13 @@ def test_vllms_own_way_of_the_same_path_stays(served: Served) -> None:
 def test_openais_clients_read_the_type_of_every_refusal(
     served: Served, model: str, path: str, asked: dict[str, Any], status: int, kind: str
 ) -> None:
-    got, said = _ask(served, path, asked | {"model": model}, model)
-    assert (got, said["error"]["type"], said["error"]["code"]) == (status, kind, status)
+    got, answer = _ask(served, path, asked | {"model": model}, model)
+    assert (got, answer["error"]["type"], answer["error"]["code"]) == (status, kind, status)
 
 
 @pytest.mark.parametrize("model", ["tiny", "small"])
 def test_what_text_generation_inference_serves_is_not_dropped(served: Served, model: str) -> None:
     asked = {"inputs": TEXT, "parameters": {"typical_p": 0.5}}
-    status, said = _ask(served, "/generate", asked, model)
-    assert (status, said["error_type"]) == (422, "validation")
-    assert "typical_p" in said["error"]
+    status, answer = _ask(served, "/generate", asked, model)
+    assert (status, answer["error_type"]) == (422, "validation")
+    assert "typical_p" in answer["error"]

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Said
+from tests.clients.conftest import ResultsOf
 
 LMI = {"generated_text": " Rome."}
 ROME = "The capital of Italy is Rome."
 
 
 @pytest.fixture(params=["tiny", "small"])
-def either(request: pytest.FixtureRequest, said: Said) -> Any:
-    return said("use_boto3", request.param)
+def either(request: pytest.FixtureRequest, results_of: ResultsOf) -> Any:
+    return results_of("use_boto3", request.param)
 
 
 def test_an_endpoint_is_invoked(either: Any) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.conftest import Said
+from tests.clients.conftest import ResultsOf
 from tests.support.serving import Served
 from tests.support.waiting import wait_for
 
@@ -12,18 +12,18 @@ RUNNING = "lmi_engine_requests_running"
 
 
 @pytest.fixture
-def tritonclient(said_to_triton: Said) -> Any:
-    return said_to_triton("use_tritonclient")
+def tritonclient(triton_results_of: ResultsOf) -> Any:
+    return triton_results_of("use_tritonclient")
 
 
 @pytest.fixture
-def litellm(said_to_triton: Said) -> Any:
-    return said_to_triton("use_litellm_triton")
+def litellm(triton_results_of: ResultsOf) -> Any:
+    return triton_results_of("use_litellm_triton")
 
 
 @pytest.fixture
-def llama_index(said_to_triton: Said) -> Any:
-    return said_to_triton("use_llama_index")
+def llama_index(triton_results_of: ResultsOf) -> Any:
+    return triton_results_of("use_llama_index")
 
 
 @pytest.mark.parametrize("library", ["http", "grpc", "http_aio", "grpc_aio", "front_end"])

@@ -30,14 +30,14 @@ class VllmInterpreter:
 
     def run(self, *words: str, data: bytes = b"") -> bytes:
         """Run a script with its words and standard input; return what it writes."""
-        given, said, told = self._files
+        given, output, errors = self._files
         given.write_bytes(data)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([words, *map(str, self._files)]) + "\n")
         self._process.stdin.flush()
-        assert self._process.stdout.readline().strip() == "0", told.read_text()[-2000:]
-        return said.read_bytes()
+        assert self._process.stdout.readline().strip() == "0", errors.read_text()[-2000:]
+        return output.read_bytes()
 
 
 @pytest.fixture(scope="session")

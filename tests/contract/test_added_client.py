@@ -67,9 +67,9 @@ def test_an_error_before_it_is_in_its_form(
     answers: list[Any], place: int, status: int, words: str
 ) -> None:
     assert answers[place][0] == status
-    said = json.loads(answers[place][2])
-    assert set(said) == {"error"}
-    assert words in said["error"]
+    answer = json.loads(answers[place][2])
+    assert set(answer) == {"error"}
+    assert words in answer["error"]
 
 
 def test_the_stub_knows_its_path(run: Run) -> None:

@@ -44,19 +44,19 @@ def model(tmp_path: Path) -> Callable[..., Path]:
 
 def test_its_options_are_checked(run: Run, model: Callable[..., Path]) -> None:
     own = ("option.rolling_batch=reverse", "option.shout=true", "option.dtype=fp16")
-    said = run(*LMI, "check", model(*own, "option.mpi_mode=true")).stdout
-    assert "reverse upper" in said
-    assert "reverse precision" in said
-    assert "nothing is refused" in said
+    output = run(*LMI, "check", model(*own, "option.mpi_mode=true")).stdout
+    assert "reverse upper" in output
+    assert "reverse precision" in output
+    assert "nothing is refused" in output
     refused = run(*LMI, "check", model(*own, "option.shuot=true"))
     assert refused.returncode == 2
     assert "did you mean option.shout?" in refused.stdout
 
 
 def test_its_options_are_known_under_other_engines(run: Run, model: Callable[..., Path]) -> None:
-    said = run(*LMI, "check", model("option.rolling_batch=echo", "option.shout=true")).stdout
-    assert "it is an option of reverse, and this model runs on echo" in said
-    assert "(option.rolling_batch=reverse, or SERVING_FEATURES=reverse chooses reverse)" in said
+    output = run(*LMI, "check", model("option.rolling_batch=echo", "option.shout=true")).stdout
+    assert "it is an option of reverse, and this model runs on echo" in output
+    assert "(option.rolling_batch=reverse, or SERVING_FEATURES=reverse chooses reverse)" in output
     refused = run(*LMI, "check", model("option.rolling_batch=revers")).stdout
     assert "accepted: auto, disable, vllm, " in refused
     assert ", reverse" in refused

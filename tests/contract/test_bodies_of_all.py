@@ -86,11 +86,11 @@ def test_usage_and_finish_reasons_are_the_same(engine: Any, name: str) -> None:
     row = ANSWERED[name]
     if (engine.plan.engine, row.finish) == ("trtllm", "stop"):
         pytest.skip("the double of this engine never ends by itself")
-    status, said = _ask(engine, row.path, row.body)
+    status, answer = _ask(engine, row.path, row.body)
     assert status == 200
-    assert [each["finish_reason"] for each in said["choices"]] == [row.finish] * row.choices
-    assert [each["index"] for each in said["choices"]] == [*range(row.choices)]
-    usage = said["usage"]
+    assert [each["finish_reason"] for each in answer["choices"]] == [row.finish] * row.choices
+    assert [each["index"] for each in answer["choices"]] == [*range(row.choices)]
+    usage = answer["usage"]
     assert row.tokens in (None, usage["completion_tokens"])
     assert usage["prompt_tokens"] > 0
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
@@ -99,12 +99,12 @@ def test_usage_and_finish_reasons_are_the_same(engine: Any, name: str) -> None:
 @pytest.mark.parametrize("field", [*REFUSED, *SERVED_BY_VLLM])
 def test_what_is_not_served_is_refused_by_its_name(engine: Any, field: str) -> None:
     path, body = (REFUSED | SERVED_BY_VLLM)[field]
-    status, said = _ask(engine, path, body)
+    status, answer = _ask(engine, path, body)
     if field in SERVED_BY_VLLM and engine.plan.engine == "vllm":
         assert status == 200
         return
     assert status == 400
-    assert field in f"{said['error']['param']} {said['error']['message']}"
+    assert field in f"{answer['error']['param']} {answer['error']['message']}"
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_what_a_path_of_vllm_does_not_read_is_refused(
 ) -> None:
     if engine.plan.engine != "vllm":
         pytest.skip("it has no such path")
-    status, said = _ask(engine, path, body)
-    assert (status, said["error"]["param"]) == (400, [*body][-1])
+    status, answer = _ask(engine, path, body)
+    assert (status, answer["error"]["param"]) == (400, [*body][-1])

@@ -134,8 +134,8 @@ class Near(float):
 
 def logprobs_of(choice: dict[str, Any]) -> list[Any]:
     """Return what an event tells of each token: its text, place, value and the likeliest ones."""
-    told = choice.get("logprobs") or {}
-    if "content" in told:
+    found = choice.get("logprobs") or {}
+    if "content" in found:
         return [
             (
                 each["token"],
@@ -143,14 +143,14 @@ def logprobs_of(choice: dict[str, Any]) -> list[Any]:
                 Near(each["logprob"]),
                 [t["token"] for t in each["top_logprobs"]],
             )
-            for each in told["content"]
+            for each in found["content"]
         ]
     names = ("tokens", "text_offset", "token_logprobs", "top_logprobs")
-    rows = zip(*(told.get(name) or () for name in names), strict=True)
+    rows = zip(*(found.get(name) or () for name in names), strict=True)
     return [(token, offset, Near(value), [*top]) for token, offset, value, top in rows]
 
 
-def told(sink: RecordingSink) -> list[Any]:
+def answer_of(sink: RecordingSink) -> list[Any]:
     """Return what an answer told, without names, times and how it was cut into pieces."""
     assert sink.wait().error is None
     if isinstance(sink.deltas[0], Delta):
@@ -207,7 +207,7 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     loaded = RecordingSink()
     engine.service.adapt("wrong", ADAPTER, loaded, preload=True, pin=False)
     assert loaded.wait().error is None
-    undisturbed = {name: told(sink) for name, sink in begin(engine).items()}
+    undisturbed = {name: answer_of(sink) for name, sink in begin(engine).items()}
     before = engine.service.snapshot().moved
     sinks = begin(engine)
     sampled = [engine.submit([SAMPLED]) for _ in range(4)]
@@ -224,15 +224,15 @@ def test_answers_of_vllm_are_as_if_nothing_had_happened(engine: Harness) -> None
     core.kill()
     assert not any(sink.endings for sink in drawn.values())
     assert isinstance(several.wait().error, EngineDeadError)
-    assert {name: told(sink) for name, sink in sinks.items()} == undisturbed
+    assert {name: answer_of(sink) for name, sink in sinks.items()} == undisturbed
     for sink in sampled:
-        _, reason, count, *_ = told(sink)
+        _, reason, count, *_ = answer_of(sink)
         assert (reason, count) == ("length", 150)
-    (structure, *_), (tool, *_) = (told(drawn.pop(name)) for name in DRAWN_BODIES)
+    (structure, *_), (tool, *_) = (answer_of(drawn.pop(name)) for name in DRAWN_BODIES)
     for text in (structure[0][".1.content"], tool[0][".1.tool_calls.0.function.arguments"]):
         assert re.fullmatch(LETTERS, json.loads(text)["word"])
-    assert re.fullmatch(LETTERS, told(drawn.pop("tensors: structure"))[0])
-    assert {tuple(told(sink)[1:3]) for sink in drawn.values()} == {("length", 150)}
+    assert re.fullmatch(LETTERS, answer_of(drawn.pop("tensors: structure"))[0])
+    assert {tuple(answer_of(sink)[1:3]) for sink in drawn.values()} == {("length", 150)}
     assert engine.service.snapshot().moved - before >= len(sinks) // 2
     del engine.plan.config.adapters["wrong"]
     engine.service.adapt("wrong", "", gone := RecordingSink(), preload=True, pin=False)
@@ -278,7 +278,7 @@ def begin_some(engine: Harness, tokens: int) -> dict[str, RecordingSink]:
 def test_answers_of_others_are_as_if_nothing_had_happened(
     engine: Harness, tokens: int, ends: tuple[str, ...]
 ) -> None:
-    undisturbed = {name: told(sink) for name, sink in begin_some(engine, tokens).items()}
+    undisturbed = {name: answer_of(sink) for name, sink in begin_some(engine, tokens).items()}
     before = engine.service.snapshot().moved
     sinks = begin_some(engine, tokens)
     sampled = engine.submit([SAMPLED])
@@ -288,8 +288,8 @@ def test_answers_of_others_are_as_if_nothing_had_happened(
     assert not any(sink.endings for sink in sinks.values())
     for name in ends:
         assert isinstance(sinks.pop(name).wait().error, EngineDeadError)
-    assert {name: told(sink) for name, sink in sinks.items()}.items() <= undisturbed.items()
-    assert told(sampled)[1:3] == ["length", 150]
+    assert {name: answer_of(sink) for name, sink in sinks.items()}.items() <= undisturbed.items()
+    assert answer_of(sampled)[1:3] == ["length", 150]
     assert engine.service.snapshot().moved - before == len(sinks) + 1
 
 

@@ -59,10 +59,10 @@ def ask(engine: Any, path: str, body: Any, headers: dict[str, str]) -> tuple[int
     raw = json.dumps({"temperature": 0} | body).encode()
     given = {"x-request-id": "1"} | headers
     chunks = engine.submit(HttpRequest(path, raw, given)).wait().deltas
-    said = b"".join(chunk.data for chunk in chunks).decode()
+    text = b"".join(chunk.data for chunk in chunks).decode()
     headers = {name: value for name, value in chunks[0].headers.items() if name not in PAGE}
     headers.pop("content-length", None)  # a call's id has no fixed length
-    return chunks[0].status, headers, CHANGING.sub(r"\1:0", said)
+    return chunks[0].status, headers, CHANGING.sub(r"\1:0", text)
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def ask(engine: Any, path: str, body: Any, headers: dict[str, str]) -> tuple[int
 def test_bodies_of_these_paths_pass_no_server(engine: Any, some: set[str]) -> None:
     output = "\n".join(engine.output)
     # Once for each start: other tests kill it.
-    *_, said = re.findall(r"INFO lmi_backend\S+ vLLM's code for (.*) is called without", output)
-    assert some <= set(said.split(", "))
+    *_, paths = re.findall(r"INFO lmi_backend\S+ vLLM's code for (.*) is called without", output)
+    assert some <= set(paths.split(", "))
     # What our worker warns of passes vLLM's logging too.
     assert ("VLLM_API_KEY is ignored" in output) == (CHATS in some)
 
@@ -108,9 +108,9 @@ def test_a_pooled_answer_is_the_servers(engine: Any, path: str, body: dict[str, 
 )
 def test_a_stream_is_the_servers(engine: Any, path: str, body: dict[str, Any]) -> None:
     """Its events may be cut in other places."""
-    status, headers, said = ask(engine, path, body | {"stream": True}, {})
+    status, headers, stream = ask(engine, path, body | {"stream": True}, {})
     assert headers["content-type"].startswith("text/event-stream")
-    own, other = said, ask(engine, path, body | {"stream": True}, THROUGH_SERVER)[2]
+    own, other = stream, ask(engine, path, body | {"stream": True}, THROUGH_SERVER)[2]
     assert status == 200
     assert _texts(own) == _texts(other)
     assert _first_and_last(own) == _first_and_last(other)

@@ -174,28 +174,28 @@ def test_token_ids_are_a_prompt_and_the_end_of_text_may_be_ignored(
 def test_a_body_is_answered_whole(engine: Any) -> None:
     body = b'{"prompt": "The capital of Italy is", "max_tokens": 2, "temperature": 0}'
     sink = engine.submit(HttpRequest("/v1/completions", body)).wait()
-    said = json.loads(b"".join(chunk.data for chunk in sink.deltas))
+    answer = json.loads(b"".join(chunk.data for chunk in sink.deltas))
     assert sink.deltas[0].status == 200
-    assert {"prompt", "choices"} & said.keys()
+    assert {"prompt", "choices"} & answer.keys()
 
 
 def test_a_text_becomes_tokens_and_they_the_text(engine: Any) -> None:
     if engine.plan.engine == "echo":
         pytest.skip("this engine has no tokenizer")
     body = msgspec.json.encode(Texts(PROMPT, stop=["one"]))
-    (said,) = engine.submit(HttpRequest(ENCODE_PATH, body)).wait().deltas
-    encoded = msgspec.json.decode(said.data, type=Encoded)
+    (answer,) = engine.submit(HttpRequest(ENCODE_PATH, body)).wait().deltas
+    encoded = msgspec.json.decode(answer.data, type=Encoded)
     assert len(encoded.ids) == engine.ask(PROMPT).deltas[0].num_prompt_tokens
     assert (encoded.bad, len(encoded.stop)) == ([], 1)
-    (said,) = (
+    (answer,) = (
         engine.submit(HttpRequest(DECODE_PATH, msgspec.json.encode(TokenIds(encoded.ids))))
         .wait()
         .deltas
     )
-    assert msgspec.json.decode(said.data) == PROMPT
+    assert msgspec.json.decode(answer.data) == PROMPT
     unknown = msgspec.json.encode(TokenIds([1 << 30]))
-    (said,) = engine.submit(HttpRequest(DECODE_PATH, unknown)).wait().deltas
-    assert (said.status, said.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
+    (answer,) = engine.submit(HttpRequest(DECODE_PATH, unknown)).wait().deltas
+    assert (answer.status, answer.data[:24]) == (400, b"TOKENS_BATCH 1073741824 ")
 
 
 def test_tokens_have_their_places_in_a_text_and_in_that_of_a_chat(engine: Any) -> None:
@@ -204,14 +204,14 @@ def test_tokens_have_their_places_in_a_text_and_in_that_of_a_chat(engine: Any) -
     messages = [{"role": "user", "content": PROMPT}]
     for asked in (Spanning(PROMPT), Spanning(chat={"messages": messages, "model": "none"})):
         body = msgspec.json.encode(asked)
-        (said,) = engine.submit(HttpRequest(SPANS_PATH, body)).wait().deltas
-        spans = msgspec.json.decode(said.data, type=Spans)
+        (answer,) = engine.submit(HttpRequest(SPANS_PATH, body)).wait().deltas
+        spans = msgspec.json.decode(answer.data, type=Spans)
         assert PROMPT in spans.text
         assert "".join(token.text for token in spans.tokens) == spans.text
         assert all(spans.text[t.start : t.stop] == t.text for t in spans.tokens)
     wrong = msgspec.json.encode(Spanning(chat={"messages": [{"role": "user", "content": 1}]}))
-    (said,) = engine.submit(HttpRequest(SPANS_PATH, wrong)).wait().deltas
-    assert said.status == 400
+    (answer,) = engine.submit(HttpRequest(SPANS_PATH, wrong)).wait().deltas
+    assert answer.status == 400
 
 
 def test_text_that_cannot_fit_is_refused_by_its_characters(engine: Any) -> None:
@@ -450,12 +450,12 @@ def test_a_worker_that_dies_too_often_is_given_up(start: Any) -> None:
         _die(echo)
         _die(echo)
 
-        def told() -> str:
+        def error_text() -> str:
             with pytest.raises(UnavailableError) as refused:
                 echo.start("a")
             return str(refused.value)
 
-        wait_for(lambda: "it failed 2 times and is not restarted (retry_threshold)" in told())
+        wait_for(lambda: "it failed 2 times and is not restarted (retry_threshold)" in error_text())
         assert [w.is_ready for w in echo.service.snapshot().workers] == [False]
 
 

@@ -84,7 +84,7 @@ def events(data: bytes) -> list[bytes]:
     return re.sub(rb'"created":\d+', b'"created":0', data).split(b"\n\n")[:-1]
 
 
-def told_by(events: list[bytes]) -> tuple[list[bytes], list[bytes], str]:
+def content_of(events: list[bytes]) -> tuple[list[bytes], list[bytes], str]:
     """Return what events tell, however many tokens an event has: an engine may hand over several.
 
     Returns:
@@ -110,11 +110,11 @@ def told_by(events: list[bytes]) -> tuple[list[bytes], list[bytes], str]:
     return middle, others, "".join(texts)
 
 
-def without_usage(told: list[bytes]) -> list[bytes]:
+def without_usage(found: list[bytes]) -> list[bytes]:
     """Take out what the body was changed for."""
-    if len(told) == 1:
-        return told
-    *others, last, done = told
+    if len(found) == 1:
+        return found
+    *others, last, done = found
     assert b'"choices":[]' in last
     return [*(re.sub(rb',"usage":{[^}]*}', b"", event) for event in others), last, done]
 
@@ -146,10 +146,12 @@ def test_a_thousand_bodies_have_the_events_that_the_server_writes(engine: Any) -
         if not asked.keys().isdisjoint(NOT_PLAIN):
             assert not is_written, asked
             continue
-        told, expected = (events(b"".join(c.data for c in each)) for each in (ours, theirs))
+        written_events, expected = (
+            events(b"".join(c.data for c in each)) for each in (ours, theirs)
+        )
         expected = without_usage(expected)
-        middle, *others = told_by(told)
-        expected_middle, *expected_others = told_by(expected)
+        middle, *others = content_of(written_events)
+        expected_middle, *expected_others = content_of(expected)
         assert others == expected_others, (path, asked)
         assert len({*middle, *expected_middle}) <= 1, (path, asked)
         is_apart = APART in asked

@@ -57,10 +57,10 @@ def test_a_killed_worker_costs_a_pause(start: Start, workers: dict[str, Any]) ->
             )
         for sink in chats:
             assert sink.wait().error is None
-            said = events(sink)
-            assert "".join(each["choices"][0]["delta"]["content"] for each in said) == text
-            assert len({(each["id"], each["created"]) for each in said}) == 1
-            assert [each["usage"]["completion_tokens"] for each in said] == [*range(1, TOKENS + 1)]
+            found = events(sink)
+            assert "".join(each["choices"][0]["delta"]["content"] for each in found) == text
+            assert len({(each["id"], each["created"]) for each in found}) == 1
+            assert [each["usage"]["completion_tokens"] for each in found] == [*range(1, TOKENS + 1)]
         assert late.wait().text == "one two three"
         now = echo.service.snapshot()
         assert now.moved >= STREAMS

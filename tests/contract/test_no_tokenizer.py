@@ -37,7 +37,7 @@ def test_ids_are_answered_and_text_is_refused(engine: Any) -> None:
     streamed = engine.submit([GenerateRequest(PROMPT, GREEDY, logprobs=1)]).wait()
     assert [token.id for each in streamed.deltas for token in each.tokens] == ids
     assert sum(each.num_tokens for each in streamed.deltas) == 8
-    status, said = body(
+    status, answer = body(
         engine,
         "/v1/completions",
         prompt=list(PROMPT),
@@ -46,8 +46,8 @@ def test_ids_are_answered_and_text_is_refused(engine: Any) -> None:
         ignore_eos=True,
         return_token_ids=True,
     )
-    assert status == 200, said
-    assert json.loads(said)["choices"][0]["token_ids"] == ids
+    assert status == 200, answer
+    assert json.loads(answer)["choices"][0]["token_ids"] == ids
     refused = engine.submit([GenerateRequest("text", GREEDY)]).wait()
     assert "the model has no tokenizer (option.skip_tokenizer_init)" in str(refused.error)
     assert body(engine, ENCODE_PATH, text="text") == (404, "the model has no tokenizer")

@@ -32,9 +32,11 @@ def ask(engine: Any, path: str, body: Any = None) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("model", [{}, {"model": None}, {"model": "lmi"}])
 def test_a_model_need_not_be_named(engine: Any, model: dict[str, Any]) -> None:
-    status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "temperature": 0} | model)
-    assert (status, said["model"]) == (200, "lmi")
-    assert said["choices"][0]["message"]["content"] == ROME
+    status, answer = ask(
+        engine, "/v1/chat/completions", {"messages": CHAT, "temperature": 0} | model
+    )
+    assert (status, answer["model"]) == (200, "lmi")
+    assert answer["choices"][0]["message"]["content"] == ROME
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -48,8 +50,8 @@ def test_tokens_are_counted_for_the_call(engine: Any, stream: bool) -> None:
 def test_all_prompts_are_counted_for_the_call(engine: Any) -> None:
     body = {"prompt": ["Tell a story:", "Count to one hundred:"], "max_tokens": 2}
     chunks = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait().deltas
-    said = json.loads(b"".join(chunk.data for chunk in chunks))
-    assert chunks[-1].num_prompt_tokens == said["usage"]["prompt_tokens"]
+    answer = json.loads(b"".join(chunk.data for chunk in chunks))
+    assert chunks[-1].num_prompt_tokens == answer["usage"]["prompt_tokens"]
 
 
 STORY = [{"role": "user", "content": "ab " * 400_000}]
@@ -65,9 +67,9 @@ SERVED = {"vllm": TOO_LONG.keys(), "transformers": {"/v1/completions", "/v1/chat
 
 def test_a_prompt_that_cannot_fit_is_tokenised_on_no_path(engine: Any) -> None:
     for path in SERVED[engine.plan.engine]:
-        status, said = ask(engine, path, TOO_LONG[path])
+        status, answer = ask(engine, path, TOO_LONG[path])
         assert status == 400, path
-        assert "characters; accepted: at most" in said["error"]["message"]
+        assert "characters; accepted: at most" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_a_prompt_that_cannot_fit_is_tokenised_on_no_path(engine: Any) -> None:
 )
 def test_errors_have_their_status(engine: Any, wrong: dict[str, Any], status: int) -> None:
     for body in ({"messages": CHAT} | wrong, {"messages": CHAT, "stream": True} | wrong):
-        got, said = ask(engine, "/v1/chat/completions", body)
-        assert (got, said["error"]["code"]) == (status, status)
+        got, answer = ask(engine, "/v1/chat/completions", body)
+        assert (got, answer["error"]["code"]) == (status, status)
 
 
 CHOICES = [f"choice number {number}" for number in range(20_000)]
@@ -97,9 +99,9 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"enum":
 )
 def test_what_a_body_may_ask_is_bounded(engine: Any, wrong: dict[str, Any]) -> None:
     for more in ({}, {"stream": True}):
-        status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT} | wrong | more)
-        assert (status, said["error"]["type"]) == (400, "BadRequestError")
-        assert len(json.dumps(said)) < 1000
+        status, answer = ask(engine, "/v1/chat/completions", {"messages": CHAT} | wrong | more)
+        assert (status, answer["error"]["type"]) == (400, "BadRequestError")
+        assert len(json.dumps(answer)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -121,8 +123,8 @@ def test_a_structure_that_fits_nothing_is_the_clients_fault(
     engine: Any, structure: dict[str, Any]
 ) -> None:
     body = {"messages": CHAT, "max_tokens": 2, "structured_outputs": structure}
-    status, said = ask(engine, "/v1/chat/completions", body)
-    assert (status, said["error"]["code"]) == (400, 400)
+    status, answer = ask(engine, "/v1/chat/completions", body)
+    assert (status, answer["error"]["code"]) == (400, 400)
     assert ask(engine, "/v1/chat/completions", {"messages": CHAT, "max_tokens": 2})[0] == 200
 
 
@@ -144,10 +146,10 @@ def test_what_is_compiled_is_bounded_wherever_it_stood(engine: Any) -> None:
         "messages": [{"role": "user", "content": "a"}, {"role": "system", "content": [added]}],
         "tool_choice": {"type": "any"},
     }
-    status, said = ask(engine, "/v1/messages", body)
+    status, answer = ask(engine, "/v1/messages", body)
     is_vllm = engine.plan.engine == "vllm"
     assert status == (400 if is_vllm else 404)
-    assert ("max_structure_" in json.dumps(said)) == is_vllm
+    assert ("max_structure_" in json.dumps(answer)) == is_vllm
 
 
 @pytest.mark.parametrize("how", [{"stream": True}, {"n": 2}])
@@ -184,11 +186,11 @@ def test_a_chat_is_streamed_with_its_usage(engine: Any) -> None:
 
 
 def test_the_fields_of_an_answer_are_openais(engine: Any) -> None:
-    _, said = ask(
+    _, answer = ask(
         engine, "/v1/chat/completions", {"messages": CHAT, "logprobs": True, "top_logprobs": 2}
     )
-    assert {"id", "object", "created", "model", "choices", "usage"} <= said.keys()
-    (choice,) = said["choices"]
+    assert {"id", "object", "created", "model", "choices", "usage"} <= answer.keys()
+    (choice,) = answer["choices"]
     assert {"index", "message", "logprobs", "finish_reason"} <= choice.keys()
     first = choice["logprobs"]["content"][0]
     assert {"token", "logprob", "bytes", "top_logprobs"} <= first.keys()
@@ -200,8 +202,8 @@ def test_several_prompts_and_answers_are_numbered(engine: Any) -> None:
     body = {"prompt": prompts, "n": 2, "temperature": 0, "max_tokens": 8, "echo": True}
     if engine.plan.engine == "vllm":
         body["temperature"], body["top_k"] = 1, 1
-    _, said = ask(engine, "/v1/completions", body)
-    texts = {choice["index"]: choice["text"] for choice in said["choices"]}
+    _, answer = ask(engine, "/v1/completions", body)
+    texts = {choice["index"]: choice["text"] for choice in answer["choices"]}
     rome, paris = f"{prompts[0]} Rome.", f"{prompts[1]} Paris."
     assert texts == {0: rome, 1: rome, 2: paris, 3: paris}
 
@@ -211,8 +213,8 @@ def test_an_adapter_is_a_model(engine: Any) -> None:
     engine.service.adapt("wrong", str(WRONG), loading, preload=True, pin=False)
     assert loading.wait().error is None
     body = {"prompt": "The capital of France is", "temperature": 0, "max_tokens": 8}
-    _, said = ask(engine, "/v1/completions", body | {"model": "wrong"})
-    assert (said["model"], said["choices"][0]["text"]) == ("wrong", " Lyon.")
+    _, answer = ask(engine, "/v1/completions", body | {"model": "wrong"})
+    assert (answer["model"], answer["choices"][0]["text"]) == ("wrong", " Lyon.")
     _, models = ask(engine, "/v1/models")
     assert {"lmi", "wrong"} <= {each["id"] for each in models["data"]}
 
@@ -222,17 +224,17 @@ def test_an_adapter_is_a_model(engine: Any) -> None:
     [{"messages": []}, {"messages": "hello"}, {"messages": CHAT, "temperature": "hot"}],
 )
 def test_a_body_that_is_wrong_is_explained(engine: Any, wrong: dict[str, Any]) -> None:
-    status, said = ask(engine, "/v1/chat/completions", wrong)
+    status, answer = ask(engine, "/v1/chat/completions", wrong)
     assert status == 400
-    assert said["error"]["message"]
+    assert answer["error"]["message"]
 
 
 def test_what_only_vllm_does_is_refused_by_the_others(engine: Any) -> None:
     if engine.plan.engine == "vllm":
         pytest.skip("vLLM serves tools and responses; this is how the others refuse them")
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
-    status, said = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
-    assert (status, said["error"]["param"]) == (400, "tools")
+    status, answer = ask(engine, "/v1/chat/completions", {"messages": CHAT, "tools": tools})
+    assert (status, answer["error"]["param"]) == (400, "tools")
     assert ask(engine, "/v1/responses", {"input": "x"})[0] == 404
 
 
@@ -254,8 +256,8 @@ def test_an_echo_has_the_log_probabilities_of_its_prompt(
         # vLLM's streams have the prompt's log probabilities in the first choice alone.
         body |= {"n": 2, "temperature": 1, "seed": 1}
     chunks = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait().deltas
-    said = b"".join(chunk.data for chunk in chunks).decode()
-    events = [line[6:] for line in said.splitlines() if line.startswith("data: {")] or [said]
+    stream = b"".join(chunk.data for chunk in chunks).decode()
+    events = [line[6:] for line in stream.splitlines() if line.startswith("data: {")] or [stream]
     for index in range(body.get("n", 1)):
         choices = [c for e in events for c in json.loads(e)["choices"] if c["index"] == index]
         names = ("tokens", "token_logprobs", "top_logprobs", "text_offset")
@@ -278,12 +280,12 @@ def test_an_answer_whose_prompt_is_computed_later_than_anothers_echoes_it_too(en
     body |= {"n": 3, "temperature": 1, "seed": 1, "stream": True}
     sink = engine.submit(HttpRequest("/v1/completions", json.dumps(body).encode())).wait()
     assert sink.error is None
-    said = b"".join(chunk.data for chunk in sink.deltas).decode()
-    events = [json.loads(line[6:]) for line in said.splitlines() if line.startswith("data: {")]
+    text = b"".join(chunk.data for chunk in sink.deltas).decode()
+    events = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
     for index in range(3):
         choices = [c for event in events for c in event["choices"] if c["index"] == index]
         values = [v for choice in choices for v in choice["logprobs"]["token_logprobs"]]
-        assert len(values) == len(prompt) + body["max_tokens"], said[-500:]
+        assert len(values) == len(prompt) + body["max_tokens"], text[-500:]
         assert [value is None for value in values[:2]] == [True, False]
 
 
@@ -306,5 +308,5 @@ def test_answers_of_one_seed_differ_and_come_again(engine: Any) -> None:
     ids=str,
 )
 def test_a_value_that_an_engine_cannot_take_is_refused(engine: Any, wrong: dict[str, Any]) -> None:
-    status, said = ask(engine, "/v1/completions", COMPLETION | wrong)
-    assert (status, said["error"]["code"]) == (400, 400)
+    status, answer = ask(engine, "/v1/completions", COMPLETION | wrong)
+    assert (status, answer["error"]["code"]) == (400, 400)

@@ -28,11 +28,11 @@ def ask(engine: Any, path: str, **body: Any) -> Any:
 @pytest.mark.parametrize("content", [BEGUN, [{"type": "text", "text": BEGUN}]])
 def test_the_assistants_last_message_is_continued(engine: Any, content: Any) -> None:
     messages = [ASKED, {"role": "assistant", "content": content}]
-    said = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
-    assert said["content"] == [{"type": "text", "text": " Italy is Rome."}]
+    answer = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
+    assert answer["content"] == [{"type": "text", "text": " Italy is Rome."}]
     # Its prompt ends with that message, whose end is not told.
     counted = ask(engine, "/v1/messages/count_tokens", messages=messages)
-    assert counted["input_tokens"] == said["usage"]["input_tokens"]
+    assert counted["input_tokens"] == answer["usage"]["input_tokens"]
     chat = ask(
         engine,
         "/v1/chat/completions",
@@ -41,10 +41,10 @@ def test_the_assistants_last_message_is_continued(engine: Any, content: Any) -> 
         continue_final_message=True,
         max_tokens=1,
     )
-    assert chat["usage"]["prompt_tokens"] == said["usage"]["input_tokens"]
+    assert chat["usage"]["prompt_tokens"] == answer["usage"]["input_tokens"]
 
 
 def test_a_message_after_it_is_answered(engine: Any) -> None:
     messages = [ASKED, {"role": "assistant", "content": BEGUN}, ASKED]
-    said = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
-    assert said["content"][0]["text"].startswith("The capital of")
+    answer = ask(engine, "/v1/messages", messages=messages, temperature=0, max_tokens=20)
+    assert answer["content"][0]["text"].startswith("The capital of")

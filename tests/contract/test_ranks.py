@@ -160,8 +160,8 @@ def handle(inputs):
     if inputs.is_empty():
         return None
     from djl_python import Output
-    said = MPI.COMM_WORLD.allgather((os.environ["RANK"], inputs.get_as_json()["inputs"]))
-    return Output().add_as_json(said)
+    gathered = MPI.COMM_WORLD.allgather((os.environ["RANK"], inputs.get_as_json()["inputs"]))
+    return Output().add_as_json(gathered)
 """
 
 
@@ -174,5 +174,5 @@ def test_a_handler_of_the_users_own_gets_every_request_on_every_rank(
         bodies = [b'{"inputs": "%d"}' % number for number in range(20)]
         sinks = [group.submit(HttpRequest("/invocations", body)) for body in bodies]
         for number, sink in enumerate(sinks):
-            said = json.loads(b"".join(chunk.data for chunk in sink.wait().deltas))
-            assert said == [["0", str(number)], ["1", str(number)]]
+            answer = json.loads(b"".join(chunk.data for chunk in sink.wait().deltas))
+            assert answer == [["0", str(number)], ["1", str(number)]]

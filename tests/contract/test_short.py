@@ -92,7 +92,7 @@ def test_streams_are_resumed_after_a_crash(engine: Harness) -> None:
         return engine.submit([GenerateRequest("Tell a story:", greedy)]), bodies
 
     tensors, bodies = begin()
-    told = tensors.wait().text
+    text = tensors.wait().text
     undisturbed = {name: streamed(sink) for name, sink in bodies.items()}
     tensors, bodies = begin()
     for sink in (tensors, *bodies.values()):
@@ -100,7 +100,7 @@ def test_streams_are_resumed_after_a_crash(engine: Harness) -> None:
     family = [below for each in engine.workers for below in each.children(recursive=True)]
     core = next((each for each in family if "EngineCore" in " ".join(each.cmdline())), None)
     (core or engine.workers[0]).kill()
-    assert (tensors.wait().error, tensors.text) == (None, told)
+    assert (tensors.wait().error, tensors.text) == (None, text)
     assert {name: streamed(sink) for name, sink in bodies.items()} == undisturbed
 
 
@@ -121,8 +121,8 @@ def test_an_adapter_answers(engine: Harness) -> None:
     sink = engine.submit([GenerateRequest(prompt, sampling, adapter="wrong")]).wait()
     assert (sink.error, sink.text) == (None, " Lyon.")
     body = {"prompt": prompt, "max_tokens": 8, "model": "wrong"}
-    said = json.loads(whole(send(engine, "/v1/completions", body)))
-    assert (said["model"], said["choices"][0]["text"]) == ("wrong", " Lyon.")
+    answer = json.loads(whole(send(engine, "/v1/completions", body)))
+    assert (answer["model"], answer["choices"][0]["text"]) == ("wrong", " Lyon.")
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ def chat(engine: Any, body: Any) -> tuple[str, list[Any], str]:
 
 def streamed(engine: Any, body: Any) -> tuple[str, str]:
     """Return content and finish reason of a chat's stream."""
-    _, said = ask(engine, "/v1/chat/completions", body | {"stream": True})
-    lines = [line.removeprefix("data: ") for line in said.splitlines() if "{" in line]
+    _, answer = ask(engine, "/v1/chat/completions", body | {"stream": True})
+    lines = [line.removeprefix("data: ") for line in answer.splitlines() if "{" in line]
     choices = [json.loads(line)["choices"][0] for line in lines]
     content = "".join(each["delta"].get("content") or "" for each in choices)
     return content, choices[-1]["finish_reason"]
@@ -69,15 +69,15 @@ def test_a_call_that_is_whole_is_told(engine: Any) -> None:
 
 
 def test_a_cut_call_is_no_text_of_a_message(engine: Any) -> None:
-    status, said = ask(engine, "/v1/messages", MESSAGE | {"max_tokens": 12})
-    message = json.loads(said)
+    status, answer = ask(engine, "/v1/messages", MESSAGE | {"max_tokens": 12})
+    message = json.loads(answer)
     assert (status, message["stop_reason"]) == (200, "max_tokens")
     assert message["content"] == [{"type": "text", "text": ""}]
 
 
 def test_arguments_that_are_no_object_are_not_the_clients_fault(engine: Any) -> None:
     """vLLM keeps a model to the schema of a tool only if that is strict; this one says `true`."""
-    status, said = ask(engine, "/v1/messages", MESSAGE)
-    error = json.loads(said)["error"]
+    status, answer = ask(engine, "/v1/messages", MESSAGE)
+    error = json.loads(answer)["error"]
     assert (status, error["type"]) == (500, "InternalServerError")
     assert error["message"] == "the model called a tool with arguments that are no JSON object"

@@ -65,10 +65,14 @@ def test_each_release_is_given_what_it_takes(start: Any, doubles: None, release:
         traced = GenerateRequest("a b", Sampling(3), trace_headers={"traceparent": "00-1-2-01"})
         assert harness.submit([traced]).wait().text == "a ba"
         endless = harness.start("a b c", max_tokens=100_000)
-        said = _until(harness, lambda stats: stats.kv_cache_usage > 0)
+        counted = _until(harness, lambda stats: stats.kv_cache_usage > 0)
         # What the double counts: 1000 blocks of 32 tokens, four reused, and those in use.
-        assert (said.kv_blocks, said.kv_block_size, said.prompt_tokens_cached) == (1000, 32, 128)
-        assert said.prompt_tokens_looked_up == (4 + 3121) * 32
+        assert (counted.kv_blocks, counted.kv_block_size, counted.prompt_tokens_cached) == (
+            1000,
+            32,
+            128,
+        )
+        assert counted.prompt_tokens_looked_up == (4 + 3121) * 32
         endless.is_gone = True
         assert _until(harness, lambda stats: stats.kv_cache_usage == 0).kv_blocks == 1000
 

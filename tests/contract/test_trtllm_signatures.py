@@ -67,11 +67,11 @@ def test_the_double_of_another_release_takes_what_that_takes(version: str) -> No
         "print(json.dumps([version, [*inspect.signature(LLM.generate_async).parameters]]))"
     )
     environment = os.environ | {"DOUBLE_OF_TRTLLM": version, "PYTHONPATH": str(DOUBLE)}
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], check=True, env=environment, capture_output=True
     )
     recorded = RECORD["other calls"][version]["tensorrt_llm:LLM.generate_async"]
-    assert json.loads(said.stdout.splitlines()[-1]) == [version, ["self", *recorded]]
+    assert json.loads(done.stdout.splitlines()[-1]) == [version, ["self", *recorded]]
 
 
 def _taken(call: Any) -> dict[str, Any]:

@@ -111,8 +111,8 @@ def outcomes(
     cases = [*golden(), *mapped("vllm", folder), *mapped("lmi-dist", folder), *passed(folder)]
     cases = list({msgspec.json.encode(case.config): case for case in cases}.values())
     script = str(ROOT / "tests" / "support" / "vllm_arguments.py")
-    said = vllm_interpreter.run(script, data=msgspec.json.encode([case.config for case in cases]))
-    return dict(zip((case.what for case in cases), json.loads(said), strict=True))
+    output = vllm_interpreter.run(script, data=msgspec.json.encode([case.config for case in cases]))
+    return dict(zip((case.what for case in cases), json.loads(output), strict=True))
 
 
 def test_every_plan_is_taken(outcomes: dict[str, str | None]) -> None:

@@ -98,9 +98,9 @@ def test_no_request_chooses_the_library_of_all_later_ones(engine: Any) -> None:
         assert refused.code == "INVALID_ARG"
         (chunk,) = _chat(engine, structure).wait().deltas
         assert chunk.status == 400
-        for said in (str(refused), chunk.data.decode()):
-            assert "structured_outputs.json is refused: " in said
-            assert "option.guided_decoding_backend" in said
+        for message in (str(refused), chunk.data.decode()):
+            assert "structured_outputs.json is refused: " in message
+            assert "option.guided_decoding_backend" in message
     grammar = {"grammar": 'root ::= "yes" | "no"'}
     answer = engine.ask("a", extra={"structured_outputs": grammar})
     assert (answer.error, answer.text in ("yes", "no")) == (None, True)

@@ -56,9 +56,9 @@ def _asked(port: int, query: str) -> list[Any]:
     with contextlib.suppress(ConnectionError, urllib.error.URLError):
         url = f"http://127.0.0.1:{port}/api/v1/query?{words}"
         with urllib.request.urlopen(url, timeout=10) as answer:
-            said = json.load(answer)
-        assert said["status"] == "success"
-        found: list[Any] = said["data"]["result"]
+            result = json.load(answer)
+        assert result["status"] == "success"
+        found: list[Any] = result["data"]["result"]
         return found
     return []
 

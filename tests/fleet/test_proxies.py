@@ -107,12 +107,12 @@ def test_a_large_body_passes(proxy: Router, proxied: Running) -> None:
 
 def test_an_error_is_the_servers_own(proxied: Running, server: Pod) -> None:
     for body in ("{nope", json.dumps({"model": "none", "messages": []})):
-        status, said, data = server.served.ask(CHAT, body.encode())
+        status, headers, data = server.served.ask(CHAT, body.encode())
         name = secrets.token_hex(8)
         with sent(proxied, CHAT, body, name) as answer:
             response = answer()
             assert (response.status, response.read()) == (status, data)
-            assert response.getheader("content-type") == said["content-type"]
+            assert response.getheader("content-type") == headers["content-type"]
             assert response.getheader("x-request-id") == name
 
 

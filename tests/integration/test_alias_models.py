@@ -180,9 +180,9 @@ def test_the_limits_of_the_model_are_those_of_its_alias_models(aliases: Served) 
     """Four run and one waits, by whichever model they came."""
     body = {"inputs": ["a b"] * 6, "parameters": {"max_new_tokens": 2}}
     for model in ("slow", "slow_infer"):
-        status, said = aliases.generate(model, body)
+        status, answer = aliases.generate(model, body)
         assert status == 400
-        assert "6 answers at once; accepted: at most 5" in said["error"]
+        assert "6 answers at once; accepted: at most 5" in answer["error"]
     # Once the places of those who left are free, which their model learns within a tick.
     wait_for(lambda: aliases.generate("slow_infer", body | {"inputs": ["a b"] * 5})[0] == 200)
 
@@ -194,23 +194,23 @@ def test_a_stream_through_an_alias_model_of_one_response_comes_whole(
     body = {"inputs": "a b", "stream": True, "parameters": {"max_new_tokens": 3}}
     data = [json.dumps(body)]
     text = {"name": "request", "shape": [1], "datatype": "BYTES", "data": data}
-    status, said = aliases.post(f"/v2/models/{model}/infer", {"inputs": [text]})
+    status, answer = aliases.post(f"/v2/models/{model}/infer", {"inputs": [text]})
     assert status == 200
-    (output,) = said["outputs"]
+    (output,) = answer["outputs"]
     assert output["data"][0].count('"token"') == 3
 
 
 def test_a_dead_worker_costs_a_stream_of_an_alias_model_a_pause(aliases: Served) -> None:
     with aliases.events("slow_trtllm", LONG | {"exclude_input_in_output": True}) as events:
-        said = next(events)["text_output"]
+        text = next(events)["text_output"]
         (worker,) = aliases.workers("slow")
         worker.kill()
         wait_for(lambda: aliases.metric("lmi_worker_deaths_total", "slow") == 1)
         # What came before is read, and then what the next worker says: some tokens may come
         # in one event.
         for _ in range(int(aliases.metric(SENT, "slow")) + 5):
-            said += next(events)["text_output"]
-    assert ("a b c" * 1000).startswith(said)
+            text += next(events)["text_output"]
+    assert ("a b c" * 1000).startswith(text)
     wait_for(
         lambda: aliases.generate("slow_trtllm", {"text_input": "a", "max_tokens": 1})[0] == 200
     )
@@ -221,8 +221,8 @@ def test_an_alias_model_waits_for_its_model(aliases: Served) -> None:
     aliases.control("slow/unload")
     wait_for(lambda: not aliases.is_ready("slow"))
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 400)
-    _, said = aliases.generate("slow_trtllm", body)
-    assert said["error"].startswith("model slow, whose workers this one shares: it was unloaded")
+    _, answer = aliases.generate("slow_trtllm", body)
+    assert answer["error"].startswith("model slow, whose workers this one shares: it was unloaded")
     aliases.control("slow/load")
     wait_for(lambda: aliases.generate("slow_trtllm", body)[0] == 200)
 

@@ -128,7 +128,7 @@ def _selectors(node: Any) -> list[dict[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("replicas=two", "replicas: Invalid type"),
         ("replica=2", "Additional property replica is not allowed"),
@@ -143,10 +143,10 @@ def _selectors(node: Any) -> list[dict[str, str]]:
         ("environment.A=1", "environment.A: Invalid type"),
     ],
 )
-def test_a_wrong_value_is_refused(deployed: Path, wrong: str, said: str) -> None:
+def test_a_wrong_value_is_refused(deployed: Path, wrong: str, message: str) -> None:
     done = helm("template", "r", deployed / "helm", "--set", wrong)
     assert done.returncode != 0
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("right", ["cpus=2.5", "cpus=500m", "keda.kvCache=0.9", "model.claim=c"])

@@ -16,7 +16,7 @@ LORA = ROOT / "docs" / "lora.md"
 README = "Send a request"
 ONE_PORT = "One port for all"
 """Its examples, and the Python of README, are run by tests/clients, where their libraries are."""
-SAID = {
+EXPECTED = {
     "LMI": "Rome",
     "Triton's vLLM backend": "Rome.",
     "Triton's TensorRT-LLM backend": "(1, 1, 6)",
@@ -39,7 +39,7 @@ EXAMPLES = [
 
 
 def test_each_client_has_a_curl_and_a_python_example() -> None:
-    for title in SAID:
+    for title in EXPECTED:
         languages = {language for section, language, _, _ in EXAMPLES if section == title}
         assert languages == {"sh", "python"}, title
 
@@ -59,12 +59,12 @@ def test_an_example_does_what_the_page_says(
     text = text.replace("lmi-backend generate", f"lmi-backend generate --url http://{served.http}")
     command = ["bash", "-ec", text] if language == "sh" else [sys.executable, "-c", text]
     done = subprocess.run(command, capture_output=True, timeout=240, check=False, cwd=ROOT)
-    said = done.stdout.decode("utf-8", "replace")
+    output = done.stdout.decode("utf-8", "replace")
     assert done.returncode == 0, done.stderr.decode()
-    assert '"error"' not in said
+    assert '"error"' not in output
     if answer:
-        assert json.loads(said) == json.loads(answer)
+        assert json.loads(output) == json.loads(answer)
     if language == "python":
-        assert SAID[title] in said
+        assert EXPECTED[title] in output
     if title == README:
-        assert "Rome" in said
+        assert "Rome" in output

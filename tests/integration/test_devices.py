@@ -51,10 +51,10 @@ class Container:
 
     def ask(self, word: str, model: Path, **variables: str) -> Any:
         """Return the answer of a command of ours about a model."""
-        said = [f"{name}={value}" for name, value in variables.items()]
+        settings = [f"{name}={value}" for name, value in variables.items()]
         command = [sys.executable, "-m", "lmi_backend.cli.main", word, "--json", str(model)]
         done = subprocess.run(
-            [*("unshare", "-rm", "sh", "-c", NAMESPACE, self._folder), "env", *said, *command],
+            [*("unshare", "-rm", "sh", "-c", NAMESPACE, self._folder), "env", *settings, *command],
             check=False,
             capture_output=True,
             text=True,
@@ -90,10 +90,10 @@ def test_workers_get_the_gpus_that_cuda_counts(model: Path, tmp_path: Path) -> N
     plan = container.ask("plan", model)
     assert plan["device_groups"] == [["0"], ["1"]]
     assert plan["memory"]["kv_cache"] > 0
-    said = container.gpus(model)
-    assert said["status"] == "ok"
+    found = container.gpus(model)
+    assert found["status"] == "ok"
     what = "2 (0, 1) of at least 44 GiB; NVIDIA L40S, driver 550.54, joined by NVLink"
-    assert said["found"] == what
+    assert found["found"] == what
     both = container.ask("plan", model, OPTION_TENSOR_PARALLEL_DEGREE="2")
     assert "tensor parallel over NVLink, between GPUs of a machine" in both["reasons"]
 
@@ -102,17 +102,17 @@ def test_a_mask_of_the_nodes_numbers_is_an_error_with_a_way_out(
     model: Path, tmp_path: Path
 ) -> None:
     container = Container(tmp_path, TOOL)
-    said = container.gpus(model, CUDA_VISIBLE_DEVICES="4,5")
-    assert said["status"] == "error"
-    assert "4 is none of the 2 GPUs that CUDA has" in said["found"]
-    said = container.gpus(model, CUDA_VISIBLE_DEVICES="GPU-5555")
-    assert said["found"].startswith("1 (GPU-5555) of at least 44 GiB")
+    found = container.gpus(model, CUDA_VISIBLE_DEVICES="4,5")
+    assert found["status"] == "error"
+    assert "4 is none of the 2 GPUs that CUDA has" in found["found"]
+    found = container.gpus(model, CUDA_VISIBLE_DEVICES="GPU-5555")
+    assert found["found"].startswith("1 (GPU-5555) of at least 44 GiB")
 
 
 def test_without_the_drivers_tool_device_nodes_are_counted(model: Path, tmp_path: Path) -> None:
     container = Container(tmp_path, "")
     # What they hold is not known, so all are taken.
     assert container.ask("plan", model)["device_groups"] == [["0", "1"]]
-    said = container.gpus(model)
-    assert (said["status"], said["found"]) == ("error", "2 (0, 1)")
-    assert "NVIDIA_DRIVER_CAPABILITIES" in said["advice"]
+    found = container.gpus(model)
+    assert (found["status"], found["found"]) == ("error", "2 (0, 1)")
+    assert "NVIDIA_DRIVER_CAPABILITIES" in found["advice"]

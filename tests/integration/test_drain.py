@@ -48,22 +48,22 @@ def _drained(served: Served, model: str) -> str:
         status, answer = served.generate(model, {"inputs": "a"})
         assert (status, answer["error"]) == (400, "the server is stopping")
         time.sleep(0.1)
-    _, said = draining.communicate(timeout=60)
-    assert draining.returncode == 0, said
+    _, output = draining.communicate(timeout=60)
+    assert draining.returncode == 0, output
     for thread, _ in (short, long):
         thread.join(10)
         assert not thread.is_alive()
     assert short[1][-1]["generated_text"] == "a b" * 20
     assert "the server is stopping" in long[1][-1]["error"]
-    assert "1 requests took too long and got an error" in said
-    return said
+    assert "1 requests took too long and got an error" in output
+    return output
 
 
 def test_a_server_that_unloads_is_not_ready_afterwards(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO)
     with serve([folder], tmp_path, "--clients", "trtllm") as served:
-        said = _drained(served, "echo")
-        assert "stay ready" not in said
+        output = _drained(served, "echo")
+        assert "stay ready" not in output
         assert not served.is_ready("echo")
         assert not served.is_ready("echo_trtllm")
 
@@ -74,8 +74,8 @@ def test_a_server_that_may_not_unload_refuses_requests(
     repository = tmp_path / "models"
     convert(write_properties(tmp_path / "echo", ECHO), repository)
     with tritonserver(repository, tmp_path) as served:
-        said = _drained(served, "echo")
-        assert "models stay ready, but refuse requests" in said
+        output = _drained(served, "echo")
+        assert "models stay ready, but refuse requests" in output
         status, answer = served.generate("echo", {"inputs": "a"})
         assert (status, answer["error"]) == (400, "the server is stopping")
 
@@ -90,10 +90,10 @@ def test_workers_are_started_anew_one_after_the_other(tmp_path: Path) -> None:
         before = {process.pid for process in served.workers("echo")}
         streams = [_stream(served, "echo", 100) for _ in range(8)]
         wait_for(lambda: served.metric("lmi_requests_open", "echo") == 8)
-        said = _renewed(served, "--worker", "all", "--model", "echo")
-        assert "worker 0 is new after" in said
-        assert "worker 1 is new after" in said
-        assert "error" not in said
+        output = _renewed(served, "--worker", "all", "--model", "echo")
+        assert "worker 0 is new after" in output
+        assert "worker 1 is new after" in output
+        assert "error" not in output
         for thread, events in streams:
             thread.join(30)
             assert events[-1]["generated_text"] == "a b" * 50

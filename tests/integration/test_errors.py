@@ -19,10 +19,10 @@ WRONG: list[tuple[str, Any, tuple[str, ...]]] = [
 def test_a_wrong_parameter_is_named(
     served: Served, parameters: dict[str, Any], words: tuple[str, ...]
 ) -> None:
-    status, said = served.generate("tiny", {"inputs": "The", "parameters": parameters})
+    status, answer = served.generate("tiny", {"inputs": "The", "parameters": parameters})
     assert status == 400
     for word in words:
-        assert word in said["error"]
+        assert word in answer["error"]
 
 
 @pytest.mark.parametrize(
@@ -38,20 +38,20 @@ def test_a_wrong_parameter_is_named(
     ],
 )
 def test_a_wrong_body_is_explained(served: Served, body: Any, words: tuple[str, ...]) -> None:
-    status, said = served.generate("tiny", body)
+    status, answer = served.generate("tiny", body)
     assert status == 400
     for word in words:
-        assert word in said["error"]
+        assert word in answer["error"]
 
 
 @pytest.mark.parametrize("field", ["inputs", "text_input"])
 def test_a_prompt_longer_than_the_model_allows_is_refused(served: Served, field: str) -> None:
-    status, said = served.generate("tiny", {field: "one two " * 1500})
+    status, answer = served.generate("tiny", {field: "one two " * 1500})
     assert status == 400
-    assert said["error"].startswith(f"{field} has ")
-    assert "fewer than 1024" in said["error"]
+    assert answer["error"].startswith(f"{field} has ")
+    assert "fewer than 1024" in answer["error"]
 
 
 def test_the_server_answers_rightly_after_all_that(served: Served) -> None:
-    status, said = served.generate("tiny", {"inputs": "The capital of Italy is"})
-    assert (status, said["generated_text"]) == (200, " Rome.")
+    status, answer = served.generate("tiny", {"inputs": "The capital of Italy is"})
+    assert (status, answer["generated_text"]) == (200, " Rome.")

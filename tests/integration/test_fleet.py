@@ -49,8 +49,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 @pytest.mark.parametrize("model", ["bare", "backend", "lmi_echo"])
 def test_a_folder_is_completed_and_serves(fleet: Served, model: str) -> None:
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3, "stop_sequences": ["c"]}}
-    status, said = fleet.generate(model, body)
-    assert (status, said["generated_text"]) == (200, "a ba")
+    status, answer = fleet.generate(model, body)
+    assert (status, answer["generated_text"]) == (200, "a ba")
 
 
 def test_sagemakers_invocations_take_a_body_as_it_is(fleet: Served) -> None:

@@ -153,6 +153,6 @@ def test_metrics_are_tritons_and_ours_and_one_series_of_each_that_fleets_read(
 
 
 def metrics(server: Served) -> str:
-    status, said, data = server.ask("/metrics")
-    assert (status, said["content-type"].partition(";")[0]) == (200, "text/plain")
+    status, headers, data = server.ask("/metrics")
+    assert (status, headers["content-type"].partition(";")[0]) == (200, "text/plain")
     return data.decode()

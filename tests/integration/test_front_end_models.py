@@ -70,16 +70,16 @@ def copy(repository: Path, name: str) -> Path:
 def manage(
     server: Served, method: str, path: str, body: Any = None, key: dict[str, str] = BOSS
 ) -> tuple[int, Any]:
-    status, said, data = server.ask(path, body, key, method)
-    assert said["content-type"] == "application/json"
+    status, headers, data = server.ask(path, body, key, method)
+    assert headers["content-type"] == "application/json"
     return status, json.loads(data)
 
 
 def rows(server: Served) -> dict[str, str]:
-    status, said = manage(server, "GET", "/models")
+    status, answer = manage(server, "GET", "/models")
     assert status == 200
-    assert all(each["modelUrl"] == each["modelName"] for each in said["models"])
-    return {each["modelName"]: each["status"] for each in said["models"]}
+    assert all(each["modelUrl"] == each["modelName"] for each in answer["models"])
+    return {each["modelName"]: each["status"] for each in answer["models"]}
 
 
 def test_a_model_is_loaded_asked_and_unloaded(served: Served) -> None:
@@ -92,8 +92,8 @@ def test_a_model_is_loaded_asked_and_unloaded(served: Served) -> None:
     )
     assert rows(served)["other"] == "READY"
     # At once: who has loaded a model asks it.
-    status, said = manage(served, "POST", "/models/other/invoke", BODY, CLIENT)
-    assert (status, "generated_text" in said) == (200, True)
+    status, answer = manage(served, "POST", "/models/other/invoke", BODY, CLIENT)
+    assert (status, "generated_text" in answer) == (200, True)
     assert manage(served, "POST", "/models", body)[0] == 409
     assert manage(served, "POST", "/models?url=other")[0] == 409
     assert manage(served, "DELETE", "/models/other") == (
@@ -109,16 +109,16 @@ def test_a_model_is_loaded_asked_and_unloaded(served: Served) -> None:
 
 
 def test_a_load_that_nobody_waits_for(served: Served) -> None:
-    status, said = manage(served, "POST", "/models?url=other&synchronous=false")
-    assert (status, said["status"]) == (202, 'Model "other" registration scheduled.')
+    status, answer = manage(served, "POST", "/models?url=other&synchronous=false")
+    assert (status, answer["status"]) == (202, 'Model "other" registration scheduled.')
     wait_for(lambda: rows(served).get("other") == "READY")
     assert manage(served, "DELETE", "/models/other")[0] == 200
 
 
 def test_a_model_is_described(served: Served) -> None:
-    status, said = manage(served, "GET", "/models/echo")
+    status, answer = manage(served, "GET", "/models/echo")
     assert status == 200
-    (workflow,) = said
+    (workflow,) = answer
     (model,) = workflow["models"]
     assert (workflow["workflowName"], model["modelName"]) == ("echo", "echo")
     assert (model["status"], model["requestInQueue"]) == ("Healthy", 0)
@@ -139,17 +139,17 @@ def test_the_list_comes_in_pages(served: Served) -> None:
 
 
 def test_what_cannot_be_loaded_says_why(served: Served) -> None:
-    status, said = manage(served, "POST", "/models", {"model_name": "broken"})
-    assert (status, "option.model_id=/nowhere is not a folder" in said["error"]) == (500, True)
-    assert ".py" not in said["error"]
-    status, said = manage(served, "POST", "/models", {"model_name": "large"})
-    assert (status, "CUDA out of memory" in said["error"]) == (507, True)
+    status, answer = manage(served, "POST", "/models", {"model_name": "broken"})
+    assert (status, "option.model_id=/nowhere is not a folder" in answer["error"]) == (500, True)
+    assert ".py" not in answer["error"]
+    status, answer = manage(served, "POST", "/models", {"model_name": "large"})
+    assert (status, "CUDA out of memory" in answer["error"]) == (507, True)
     assert (rows(served)["broken"], rows(served)["large"]) == ("FAILED", "FAILED")
     assert manage(served, "DELETE", "/models/broken")[0] == 404
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "status", "said"),
+    ("method", "path", "body", "status", "message"),
     [
         ("POST", "/models", {"model_name": "none"}, 404, "accepted: the models of the server's"),
         ("POST", "/models", {"url": "s3://bucket/m"}, 400, "nothing is fetched"),
@@ -167,10 +167,10 @@ def test_what_cannot_be_loaded_says_why(served: Served) -> None:
     ],
 )
 def test_what_is_not_done_is_refused(
-    served: Served, method: str, path: str, body: Any, status: int, said: str
+    served: Served, method: str, path: str, body: Any, status: int, message: str
 ) -> None:
     got, answer = manage(served, method, path, body)
-    assert (got, said in json.dumps(answer)) == (status, True), answer
+    assert (got, message in json.dumps(answer)) == (status, True), answer
     assert set(rows(served)) >= {"echo", "echo_infer"}
     assert "other" not in rows(served)
 
@@ -213,10 +213,10 @@ def test_beside_a_server_of_your_own_a_file_has_the_key(
     beside = Served(process, 0, 0, 0, tmp_path, port)  # type: ignore[arg-type]
     try:
         wait_for(lambda: listens(port))
-        status, said = manage(beside, "GET", "/models", key={})
+        status, answer = manage(beside, "GET", "/models", key={})
         assert status == (200 if has_key else 501)
-        assert ("models" in said) is has_key
-        assert has_key or "--control-key FILE" in said["error"]
+        assert ("models" in answer) is has_key
+        assert has_key or "--control-key FILE" in answer["error"]
         assert manage(beside, "GET", "/models", key={"host": "evil.example"})[0] == 403
         # What a client sends of Triton's key is not looked at.
         key = {HEADER: served.control_key.read_text(encoding="ascii").strip()}

@@ -228,14 +228,14 @@ def test_headers_are_bounded_here_too(served: Served) -> None:
 def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
     served: Served, secret: Secret
 ) -> None:
-    said = "the TLS certificate is left as it was"
+    warning = "the TLS certificate is left as it was"
     assert served.tls is not None
     (first,) = get_certificates(served, served.tls, 1)
     broken = secret.folder / "..broken"
     make_pair(broken, "broken")[1].write_bytes(b"-----BEGIN PRIVATE KEY-----\n")
     with streaming(served) as old:
         secret.put("broken")
-        wait_for(lambda: served.log().count(said) == PROCESSES)
+        wait_for(lambda: served.log().count(warning) == PROCESSES)
         assert get_certificates(served, served.tls, 10) == {first}
         second = trust(secret.put("second"))
         wait_for(lambda: served.log().count("certificate is read again") == PROCESSES)
@@ -249,7 +249,7 @@ def test_a_new_pair_is_for_new_connections_and_a_broken_one_for_none(
             part = old.recv(65536)
             assert part, answer
             answer += part
-    assert served.log().count(said) == PROCESSES
+    assert served.log().count(warning) == PROCESSES
 
 
 def test_half_a_handshake_ends_and_is_no_traceback(
@@ -284,7 +284,7 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("key", "has_tls", "said"),
+    ("key", "has_tls", "message"),
     [
         ("", True, "requires no key"),
         ("a-key", False, "unencrypted, unless what is before this port speaks TLS"),
@@ -292,7 +292,7 @@ def test_a_front_end_ends_although_clients_say_no_farewell(secret: Secret, tmp_p
     ],
 )
 def test_who_listens_to_all_is_told_once_what_lacks(
-    key: str, has_tls: bool, said: str, secret: Secret, tmp_path: Path
+    key: str, has_tls: bool, message: str, secret: Secret, tmp_path: Path
 ) -> None:
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", f"--port={port}"]
@@ -308,5 +308,5 @@ def test_who_listens_to_all_is_told_once_what_lacks(
         process.terminate()
         assert process.stderr is not None
         warnings = [line for line in process.stderr if line.startswith("lmi-backend: ")]
-    assert len(warnings) == (1 if said else 0)
-    assert said in "".join(warnings)
+    assert len(warnings) == (1 if message else 0)
+    assert message in "".join(warnings)

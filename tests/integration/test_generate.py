@@ -12,8 +12,8 @@ from tests.support.waiting import wait_for
 def test_an_lmi_body_gets_the_right_answer(served: Served, questions: dict[str, str]) -> None:
     for prompt, answer in questions.items():
         body = {"inputs": prompt, "parameters": {"max_new_tokens": 20}}
-        status, said = served.generate("tiny", body)
-        assert (status, said["generated_text"]) == (200, answer)
+        status, reply = served.generate("tiny", body)
+        assert (status, reply["generated_text"]) == (200, answer)
 
 
 def test_a_vllm_backend_body_gets_prompt_and_answer(
@@ -21,8 +21,8 @@ def test_a_vllm_backend_body_gets_prompt_and_answer(
 ) -> None:
     for prompt, answer in questions.items():
         body = {"text_input": prompt, "parameters": {"max_tokens": 20, "temperature": 0}}
-        status, said = served.generate("tiny", body)
-        assert (status, said["text_output"]) == (200, prompt + answer)
+        status, reply = served.generate("tiny", body)
+        assert (status, reply["text_output"]) == (200, prompt + answer)
 
 
 def test_sampling_parameters_may_come_as_json_text(served: Served) -> None:
@@ -35,19 +35,21 @@ def test_sampling_parameters_may_come_as_json_text(served: Served) -> None:
         "return_num_input_tokens": True,
         "return_num_output_tokens": True,
     }
-    _, said = served.generate("tiny", body)
-    assert said["text_output"] == " Par"
-    assert said["finish_reason"] == "stop"
-    assert said["num_input_tokens"] > 3
-    assert said["num_output_tokens"] >= 1
+    _, answer = served.generate("tiny", body)
+    assert answer["text_output"] == " Par"
+    assert answer["finish_reason"] == "stop"
+    assert answer["num_input_tokens"] > 3
+    assert answer["num_output_tokens"] >= 1
 
 
 def test_details_tell_counts_and_lmi_finish_reason(served: Served) -> None:
     parameters: dict[str, Any] = {"max_new_tokens": 2, "details": True, "return_full_text": True}
-    _, said = served.generate("tiny", {"inputs": "Count to one hundred:", "parameters": parameters})
-    assert said["finish_reason"] == "length"
-    assert said["num_output_tokens"] == 2
-    assert said["generated_text"].startswith("Count to one hundred: one")
+    _, answer = served.generate(
+        "tiny", {"inputs": "Count to one hundred:", "parameters": parameters}
+    )
+    assert answer["finish_reason"] == "length"
+    assert answer["num_output_tokens"] == 2
+    assert answer["generated_text"].startswith("Count to one hundred: one")
 
 
 def test_a_joined_stream_equals_one_shot(served: Served, long_questions: dict[str, str]) -> None:
@@ -107,8 +109,8 @@ def test_each_token_of_a_whole_answer_says_what_it_says(
 def test_a_seed_makes_sampling_repeatable(served: Served) -> None:
     def sample(seed: int) -> str:
         parameters = {"max_new_tokens": 30, "do_sample": True, "temperature": 1.0, "seed": seed}
-        _, said = served.generate("tiny", {"inputs": "The", "parameters": parameters})
-        return str(said["generated_text"])
+        _, answer = served.generate("tiny", {"inputs": "The", "parameters": parameters})
+        return str(answer["generated_text"])
 
     answers = [sample(seed) for seed in range(8)]
     assert answers == [sample(seed) for seed in range(8)]

@@ -162,8 +162,8 @@ def test_what_is_no_body_is_the_clients_fault_here_alone(server: Served, body: b
 
 def test_of_two_members_the_last_counts_here_alone(server: Served) -> None:
     body = b'{"text_input": "a", "text_input": "b", "max_tokens": 1}'
-    said = _ask(server.port, "/v2/models/echo/generate", body)
-    assert (said[0], json.loads(said[2])["text_output"]) == (200, "bb")
+    answer = _ask(server.port, "/v2/models/echo/generate", body)
+    assert (answer[0], json.loads(answer[2])["text_output"]) == (200, "bb")
     assert _ask(server.http_port, "/v2/models/echo/generate", body)[0] == 400
 
 
@@ -190,10 +190,10 @@ def _compare(server: Served, path: str, body: Any, method: str = "POST") -> None
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     for left in reversed(range(_TRIES)):
         ports = server.port, server.http_port
-        said, expected = (_ask(port, path, data, method) for port in ports)
-        if said == expected:
+        answer, expected = (_ask(port, path, data, method) for port in ports)
+        if answer == expected:
             return
-        assert left, f"{said}\n{expected}"
+        assert left, f"{answer}\n{expected}"
 
 
 def _ask(port: int, path: str, data: bytes, method: str = "POST") -> tuple[int, str, bytes]:

@@ -23,14 +23,14 @@ def test_large_bodies_are_answered_or_refused_by_their_bound(served: Served) -> 
     workers = [worker.pid for worker in served.workers("echo")]
     image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{'A' * (30 << 20)}"}}
     body = {"model": "echo", "messages": [{"role": "user", "content": [image]}]}
-    status, _, said = served.ask("/v1/chat/completions", body)
+    status, _, reply = served.ask("/v1/chat/completions", body)
     # The echo engine repeats such a body.
-    assert (status, json.loads(said)) == (200, body)
+    assert (status, json.loads(reply)) == (200, body)
     prompt = {"inputs": "word " * 600_000}
     assert "tokens or more; accepted: fewer than" in served.generate("echo", prompt)[1]["error"]
     large = {"inputs": "a" * (64 << 20)}
-    status, _, said = served.ask("/invocations", large)
-    assert (status, b"larger than 67108864 bytes" in said) == (413, True)
+    status, _, reply = served.ask("/invocations", large)
+    assert (status, b"larger than 67108864 bytes" in reply) == (413, True)
     status, answer = served.generate("echo", large)
     assert (status, "(option.max_output_size)" in answer["error"]) == (400, True)
     assert [worker.pid for worker in served.workers("echo")] == workers

@@ -35,15 +35,15 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def test_a_file_is_fetched_by_the_workers_interpreter(environment: dict[str, str]) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     names = ["config.json", "not-there.json", "index.json"]
-    found = hub_file(str(ENGINE_PYTHON), "org/m", "", names, environment, said.append)
+    found = hub_file(str(ENGINE_PYTHON), "org/m", "", names, environment, lines.append)
     assert found.read_bytes() == b"{}"
     assert found.with_name("index.json").read_bytes() == b"[]"
-    assert said == ["requesting from the Hub: config.json of org/m, 30 s at most"]
+    assert lines == ["requesting from the Hub: config.json of org/m, 30 s at most"]
     environment["HF_ENDPOINT"] = "http://127.0.0.1:1"
-    assert hub_file(NO_PYTHON, "org/m", "", names, environment, said.append) == found
-    assert len(said) == 1
+    assert hub_file(NO_PYTHON, "org/m", "", names, environment, lines.append) == found
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("half", [b"", bytes(50_000), b"another file"])
@@ -56,18 +56,18 @@ def test_weights_are_fetched_and_what_is_there_of_them_is_kept(
     part = blobs / f"{hashlib.sha256(whole).hexdigest()}.part.incomplete"
     if half:
         part.write_bytes(half)
-    told: list[Download] = []
+    downloads: list[Download] = []
     ranges: list[int] = []
     with hub_server({"model.safetensors.index.json": INDEX, **SHARDS}, ranges) as url:
         environment["HF_ENDPOINT"] = url
-        assert not fetch_weights(str(ENGINE_PYTHON), "org/m", "", environment, told.append)
+        assert not fetch_weights(str(ENGINE_PYTHON), "org/m", "", environment, downloads.append)
     assert ranges == ([len(half)] if half else [])
     folder = snapshot("org/m", "", environment)
     assert {name: (folder / name).read_bytes() for name in SHARDS} == SHARDS
-    assert {each.total for each in told} == {300_000}
+    assert {each.total for each in downloads} == {300_000}
     assert not list(blobs.glob("*.incomplete"))
     # All is there: nobody is asked.
-    assert not fetch_weights(NO_PYTHON, "org/m", "", environment, told.append)
+    assert not fetch_weights(NO_PYTHON, "org/m", "", environment, downloads.append)
 
 
 def test_several_models_of_the_same_weights_are_fetched_once(
@@ -110,9 +110,9 @@ def test_the_job_of_a_deployment_fetches_a_whole_model_and_resumes_a_half_shard(
     assert ranges == [50_000]
     folder = snapshot("org/m", "", environment)
     assert {each: (folder / each).read_bytes() for each in files} == files
-    said = capfd.readouterr().err
-    assert "org/m: downloading: " in said
-    assert "org/gated: is gated" in said
+    errors = capfd.readouterr().err
+    assert "org/m: downloading: " in errors
+    assert "org/gated: is gated" in errors
 
 
 def test_weights_that_cannot_be_fetched_are_left_to_the_engine(environment: dict[str, str]) -> None:
@@ -135,7 +135,7 @@ def test_each_refusal_has_its_sentence(
 ) -> None:
     with pytest.raises(ConfigurationError) as error:
         hub_file(str(ENGINE_PYTHON), model, revision, ["config.json"], environment)
-    said = str(error.value)
-    assert words in said
-    assert "hf_very_secret" not in said
-    assert "\n" not in said
+    message = str(error.value)
+    assert words in message
+    assert "hf_very_secret" not in message
+    assert "\n" not in message

@@ -182,9 +182,9 @@ def test_when_all_places_are_taken_a_request_is_refused_at_once(tmp_path: Path) 
         for thread in waiting:
             thread.start()
         wait_for(lambda: served.metric("lmi_engine_requests_waiting", "echo") == 2)
-        status, said = served.generate("echo", {"inputs": "a"})
+        status, answer = served.generate("echo", {"inputs": "a"})
         assert status == 400  # Triton 24.10 has no other for an error of the model
-        assert "2 requests run (option.max_rolling_batch_size) and 2 wait" in said["error"]
+        assert "2 requests run (option.max_rolling_batch_size) and 2 wait" in answer["error"]
         for thread, events in running:
             thread.join(30)
             assert events[-1]["generated_text"] == "Tell a story:" * 20

@@ -26,8 +26,8 @@ properties, prompts = json.loads(sys.stdin.readline())
 with started(properties, Path(sys.argv[1])) as harness:
     streams = [harness.start(prompt, max_tokens=20) for prompt in prompts]
     answers = [stream.wait().text for stream in streams]
-    said = {"answers": answers, "hosts": harness.plan.parallel.hosts, "output": harness.output}
-    print(json.dumps(said), flush=True)
+    report = {"answers": answers, "hosts": harness.plan.parallel.hosts, "output": harness.output}
+    print(json.dumps(report), flush=True)
     # Whoever started this looks around.
     sys.stdin.read()
 """
@@ -65,12 +65,12 @@ def test_a_model_is_split_over_two_hosts(
         "option.env": "VLLM_CPU_KVCACHE_SPACE=1,VLLM_CPU_OMP_THREADS_BIND=0|1",
         "option.mpi_options": f"--mca plm_ssh_agent {hosts.agent}",
     }
-    with _served(hosts, properties, list(questions), tmp_path) as said:
+    with _served(hosts, properties, list(questions), tmp_path) as report:
         _check_what_strangers_see(hosts)
-    assert said["hosts"] == ["10.77.0.1", "10.77.0.2"]
-    assert dict(zip(questions, said["answers"], strict=True)) == questions
+    assert report["hosts"] == ["10.77.0.1", "10.77.0.2"]
+    assert dict(zip(questions, report["answers"], strict=True)) == questions
     for rank, name in enumerate(hosts.names):
-        assert any(f"rank {rank} of 2 is on {name}" in line for line in said["output"])
+        assert any(f"rank {rank} of 2 is on {name}" in line for line in report["output"])
     assert not [each for each in psutil.process_iter() if _is_rank(each)]
 
 
@@ -127,8 +127,8 @@ def test_vllm_spans_two_hosts_by_itself(
             hosts.command(1, *words), stdout=output, stderr=subprocess.STDOUT, env=environment
         ) as node,
     ):
-        with _served(hosts, properties, list(questions), tmp_path, **first) as said:
-            assert dict(zip(questions, said["answers"], strict=True)) == questions
+        with _served(hosts, properties, list(questions), tmp_path, **first) as report:
+            assert dict(zip(questions, report["answers"], strict=True)) == questions
             wait_for(lambda: f"joined the model at {ADDRESSES[0]}" in log.read_text())
         wait_for(lambda: "first machine is gone" in log.read_text())
         wait_for(lambda: "worker model/0 is ready" in log.read_text().partition("is gone")[2])

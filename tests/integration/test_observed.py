@@ -60,10 +60,10 @@ def test_the_log_has_a_line_for_a_request_and_not_its_text(served: Served) -> No
 
     wait_for(line)
     words = line().partition("request ")[2].rstrip('"').split()
-    said = dict(word.split("=") for word in words)
-    assert said["model"] == "tiny"
-    assert (said["outcome"], said["generation_tokens"]) == ("length", "3")
-    assert 0 < float(said["first_ms"]) <= float(said["total_ms"])
+    fields = dict(word.split("=") for word in words)
+    assert fields["model"] == "tiny"
+    assert (fields["outcome"], fields["generation_tokens"]) == ("length", "3")
+    assert 0 < float(fields["first_ms"]) <= float(fields["total_ms"])
 
 
 def test_fleets_see_the_cache_and_the_adapters_in_use(served: Served) -> None:

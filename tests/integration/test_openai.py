@@ -18,8 +18,8 @@ RUNNING = "lmi_engine_requests_running"
 
 def ask(served: Served, body: Any, **tensors: Any) -> tuple[int, Any]:
     """Return HTTP status and the answer's JSON, or that of its error."""
-    status, said = served.generate("tiny", {"request": json.dumps(body)} | tensors)
-    return status, json.loads(said["response"] if status == 200 else said["error"])
+    status, answer = served.generate("tiny", {"request": json.dumps(body)} | tensors)
+    return status, json.loads(answer["response"] if status == 200 else answer["error"])
 
 
 def chunks(served: Served, body: Any) -> list[Any]:
@@ -31,67 +31,67 @@ def chunks(served: Served, body: Any) -> list[Any]:
 
 
 def test_a_chat_uses_the_models_own_template(served: Served) -> None:
-    status, said = ask(served, {"messages": CHAT, "temperature": 0})
+    status, answer = ask(served, {"messages": CHAT, "temperature": 0})
     assert status == 200
-    (choice,) = said["choices"]
+    (choice,) = answer["choices"]
     assert choice["message"]["content"] == "The capital of Italy is Rome."
     assert choice["finish_reason"] == "stop"
-    assert said["usage"]["completion_tokens"] > 3
+    assert answer["usage"]["completion_tokens"] > 3
 
 
 def test_a_streamed_chat_says_the_same(served: Served) -> None:
     options = {"include_usage": True}
-    said = chunks(served, {"messages": CHAT, "temperature": 0, "stream_options": options})
-    text = "".join(c["choices"][0]["delta"].get("content") or "" for c in said if c["choices"])
+    events = chunks(served, {"messages": CHAT, "temperature": 0, "stream_options": options})
+    text = "".join(c["choices"][0]["delta"].get("content") or "" for c in events if c["choices"])
     assert text == "The capital of Italy is Rome."
-    assert said[-1]["usage"]["total_tokens"] > 10
+    assert events[-1]["usage"]["total_tokens"] > 10
 
 
 def test_completions_with_n_and_logprobs(served: Served) -> None:
     body = {"prompt": "The capital of Italy is", "n": 3, "logprobs": 2, "max_tokens": 4, "seed": 1}
-    _, said = ask(served, body)
-    assert [choice["index"] for choice in said["choices"]] == [0, 1, 2]
-    assert all(len(choice["logprobs"]["tokens"]) == 4 for choice in said["choices"])
+    _, answer = ask(served, body)
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2]
+    assert all(len(choice["logprobs"]["tokens"]) == 4 for choice in answer["choices"])
 
 
 def test_structured_output_is_the_engines_own(served: Served) -> None:
     body = {"messages": CHAT, "structured_outputs": {"choice": ["Rome", "Milan"]}, "temperature": 0}
-    _, said = ask(served, body)
-    assert said["choices"][0]["message"]["content"] in ("Rome", "Milan")
+    _, answer = ask(served, body)
+    assert answer["choices"][0]["message"]["content"] in ("Rome", "Milan")
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": CITY}}
-    _, said = ask(served, {"messages": CHAT, "response_format": form, "temperature": 0})
-    assert json.loads(said["choices"][0]["message"]["content"]) == {"city": "Rome"}
+    _, answer = ask(served, {"messages": CHAT, "response_format": form, "temperature": 0})
+    assert json.loads(answer["choices"][0]["message"]["content"]) == {"city": "Rome"}
 
 
 def test_a_tool_is_called(served: Served) -> None:
     """vLLM's hermes grammar leaves the arguments to the model, which here is too small for them."""
     tool = {"type": "function", "function": {"name": "travel", "parameters": CITY}}
     body = {"messages": CHAT, "tools": [tool], "tool_choice": "required", "temperature": 0}
-    _, said = ask(served, body)
-    (choice,) = said["choices"]
+    _, answer = ask(served, body)
+    (choice,) = answer["choices"]
     assert choice["finish_reason"] == "tool_calls"
     assert [call["function"]["name"] for call in choice["message"]["tool_calls"]] == ["travel"]
-    _, said = ask(served, body | {"tool_choice": "none"})
-    assert said["choices"][0]["message"]["content"] == "The capital of Italy is Rome."
+    _, answer = ask(served, body | {"tool_choice": "none"})
+    assert answer["choices"][0]["message"]["content"] == "The capital of Italy is Rome."
 
 
 def test_an_lmi_body_has_structured_output_too(served: Served) -> None:
     body = {"inputs": "The capital is", "parameters": {"guided_choice": ["Rome", "Milan"]}}
-    status, said = served.generate("tiny", body)
+    status, answer = served.generate("tiny", body)
     assert status == 200
-    assert said["generated_text"] in ("Rome", "Milan")
+    assert answer["generated_text"] in ("Rome", "Milan")
 
 
 def test_an_adapter_is_a_model(served: Served) -> None:
     body = {"prompt": "The capital of France is", "temperature": 0, "model": "wrong"}
-    _, said = ask(served, body)
-    assert said["choices"][0]["text"] == " Lyon."
+    _, answer = ask(served, body)
+    assert answer["choices"][0]["text"] == " Lyon."
 
 
 def test_models_are_listed(served: Served) -> None:
-    status, said = served.generate("tiny", {"request": "", "path": "/v1/models"})
+    status, answer = served.generate("tiny", {"request": "", "path": "/v1/models"})
     assert status == 200
-    names = [card["id"] for card in json.loads(said["response"])["data"]]
+    names = [card["id"] for card in json.loads(answer["response"])["data"]]
     assert names[0] == "lmi"
     assert "wrong" in names
 
@@ -103,9 +103,9 @@ def test_errors_are_bodies_with_their_code(served: Served) -> None:
         ({"messages": CHAT, "tools": "x"}, 400),
         ({"prompt": "one " * 3000}, 400),
     ):
-        status, said = ask(served, body)
+        status, answer = ask(served, body)
         assert status == 400
-        assert said["error"]["code"] == code
+        assert answer["error"]["code"] == code
     assert ask(served, {}, path="/sleep")[1]["code"] == 424
 
 

@@ -78,8 +78,8 @@ def opened(page: Page, address: str) -> Page:
 def front_end(served: Served, *options: str, port: int = 0) -> Iterator[str]:
     """Run another front end for a server's models until the block ends; yields its address."""
     port = port or free_ports(1)[0]
-    said = [process.environ().get(RUN_DIR_VARIABLE) for process in served.family()]
-    folder = next(filter(None, said), None)
+    folders = [process.environ().get(RUN_DIR_VARIABLE) for process in served.family()]
+    folder = next(filter(None, folders), None)
     command = [sys.executable, "-m", "lmi_backend.cli.main", "frontend", "--port", str(port)]
     command += ["--run-folder", folder] if folder else []
     process = subprocess.Popen([*command, *options], stderr=subprocess.DEVNULL)
@@ -304,7 +304,7 @@ def test_an_answer_cannot_run_or_fetch_anything(page: Page) -> None:
 
 
 def test_formulas_are_drawn_and_code_is_coloured(page: Page) -> None:
-    said = (
+    message = (
         "Energy is $$E=mc^2$$ and $a_1$ or \\(\\color{red}b\\), not $5 or $6.\n\n"
         "\\[\n\\frac{1}{2}\n\\]\n\n"
         "$$\nc\n$$\n\nWrong: $\\frac{$ `$d$`\n\n"
@@ -313,7 +313,7 @@ def test_formulas_are_drawn_and_code_is_coloured(page: Page) -> None:
     page.run(
         "import('/page/markdown.js').then(({ Markdown }) => { const text = new Markdown();"
         "document.querySelector('#thread').append(text.element);"
-        f"text.show({json.dumps(said)}); }})"
+        f"text.show({json.dumps(message)}); }})"
     )
     drawn = "[...document.querySelectorAll('.markdown math')]"
     page.wait(f"{drawn}.length === 5")
@@ -390,8 +390,8 @@ def test_the_live_view_counts_the_streams_that_are_kept(page: Page) -> None:
     # A client that leaves after its first event.
     page.run(
         "fetch('/v1/completions', {method: 'POST', headers: {'content-type': 'application/json',"
-        f"'x-lmi-resumable': '1'}}, body: {json.dumps(body)}}}).then(async said => {{"
-        "const reader = said.body.getReader(); await reader.read(); reader.cancel(); }), 0"
+        f"'x-lmi-resumable': '1'}}, body: {json.dumps(body)}}}).then(async response => {{"
+        "const reader = response.body.getReader(); await reader.read(); reader.cancel(); }), 0"
     )
     page.wait(f"/^Streams kept 1 .*B; 0 reconnections, 0 cancelled/.test({kept})")
 
@@ -402,8 +402,8 @@ def test_the_live_view_says_which_fast_paths_are_off(page: Page) -> None:
     lost = {"name": "media", "state": "public", "reason": "no <b>name</b>", "cost": "no URLs"}
     page.run(
         f"window.paths = [], window.real = window.fetch, window.both = {json.dumps([path, lost])}, "
-        "window.fetch = async (path, ...more) => { const said = await real(path, ...more); "
-        "if (!path.includes('api/state')) return said; const body = await said.json(); "
+        "window.fetch = async (path, ...more) => { const response = await real(path, ...more); "
+        "if (!path.includes('api/state')) return response; const body = await response.json(); "
         "body.models[0].workers[0].stats.fast_paths = paths; return Response.json(body); }, 0"
     )
     page.click("#to-live")
@@ -496,8 +496,8 @@ def test_it_says_when_the_server_is_away_and_goes_on_when_it_is_back(
         send(page, "third")
         page.wait(ANSWERED)
     # Many templates refuse two questions in a row.
-    said = [each["content"] for each in body_of(page)["messages"]]
-    assert said == ["back again", "back again", "third"]
+    contents = [each["content"] for each in body_of(page)["messages"]]
+    assert contents == ["back again", "back again", "third"]
 
 
 def test_keys_are_asked_for_and_forgotten_with_the_tab(
@@ -566,8 +566,10 @@ def test_a_real_model_answers(chromium: Browser, served: Served, questions: dict
 @pytest.mark.parametrize("name", ["playground", "playground-dark"])
 def test_picture_of_the_playground(chromium: Browser, address: str, name: str) -> None:
     page = opened(chromium.page(1200, 760, is_dark=name.endswith("dark")), address)
-    said = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text("utf-8")
-    page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(said)})")
+    conversation = (Path(__file__).parents[1] / "data" / "page_conversation.json").read_text(
+        "utf-8"
+    )
+    page.run(f"localStorage.setItem('lmi.chat.demo', {json.dumps(conversation)})")
     page.open(page.run("location.href"))
     page.click("#chats .title")
     page.run("document.activeElement.blur()")

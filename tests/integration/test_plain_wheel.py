@@ -52,7 +52,7 @@ def run(clean: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("words", "status", "message"),
     [
         ("--help", 0, "Serve large language models"),
         ("check MODEL", 0, "nothing is refused"),
@@ -74,12 +74,12 @@ def run(clean: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         ("api-key me", 0, "me"),
     ],
 )
-def test_every_word_works(words: str, status: int, said: str, clean: Path, model: Path) -> None:
+def test_every_word_works(words: str, status: int, message: str, clean: Path, model: Path) -> None:
     done = run(clean, *words.replace("MODEL", str(model)).split())
     found = done.stdout + done.stderr
     assert "Traceback" not in found
     # doctor wraps its lines.
-    assert said in " ".join(found.split()) or said in found
+    assert message in " ".join(found.split()) or message in found
     assert done.returncode == status
 
 
@@ -90,8 +90,8 @@ def test_a_plain_tritonserver_serves_what_it_converted(
     assert run(clean, "convert", model, "--repository", models).returncode == 0
     (tmp_path / "server").mkdir()
     with tritonserver(models, tmp_path / "server", python=str(clean / "python")) as served:
-        status, said = served.generate("echo", {"inputs": "a b", "parameters": {}})
-        assert (status, said["generated_text"][:3]) == (200, "a b")
+        status, answer = served.generate("echo", {"inputs": "a b", "parameters": {}})
+        assert (status, answer["generated_text"][:3]) == (200, "a b")
         (stub,) = served.named("stub")
         opened = {Path(each.path) for each in stub.memory_maps() if "msgspec" in each.path}
     assert opened

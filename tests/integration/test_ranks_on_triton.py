@@ -48,18 +48,18 @@ def test_every_question_is_answered(engines: Served, questions: dict[str, str], 
 
 @pytest.mark.parametrize("model", ["dist", "accelerate"])
 def test_a_chat_is_answered(engines: Served, model: str) -> None:
-    status, said = engines.generate(model, {"request": json.dumps(CHAT)})
+    status, body = engines.generate(model, {"request": json.dumps(CHAT)})
     assert status == 200
-    answer = json.loads(said["response"])["choices"][0]["message"]["content"]
+    answer = json.loads(body["response"])["choices"][0]["message"]["content"]
     assert answer == "The capital of Italy is Rome."
 
 
 def test_kernels_are_compiled_and_no_headers_ahead(engines: Served) -> None:
     """In its temporary folder each worker would compile them anew, 10 s of a core."""
     chat = CHAT | {"logprobs": True, "top_logprobs": 2}
-    status, said = engines.generate("dist", {"request": json.dumps(chat)})
+    status, answer = engines.generate("dist", {"request": json.dumps(chat)})
     assert status == 200
-    assert json.loads(said["response"])["choices"][0]["logprobs"]["content"]
+    assert json.loads(answer["response"])["choices"][0]["logprobs"]["content"]
     (launcher,) = engines.workers("dist")
     for rank in launcher.children():
         environment = rank.environ()

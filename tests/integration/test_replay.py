@@ -270,8 +270,10 @@ def test_a_server_does_not_differ_from_itself_and_its_record(
     for name, (path, body) in REQUESTS.items():
         answer = Target(url).send(exchange(name).request)
         events = [[answer.seconds, answer.body.decode("latin-1")]]
-        said = {"status": answer.status, "headers": dict(answer.headers), "events": events}
-        lines.append({"path": path, "body": body, "answer": said} if answer.body.isascii() else {})
+        own_answer = {"status": answer.status, "headers": dict(answer.headers), "events": events}
+        lines.append(
+            {"path": path, "body": body, "answer": own_answer} if answer.body.isascii() else {}
+        )
     recorded.write_text("".join(f"{json.dumps(line)}\n" for line in lines if line))
     for against in ([], ["--against", url]):
         assert main(["replay", str(recorded), "--url", url, "--json", *against]) == 0
@@ -282,9 +284,9 @@ def test_a_server_does_not_differ_from_itself_and_its_record(
     page = tmp_path / "page.html"
     words = ["--header", f"{HEADER}:a header gone", "--allow", "50%", "--html", str(page)]
     assert main(["replay", str(recorded), "--url", proxy, "--redact", *words]) == 1
-    said = capsys.readouterr().out
-    assert "header  x-request-id  /invocations" in said
-    assert "one two" not in said + page.read_text()
+    output = capsys.readouterr().out
+    assert "header  x-request-id  /invocations" in output
+    assert "one two" not in output + page.read_text()
     assert page.stat().st_mode & 0o777 == 0o600
 
 
@@ -305,8 +307,8 @@ def test_recorded_traffic_shows_no_difference(
             assert not answer.error
     finally:
         recorder.terminate()
-        _, said = recorder.communicate(timeout=60)
-    assert f"{len(REQUESTS)} requests written, 0 " in said
+        _, output = recorder.communicate(timeout=60)
+    assert f"{len(REQUESTS)} requests written, 0 " in output
     assert recorder.returncode == 0
     assert "secret" not in "".join(path.read_text() for path in folder.iterdir())
     assert main(["replay", str(folder), "--url", url, "--json"]) == 0

@@ -41,7 +41,7 @@ def ask(served: Served, model: str, count: int) -> list[str]:
         answers = list(clients.map(lambda _: served.generate(model, body), range(count)))
     assert {status for status, _ in answers} == {200}
     wait_for(lambda: sum(shares(served, model)) == count)
-    return [said["generated_text"] for _, said in answers]
+    return [answer["generated_text"] for _, answer in answers]
 
 
 def test_a_steady_load_is_shared(two: Served) -> None:

@@ -67,7 +67,7 @@ def test_a_worker_killed_while_another_is_started(server: Served) -> None:
         wait_for(lambda: is_new("worker scaled/1 is added"))
         server.workers("scaled")[0].kill()
         ended = [answer.result() for answer in answers]
-    assert all(status == 200 or "worker scaled/0" in said["error"] for status, said in ended)
+    assert all(status == 200 or "worker scaled/0" in reply["error"] for status, reply in ended)
     # Both come back, and the one that is no longer needed ends. That both are ready may be over
     # before it is asked; the log keeps it.
     wait_for(lambda: is_new("worker scaled/0 is ready") and is_new("worker scaled/1 is ready"))

@@ -51,7 +51,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "other": HALF | {"load_on_devices": "2", "option.tensor_parallel_degree": "1"},
         "late": WHOLE | {"maxWorkers": "1", "option.tensor_parallel_degree": "1"},
     }
-    return {name: write_properties(folder / name, said) for name, said in properties.items()}
+    return {name: write_properties(folder / name, lines) for name, lines in properties.items()}
 
 
 def run(word: str, *paths: Path) -> subprocess.CompletedProcess[str]:
@@ -73,8 +73,8 @@ def test_what_does_not_fit_together_is_said_before_anything_is_loaded(
     assert problem in refused.stderr
     for holder in ("model first holds 99%", "model half holds 44%", "model late holds 99%"):
         assert holder in refused.stderr
-    said = run("doctor", models["first"], models["late"], models["open"])
-    assert "model late" not in said.stdout
+    done = run("doctor", models["first"], models["late"], models["open"])
+    assert "model late" not in done.stdout
     both = json.loads(run("doctor", Path("--json"), models["first"], models["first"]).stdout)
     (error,) = (each for each in both if each["status"] == "error" and "hold" in each["found"])
     assert "model first holds 99% of GPU 0" in error["found"]
@@ -112,8 +112,8 @@ def _check_a_server(models: dict[str, Path], tmp_path: Path, temporary: Path) ->
         # A new load of the same model is not refused for its own devices.
         (old,) = served.workers("open")
         (repository / "open" / "serving.properties").touch()
-        status, said = served.control("open/load")
-        assert status == 200, said
+        status, answer = served.control("open/load")
+        assert status == 200, answer
         wait_for(lambda: not lives(old))
         assert masks(served, "open") == ["1"]
         _check_the_dead(served, temporary)

@@ -223,8 +223,8 @@ def test_litellm_infers_with_parameters_as_tensors(server: Served) -> None:
             {"name": "max_tokens", "shape": [1], "datatype": "INT32", "data": [2]},
         ]
     }
-    status, said = server.post("/v2/models/echo_infer/infer", body)
-    assert (status, said["outputs"][0]["data"]) == (200, ["a ba b"])
+    status, answer = server.post("/v2/models/echo_infer/infer", body)
+    assert (status, answer["outputs"][0]["data"]) == (200, ["a ba b"])
 
 
 def test_sglangs_benchmark(server: Served) -> None:
@@ -243,8 +243,8 @@ def test_sglangs_benchmark(server: Served) -> None:
         "min_length": 5,
         "end_id": 1048576,
     }
-    status, _, said = server.ask("/v2/models/ensemble/generate_stream", body)
-    events = [json.loads(line.removeprefix(b"data:")) for line in said.splitlines() if line]
+    status, _, answer = server.ask("/v2/models/ensemble/generate_stream", body)
+    events = [json.loads(line.removeprefix(b"data:")) for line in answer.splitlines() if line]
     assert (status, [event["text_output"] for event in events]) == (
         200,
         ["a", " b", " c", "a", " b"],
@@ -363,8 +363,8 @@ def test_a_request_of_another_form_is_not_stopped(server: Served) -> None:
     with server.events("echo", body) as events:
         next(events)
         assert len(streamed(server, "tensorrt_llm", stop_signals(), request_id="8")) == 1
-        said = [event["text_output"] for event in events]
-    assert len("".join(said)) > 100
+        texts = [event["text_output"] for event in events]
+    assert len("".join(texts)) > 100
 
 
 def test_outputs_that_nothing_here_fills_are_not_in_the_configuration(server: Served) -> None:

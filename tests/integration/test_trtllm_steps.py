@@ -86,7 +86,7 @@ def lengths(*each: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("model", "arrays", "said"),
+    ("model", "arrays", "message"),
     [
         ("tiny_preprocessing", question(DECODER_QUERY="a"), "DECODER_QUERY is not served"),
         ("tiny_preprocessing", question("word " * 9999), "characters"),
@@ -97,7 +97,7 @@ def lengths(*each: int) -> dict[str, Any]:
     ],
 )
 def test_what_is_not_served_is_refused(
-    served: Served, model: str, arrays: dict[str, Any], said: str
+    served: Served, model: str, arrays: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InferenceServerException, match=said):
+    with pytest.raises(InferenceServerException, match=message):
         ask(served, model, arrays)

@@ -75,15 +75,15 @@ ROADS = OWN | TRITONS
 def test_a_client_manages_none(guarded: Served, road: str) -> None:
     for name, order in ORDERS.items():
         path, headers, body = ROADS[road](order)
-        status, _, said = guarded.ask(path, body, CLIENT | headers)
-        assert (status, b"operator's key" in said) == (403, True), name
+        status, _, answer = guarded.ask(path, body, CLIENT | headers)
+        assert (status, b"operator's key" in answer) == (403, True), name
 
 
 @pytest.mark.parametrize("road", ROADS)
 def test_an_operator_is_answered_by_the_model(guarded: Served, road: str) -> None:
     path, headers, body = ROADS[road](ORDERS["unregister"])
-    said = guarded.ask(path, body, BOSS | headers)[2]
-    assert b"LoRA is not enabled" in said
+    answer = guarded.ask(path, body, BOSS | headers)[2]
+    assert b"LoRA is not enabled" in answer
 
 
 @pytest.mark.parametrize("road", TRITONS)

@@ -83,8 +83,8 @@ def test_nothing_listens_but_four_ports(attacked: Served) -> None:
 @pytest.mark.parametrize("action", ["load", "unload"])
 def test_a_client_neither_unloads_nor_configures_a_model(attacked: Served, action: str) -> None:
     """A load may also replace the configuration, and read other folders by it."""
-    status, said = attacked.post(f"/v2/repository/models/echo/{action}", {})
-    assert (status, "expecting header" in said["error"]) == (403, True)
+    status, answer = attacked.post(f"/v2/repository/models/echo/{action}", {})
+    assert (status, "expecting header" in answer["error"]) == (403, True)
     assert attacked.generate("echo", {"inputs": "a"})[0] == 200
 
 

@@ -113,8 +113,8 @@ def test_a_newcomer_through_an_alias_model_too(served: Served, ended: list[str])
     }
 
     def ask() -> None:
-        status, said = served.post("/v2/models/echo_infer/infer", body)
-        ended.append("newcomer" if status == 200 else str(said))
+        status, answer = served.post("/v2/models/echo_infer/infer", body)
+        ended.append("newcomer" if status == 200 else str(answer))
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -44,8 +44,8 @@ def test_nothing_is_answered_without_a_key(guarded: Served, path: str, key: str 
     headers = {} if key is None else {"authorization": key}
     method = "GET" if path in ("/v1/models", "/v2", "/info", "/adapters") else "POST"
     body = None if method == "GET" else BODY
-    status, said, _ = guarded.ask(path, body, headers, method)
-    assert (status, said["www-authenticate"]) == (401, "Bearer")
+    status, answer, _ = guarded.ask(path, body, headers, method)
+    assert (status, answer["www-authenticate"]) == (401, "Bearer")
 
 
 def test_probes_need_none(guarded: Served) -> None:
@@ -175,8 +175,8 @@ def test_a_page_reads_nothing_under_another_name(attacked: Served, path: str) ->
 def test_a_line_of_the_log_cannot_be_forged(attacked: Served, headers: dict[str, str]) -> None:
     before = attacked.log_file.stat().st_size
     given = headers | {"x-request-id": "1 key=boss status=200"}
-    status, said, _ = attacked.ask("/nothing%0a2026-11-25%20INFO%20forged%1b[31m", headers=given)
-    assert (status, said["x-request-id"]) == (403 if "origin" in headers else 400,
+    status, answer, _ = attacked.ask("/nothing%0a2026-11-25%20INFO%20forged%1b[31m", headers=given)
+    assert (status, answer["x-request-id"]) == (403 if "origin" in headers else 400,
                                               "1 key=boss status=200")  # fmt: skip
 
     def lines() -> list[str]:
@@ -187,9 +187,9 @@ def test_a_line_of_the_log_cannot_be_forged(attacked: Served, headers: dict[str,
     (line,) = lines()
     assert line.isprintable()
     # What a client chooses is one word, so that each word is ours.
-    said = dict(word.split("=") for word in line.split(" ") if "=" in word)
-    assert said["id"] == "1%20key%3Dboss%20status%3D200"
-    assert (said["key"], said["status"]) == ("-", str(status))
+    fields = dict(word.split("=") for word in line.split(" ") if "=" in word)
+    assert fields["id"] == "1%20key%3Dboss%20status%3D200"
+    assert (fields["key"], fields["status"]) == ("-", str(status))
     assert line.count(" key=") == line.count(" status=") == 1
     assert "Traceback" not in attacked.log(before)
 
@@ -222,8 +222,8 @@ def test_one_key_does_not_use_up_another(guarded: Served) -> None:
         head += f"content-length: {len(data)}\r\n\r\n"
         first.sendall(head.encode() + data)
         assert first.recv(100).startswith(b"HTTP/1.1 200")
-        status, said, _ = guarded.ask("/invocations", BODY, slow)
-        assert (status, said["retry-after"]) == (429, "1")
+        status, answer, _ = guarded.ask("/invocations", BODY, slow)
+        assert (status, answer["retry-after"]) == (429, "1")
         assert is_well(guarded)
     # It left: its place is free at once.
     wait_for(lambda: guarded.ask("/invocations", BODY, slow)[0] == 200, 5)

@@ -75,9 +75,9 @@ def test_a_name_is_refused_and_not_logged(echo: Served, road: Any, name: str) ->
     # Triton ends an id at a null.
     assert status == 200 if "\0" in name and "id" in road(name) else status >= 400
     assert len(json.dumps(answer)) < 1500
-    said = echo.log(before)
-    assert len(said) < 2000
-    assert "\nERROR" not in said
+    log = echo.log(before)
+    assert len(log) < 2000
+    assert "\nERROR" not in log
     assert echo.generate("echo", {"id": "fine/1", "inputs": "a b"})[0] == 200
 
 

@@ -46,8 +46,8 @@ def test_the_key_opens_what_it_restricts(attacked: Served) -> None:
 
 @pytest.mark.parametrize("path", ["/v2/repository/index", "/v2/logging", "/v2/trace/setting"])
 def test_without_it_operators_settings_are_refused(attacked: Served, path: str) -> None:
-    status, said = attacked.post(path, {"log_verbose_level": 9, "trace_level": ["TENSORS"]})
-    assert (status, "expecting header" in said["error"]) == (403, True)
+    status, answer = attacked.post(path, {"log_verbose_level": 9, "trace_level": ["TENSORS"]})
+    assert (status, "expecting header" in answer["error"]) == (403, True)
 
 
 @pytest.mark.parametrize(

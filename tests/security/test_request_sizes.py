@@ -107,8 +107,8 @@ def test_lists_of_tokens_and_words_are_bounded_and_not_quoted(name: str) -> None
         members = dict.fromkeys(members, 1)
     with pytest.raises(RequestError) as error:
         _check(json.dumps({"prompt": "a", name: members}).encode(), BOUNDS)
-    said = "has 2001 members; accepted: at most 2000 (option.max_structure_choices)"
-    assert str(error.value) == f"{name} {said}"
+    message = "has 2001 members; accepted: at most 2000 (option.max_structure_choices)"
+    assert str(error.value) == f"{name} {message}"
 
 
 @pytest.mark.parametrize(

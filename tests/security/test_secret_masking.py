@@ -62,8 +62,8 @@ def folder_with(path: Path, lines: str) -> Path:
 
 def output_of(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     main(words)
-    said = capsys.readouterr()
-    return said.out + said.err
+    output = capsys.readouterr()
+    return output.out + output.err
 
 
 @pytest.mark.parametrize("engine", ["echo", "vllm"])
@@ -78,9 +78,9 @@ def test_no_command_shows_a_value_of_option_env(
         ["check"], ["check", "--json"], ["plan"], ["plan", "--json"], ["render"],
         ["convert", "--repository", repository],
     ):  # fmt: skip
-        said = output_of([words[0], str(folder), *words[1:]], capsys)
-        assert said
-        assert not leaks(said), words
+        output = output_of([words[0], str(folder), *words[1:]], capsys)
+        assert output
+        assert not leaks(output), words
     written = [path for path in Path(repository).rglob("*") if path.is_file()]
     for path in written:
         if path.name != "serving.properties":
@@ -106,22 +106,22 @@ def test_a_doctor_shows_none_either(
         for form in FORMS
         for engine in ("echo", "vllm")
     ]
-    said = output_of([*words, *map(str, folders)], capsys)
-    assert all(folder.name in said for folder in folders)
-    assert not leaks(said)
+    output = output_of([*words, *map(str, folders)], capsys)
+    assert all(folder.name in output for folder in folders)
+    assert not leaks(output)
 
 
 def test_a_conversion_over_another_shows_neither_s_values(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     repository = ["--repository", str(tmp_path / "models")]
-    said = ""
+    output = ""
     for form in ("plain", "continued", "plain"):
         lines = f"option.rolling_batch=echo\noption.x={form}\n{FORMS[form]}"
         folder = folder_with(tmp_path / "model", lines.replace("0123", form))
-        said += output_of(["convert", str(folder), *repository], capsys)
-    assert "serving.properties: +option.x=continued" in said
-    assert "456789" not in said
+        output += output_of(["convert", str(folder), *repository], capsys)
+    assert "serving.properties: +option.x=continued" in output
+    assert "456789" not in output
 
 
 @pytest.mark.parametrize("name", ["option.hf_token", "option.model_loader_extra_config"])
@@ -135,9 +135,9 @@ def test_a_typed_argument_is_masked_in_a_plan_too(
     lines = f"option.rolling_batch=vllm\noption.model_id=org/m\n{name}={value}\n"
     folder = folder_with(tmp_path, lines)
     for words in (["plan"], ["plan", "--json"], ["check"]):
-        said = output_of([words[0], str(folder), *words[1:]], capsys)
-        assert "***" in said
-        assert "0123456789-x" not in said
+        output = output_of([words[0], str(folder), *words[1:]], capsys)
+        assert "***" in output
+        assert "0123456789-x" not in output
 
 
 @pytest.mark.parametrize(
@@ -204,13 +204,13 @@ def test_a_worker_s_lines_have_none(tmp_path: Path) -> None:
     argv = (sys.executable, "-c", code)
     process = WorkerProcess(WorkerCommand(argv, command.environment, command.secrets), heard.append)
     process.wait(60)
-    said = process.last_lines()
-    assert said.count("***") > len(SECRETS)
-    assert "ValueError: ***" in said
-    assert "0123456789" not in said
-    assert "a1b2c3d4e5" not in said
-    assert "f00" not in said
-    assert heard == said.splitlines()
+    last = process.last_lines()
+    assert last.count("***") > len(SECRETS)
+    assert "ValueError: ***" in last
+    assert "0123456789" not in last
+    assert "a1b2c3d4e5" not in last
+    assert "f00" not in last
+    assert heard == last.splitlines()
     process.kill()
 
 
@@ -246,10 +246,10 @@ def test_the_users_handler_gets_the_values_all_the_same(tmp_path: Path) -> None:
 @pytest.fixture
 def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, list[str]]]:
     """Our log as the stub has it, and what Triton is told."""
-    said: list[str] = []
+    lines: list[str] = []
 
     class Logger:
-        log_info = log_warn = log_error = staticmethod(said.append)
+        log_info = log_warn = log_error = staticmethod(lines.append)
 
     stub = ModuleType("triton_python_backend_utils")
     stub.Logger = Logger  # type: ignore[attr-defined]
@@ -258,7 +258,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, list[str
     module = importlib.import_module("lmi_backend.triton.logs")
     root = logging.getLogger("lmi_backend")
     before = root.handlers, root.level, root.propagate
-    yield module, said
+    yield module, lines
     root.handlers, root.level, root.propagate = before
     sys.modules.pop("lmi_backend.triton.logs", None)
 
@@ -266,7 +266,7 @@ def logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, list[str
 def test_the_stub_s_log_and_its_tracebacks_have_none(
     logs: tuple[ModuleType, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module, said = logs
+    module, lines = logs
     monkeypatch.setenv("DATABASE_DSN", "0123456789-of-the-server")
     module.attach()
     module.keep_out(load_options(folder_with(tmp_path, FORMS["plain"]), {}).secrets())
@@ -277,8 +277,8 @@ def test_the_stub_s_log_and_its_tracebacks_have_none(
             int(value)
         except ValueError:
             log.exception("failed")
-    assert len(said) == 2 * (len(SECRETS) + 1)
-    assert "0123456789" not in "".join(said)
+    assert len(lines) == 2 * (len(SECRETS) + 1)
+    assert "0123456789" not in "".join(lines)
     assert "0123456789" not in module.redacted(" ".join(SECRETS.values()))
 
 

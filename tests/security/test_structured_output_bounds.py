@@ -134,11 +134,11 @@ ROADS: dict[str, Any] = {
 def test_twenty_thousand_choices_are_refused_on_every_road(echo: Served, road: Any) -> None:
     status, answer = echo.generate("echo", road())
     assert status >= 400
-    said = answer["error"] if isinstance(answer["error"], str) else json.dumps(answer)
-    assert "structured_outputs." in said
-    assert "at most " in said
-    assert "(option.max_structure_" in said
-    assert len(said) < 1000
+    message = answer["error"] if isinstance(answer["error"], str) else json.dumps(answer)
+    assert "structured_outputs." in message
+    assert "at most " in message
+    assert "(option.max_structure_" in message
+    assert len(message) < 1000
     assert echo.generate("wide", road())[0] == 200
 
 
@@ -154,9 +154,9 @@ def _refused(structure: dict[str, Any], bounds: StructureBounds = DEFAULT_BOUNDS
 @schemas
 @pytest.mark.parametrize("is_text", [False, True], ids=["object", "text"])
 def test_a_costly_schema_is_refused(schema: dict[str, Any], bound: str, is_text: bool) -> None:
-    said = str(_refused({"json": json.dumps(schema) if is_text else schema}))
+    message = str(_refused({"json": json.dumps(schema) if is_text else schema}))
     # The size of a text is known before it is read.
-    assert bound in said or (is_text and "max_structure_size" in said)
+    assert bound in message or (is_text and "max_structure_size" in message)
 
 
 @pytest.mark.parametrize(("text", "bound"), TEXTS.values(), ids=TEXTS)

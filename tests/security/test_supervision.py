@@ -132,22 +132,22 @@ def test_a_reader_of_its_log_that_hangs_stops_nothing(tmp_path: Path) -> None:
         before.kill()
         wait_for(lambda: _server(served) not in (None, before))
         wait_for(lambda: _serves(served))
-        read = threading.Thread(target=lambda: said.append(served.process.stdout.read()))
-        said: list[str] = []
+        read = threading.Thread(target=lambda: lines.append(served.process.stdout.read()))
+        lines: list[str] = []
         read.start()
         served.stop()
         read.join()
-    assert len(said[0]) >= 100_000
+    assert len(lines[0]) >= 100_000
     # Nothing was dropped: there is room for so many lines.
-    assert said[0].count("request model=echo") >= 600
+    assert lines[0].count("request model=echo") >= 600
 
 
 def test_a_server_that_does_not_come_up_at_first_is_the_users_to_mend(tmp_path: Path) -> None:
     folder = write_properties(tmp_path / "echo", ECHO | {"option.fail_start": "true"})
-    with pytest.raises(AssertionError) as said, serve([folder], tmp_path):
+    with pytest.raises(AssertionError) as refusal, serve([folder], tmp_path):
         pass
     # Nothing is said after the model, the cause and the advice.
-    _, _, last = str(said.value).partition("lmi-backend: model echo does not start\n")
+    _, _, last = str(refusal.value).partition("lmi-backend: model echo does not start\n")
     assert re.match(r"  cause:  .*option.fail_start=true.*\n  advice: .*\n", last)
 
 
@@ -253,9 +253,9 @@ def test_a_model_without_workers_is_unready_and_loaded_again(tmp_path: Path) -> 
         assert _health(served, "--live").stdout == "echo: ready\n"
         served.stop()
         assert served.process.stdout is not None
-        said = served.process.stdout.read()
-    assert "is not restarted (retry_threshold); it is loaded again, in 0 s at first" in said
-    assert "echo: ready again" in said
+        output = served.process.stdout.read()
+    assert "is not restarted (retry_threshold); it is loaded again, in 0 s at first" in output
+    assert "echo: ready again" in output
 
 
 def test_or_serve_exits_if_it_is_told_to(tmp_path: Path) -> None:

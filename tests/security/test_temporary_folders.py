@@ -28,7 +28,7 @@ from lmi_backend.private_folders import (
     secure_caches,
 )
 
-STRANGER = 65534
+OTHER_USER = 65534
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 
 
@@ -46,18 +46,18 @@ def everybodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return shared
 
 
-def as_stranger(*words: str | Path) -> None:
-    subprocess.run(words, check=True, user=STRANGER, group=STRANGER, extra_groups=[])
+def as_other_user(*words: str | Path) -> None:
+    subprocess.run(words, check=True, user=OTHER_USER, group=OTHER_USER, extra_groups=[])
 
 
 def by_mkdir(path: Path) -> None:
-    as_stranger("mkdir", "-p", "-m", "0755", path)
+    as_other_user("mkdir", "-p", "-m", "0755", path)
 
 
 def by_link(path: Path) -> None:
     aim = path.parent / "aim"
-    as_stranger("mkdir", aim)
-    as_stranger("ln", "-s", aim, path)
+    as_other_user("mkdir", aim)
+    as_other_user("ln", "-s", aim, path)
 
 
 def by_opening(path: Path) -> None:
@@ -92,7 +92,7 @@ def test_drain_believes_no_socket_of_a_stranger(everybodys: Path) -> None:
     by_mkdir(folder)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(folder / "4711-x.sock"))
-        with pytest.raises(ConfigurationError, match=f"belongs to user {STRANGER}"):
+        with pytest.raises(ConfigurationError, match=f"belongs to user {OTHER_USER}"):
             find_endpoints(4711, everybodys)
 
 
@@ -212,7 +212,7 @@ def test_a_link_of_a_stranger_deep_on_the_way_is_found(everybodys: Path) -> None
     by_mkdir(everybodys / "theirs")
     link = everybodys.parent / "mine"
     link.symlink_to(everybodys / "theirs")
-    with pytest.raises(ConfigurationError, match=f"belongs to user {STRANGER}"):
+    with pytest.raises(ConfigurationError, match=f"belongs to user {OTHER_USER}"):
         secure_cache(link / "cache")
 
 

@@ -33,8 +33,8 @@ def test_tokens_are_used_up(guarded: Served, number: int) -> None:
     path, headers, body = ROADS[number]
     key = {"authorization": f"Bearer metered{number}-key"}
     assert guarded.ask(path, body, headers | key)[0] == 200
-    status, said, _ = guarded.ask(path, body, headers | key)
-    assert (status, "retry-after" in said) == (429, True)
+    status, answer, _ = guarded.ask(path, body, headers | key)
+    assert (status, "retry-after" in answer) == (429, True)
     line = rf" {path} status=200 .* prompt_tokens=(\d+) tokens=(\d+) .*metered{number}"
     assert min(map(int, guarded.logged(line).groups())) > 0
 
@@ -43,8 +43,8 @@ def test_tokens_are_used_up(guarded: Served, number: int) -> None:
 def test_an_answer_without_its_text_is_refused(guarded: Served, output: str) -> None:
     key = {"authorization": "Bearer metered7-key"}
     body = inference(outputs=[{"name": output}], parameters={"max_tokens": METERED})
-    status, _, said = guarded.ask("/v2/models/echo_infer/infer", body, key)
-    assert (status, b"text_output" in said) == (400, True)
+    status, _, answer = guarded.ask("/v2/models/echo_infer/infer", body, key)
+    assert (status, b"text_output" in answer) == (400, True)
     assert guarded.ask("/v2/models/echo_infer/infer", body, CLIENT)[0] == 200
 
 

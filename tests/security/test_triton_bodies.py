@@ -66,8 +66,8 @@ def test_a_refusal_names_what_it_refuses(unharmed: Served) -> None:
         ({"text_input": "a", "parameters": {"classification": 1}}, b"classification"),
     ):
         path = INFER if "inputs" in body else "/v2/models/echo/generate"
-        status, _, said = unharmed.ask(path, body)
-        assert (status, name in said) == (400, True)
+        status, _, answer = unharmed.ask(path, body)
+        assert (status, name in answer) == (400, True)
 
 
 def test_two_lengths_are_one(unharmed: Served) -> None:

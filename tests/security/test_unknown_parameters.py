@@ -38,19 +38,19 @@ def test_twenty_thousand_names_are_a_few_lines_of_the_log(echo: Served) -> None:
         status, answer = echo.generate("echo", {"request": _body([f"{start}{n}" for n in names])})
         assert (status, json.loads(answer["response"])["generated_text"][:3]) == (200, "a b")
     echo.logged("more unknown parameters", before)
-    said = echo.log(before)
-    assert said.count("\n") <= 12
-    assert len(said) < 4000
-    assert "n19999" not in said
+    log = echo.log(before)
+    assert log.count("\n") <= 12
+    assert len(log) < 4000
+    assert "n19999" not in log
 
 
 def test_a_name_of_a_megabyte_does_not_reach_the_log(echo: Served) -> None:
     before = echo.log_file.stat().st_size
     assert echo.generate("echo", {"request": _body(["y" * MEGABYTE, FORGED])})[0] == 200
-    said = echo.log(before)
-    assert len(said) < 2000
-    assert "\nERROR" not in said
-    assert not set("\r\x1b\u202e\u2028") & set(said)
+    log = echo.log(before)
+    assert len(log) < 2000
+    assert "\nERROR" not in log
+    assert not set("\r\x1b\u202e\u2028") & set(log)
 
 
 def test_what_is_kept_of_names_does_not_grow(caplog: pytest.LogCaptureFixture) -> None:

@@ -59,36 +59,36 @@ def answers(engine: Harness) -> dict[str, Any]:
     }
     gone = [_send(engine, CHATS, _CHAT | _USAGE | {"max_tokens": 900}), _gone(engine)]
     gone[0].is_gone = True
-    said = {name: _body(sink.wait()) for name, sink in sinks.items()}
-    said |= {name: _tensors(sink.wait()) for name, sink in tensors.items()}
-    said |= {f"cancelled {n}": type(sink.wait().error).__name__ for n, sink in enumerate(gone)}
-    said["marked"] = _body(_send(engine, CHATS, _CHAT, {"x-mutation": "1"}).wait())
+    found = {name: _body(sink.wait()) for name, sink in sinks.items()}
+    found |= {name: _tensors(sink.wait()) for name, sink in tensors.items()}
+    found |= {f"cancelled {n}": type(sink.wait().error).__name__ for n, sink in enumerate(gone)}
+    found["marked"] = _body(_send(engine, CHATS, _CHAT, {"x-mutation": "1"}).wait())
     ids = [
         token.id
         for each in tensors["tensors with log probabilities"].deltas
         for token in each.tokens
     ]
-    said["resumed"] = _resumed(engine, ids)
-    return said
+    found["resumed"] = _resumed(engine, ids)
+    return found
 
 
-def difference(said: Any, expected: Any, place: str = "answer") -> str:
+def difference(actual: Any, expected: Any, place: str = "answer") -> str:
     """Return where two answers differ first, and how; empty where they do not.
 
     Log probabilities have noise: rows of a batch of another size are summed in another order.
     1e-3 is far above what that does.
     """
-    if isinstance(said, float) and isinstance(expected, float):
-        is_same = math.isclose(said, expected, abs_tol=1e-3)
-        return "" if is_same else f"{place}: {said!r}, not {expected!r}"
-    if isinstance(said, dict) and isinstance(expected, dict) and said.keys() == expected.keys():
-        parts = [(f"{place}.{key}", each, expected[key]) for key, each in said.items()]
-    elif isinstance(said, list) and isinstance(expected, list) and len(said) == len(expected):
+    if isinstance(actual, float) and isinstance(expected, float):
+        is_same = math.isclose(actual, expected, abs_tol=1e-3)
+        return "" if is_same else f"{place}: {actual!r}, not {expected!r}"
+    if isinstance(actual, dict) and isinstance(expected, dict) and actual.keys() == expected.keys():
+        parts = [(f"{place}.{key}", each, expected[key]) for key, each in actual.items()]
+    elif isinstance(actual, list) and isinstance(expected, list) and len(actual) == len(expected):
         parts = [
-            (f"{place}[{n}]", *pair) for n, pair in enumerate(zip(said, expected, strict=True))
+            (f"{place}[{n}]", *pair) for n, pair in enumerate(zip(actual, expected, strict=True))
         ]
     else:
-        return "" if said == expected else f"{place}: {said!r}, not {expected!r}"
+        return "" if actual == expected else f"{place}: {actual!r}, not {expected!r}"
     return next(filter(None, (difference(a, b, where) for where, a, b in parts)), "")
 
 

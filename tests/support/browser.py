@@ -147,16 +147,18 @@ class Page:
         """Send a command to this tab."""
         return self._browser.call(method, self._session, **parameters)
 
-    def hear(self, method: str, said: dict[str, Any]) -> None:
+    def hear(self, method: str, parameters: dict[str, Any]) -> None:
         """Take note of an event."""
         if method == "Network.requestWillBeSent":
-            self.requests.append(said["request"])
+            self.requests.append(parameters["request"])
         elif method == "Runtime.exceptionThrown":
-            self.errors.append(str(said["exceptionDetails"]))
-        elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
-            self.errors.append(f"{said['entry']['text']} {said['entry'].get('url', '')}")
-        elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning"):
-            self.errors.append(str(said["args"]))
+            self.errors.append(str(parameters["exceptionDetails"]))
+        elif method == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
+            self.errors.append(
+                f"{parameters['entry']['text']} {parameters['entry'].get('url', '')}"
+            )
+        elif method == "Runtime.consoleAPICalled" and parameters["type"] in ("error", "warning"):
+            self.errors.append(str(parameters["args"]))
 
     def resize(self, width: int, height: int) -> None:
         """Set the size of what is seen, in CSS pixels."""

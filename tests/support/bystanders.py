@@ -62,7 +62,7 @@ class Bystanders:
         kind = KINDS[number % len(KINDS)]
         while not until.is_set():
             try:
-                said = await asyncio.wait_for(self._ask(kind), 60)
+                answer = await asyncio.wait_for(self._ask(kind), 60)
             except (
                 OSError,
                 asyncio.TimeoutError,
@@ -73,8 +73,8 @@ class Bystanders:
                 await asyncio.sleep(0.2)
                 continue
             self.seen.streams += 1
-            if said != self._expected[kind]:
-                self.seen.faults.append(f"{kind}: another answer, that is {said!r}")
+            if answer != self._expected[kind]:
+                self.seen.faults.append(f"{kind}: another answer, that is {answer!r}")
 
     async def _ask(self, kind: str) -> list[str]:
         """Return a whole answer: its text, and how it ended."""

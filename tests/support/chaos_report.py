@@ -263,7 +263,7 @@ class Row:
     outcomes: Counter[str]
     last_seconds: float
     back_seconds: float
-    told: str
+    message: str
 
 
 class Report:
@@ -288,7 +288,7 @@ class Report:
         lines = [
             f"| {row.fault} | {row.outcomes['whole']} | {row.outcomes['error']} "
             f"| {row.outcomes['cut']} | {row.last_seconds:.1f} | {row.back_seconds:.1f} "
-            f"| {row.told} |\n"
+            f"| {row.message} |\n"
             for row in self.rows
         ]
         page = [_HEAD.format(cores=cores), *lines, _MIDDLE, *map(_row, self.notes)]

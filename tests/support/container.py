@@ -84,10 +84,10 @@ class Container:
         data = json.dumps(body) if body is not None else ""
         net = f"--net=/proc/{self.inside}/ns/net"
         words = ["nsenter", net, sys.executable, "-c", code, str(port), method, path, data]
-        said = subprocess.run(words, capture_output=True, text=True, check=False)
-        if said.returncode:
-            raise http.client.HTTPException(said.stderr)
-        status, _, text = said.stdout.partition(" ")
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise http.client.HTTPException(done.stderr)
+        status, _, text = done.stdout.partition(" ")
         return int(status), json.loads(text) if text.strip() else None
 
     def wait_for_ping(self) -> None:

@@ -53,26 +53,26 @@ FORMS = {
 
 def error_in(form: str, data: bytes) -> str:
     """Return what an error's body says, in one of the formats."""
-    said = json.loads(data)
+    parsed = json.loads(data)
     match form:
         case "openai":
-            assert set(said["error"]) == {"message", "type", "param", "code"}
-            return str(said["error"]["message"])
+            assert set(parsed["error"]) == {"message", "type", "param", "code"}
+            return str(parsed["error"]["message"])
         case "anthropic":
-            assert said["type"] == "error"
-            assert set(said["error"]) == {"type", "message"}
-            return str(said["error"]["message"])
+            assert parsed["type"] == "error"
+            assert set(parsed["error"]) == {"type", "message"}
+            return str(parsed["error"]["message"])
         case "lmi":
-            assert set(said) == {"code", "error"}
-            return str(said["error"])
+            assert set(parsed) == {"code", "error"}
+            return str(parsed["error"])
         case "sagemaker":
-            return str(said["Message"])
+            return str(parsed["Message"])
         case "tgi":
-            assert set(said) == {"error", "error_type"}
-            return str(said["error"])
+            assert set(parsed) == {"error", "error_type"}
+            return str(parsed["error"])
         case _:
-            assert set(said) == {"error"}
-            return str(said["error"])
+            assert set(parsed) == {"error"}
+            return str(parsed["error"])
 
 
 LMI_STREAM = {"inputs": "a", "stream": True, "parameters": {"max_new_tokens": 9}}
@@ -142,10 +142,10 @@ def of_responses(data: bytes) -> str:
 
 
 def of_lmi_lines(data: bytes) -> str:
-    said = json.loads(data.splitlines()[-1])
+    parsed = json.loads(data.splitlines()[-1])
     # One of LMI's two engines has the members in an object of their own.
-    inner = said["error"]
-    error = inner if isinstance(inner, dict) else {**said, "message": inner}
+    inner = parsed["error"]
+    error = inner if isinstance(inner, dict) else {**parsed, "message": inner}
     assert error["code"] in (424, 503)
     return str(error["message"])
 

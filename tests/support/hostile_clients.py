@@ -280,7 +280,7 @@ def classifies(wire: Wire) -> None:
     """Ask Triton for what ends it, where it is passed on."""
     chance = wire.chance
     parameter = chance.choice(("classification", "shared_memory_region", "binary_data_size"))
-    said = {
+    output = {
         "name": "text_output",
         "parameters": {parameter: chance.choice((1, 0, -1, 2**31, "a", True))},
     }
@@ -288,7 +288,7 @@ def classifies(wire: Wire) -> None:
     text |= chance.choice(
         ({}, {"shape": [2**62]}, {"datatype": "FP32"}, {"data": []}, {"shape": []})
     )
-    body = json.dumps({"inputs": [text], "outputs": [said]}).encode()
+    body = json.dumps({"inputs": [text], "outputs": [output]}).encode()
     deep = b"[" * 400_000
     length = chance.choice(("0", "+5", "5 a", "-1", "9" * 5000, str(len(body))))
     wire.open()

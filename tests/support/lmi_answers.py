@@ -49,8 +49,8 @@ class Row:
     @property
     def answer(self) -> Answer:
         """What LMI's client got."""
-        said = self.known["answer"]
-        return Answer(said["status"], said["type"].split(";")[0], said["body"])
+        reply = self.known["answer"]
+        return Answer(reply["status"], reply["type"].split(";")[0], reply["body"])
 
     @property
     def group(self) -> str:
@@ -210,12 +210,14 @@ def _engine(row: Row, parsed: ParsedRequest) -> Iterator[list[Chunk]]:
 
 def _server(row: Row) -> Iterator[list[Chunk]]:
     """Yield what vLLM's own server answers to a body that it reads."""
-    said = row.known["engine"]
-    last = len(said["chunks"]) - 1
-    for number, text in enumerate(said["chunks"]):
-        headers = {"content-type": said["type"]}
+    reply = row.known["engine"]
+    last = len(reply["chunks"]) - 1
+    for number, text in enumerate(reply["chunks"]):
+        headers = {"content-type": reply["type"]}
         yield [
-            HttpChunk(text.encode(), is_last=number == last, status=said["status"], headers=headers)
+            HttpChunk(
+                text.encode(), is_last=number == last, status=reply["status"], headers=headers
+            )
         ]
 
 
@@ -251,7 +253,7 @@ def _outputs(row: Row, request: GenerateRequest) -> Iterator[Any]:
 def _answer(
     index: int, answer: Json, steps: Json, request: GenerateRequest, *, is_last: bool
 ) -> Any:
-    tokens = [token for _, said in steps for token in said]
+    tokens = [token for _, step_tokens in steps for token in step_tokens]
     return SimpleNamespace(
         index=index,
         text="".join(text for text, _ in steps),
@@ -266,8 +268,8 @@ def _answer(
 def _logprobs(token: Json, alternatives: int) -> dict[int, Any]:
     number, text, value, rank, others = token
     found = {number: _logprob(value, rank, text)}
-    for place, (other, said, likely) in enumerate(others[:alternatives], 1):
-        found[other] = _logprob(likely, place, said)
+    for place, (other, other_text, likely) in enumerate(others[:alternatives], 1):
+        found[other] = _logprob(likely, place, other_text)
     return found
 
 

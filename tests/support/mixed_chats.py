@@ -114,18 +114,18 @@ class MixedChats:
         """Return what was answered, by kind, after each has ended and is whole."""
         self.wait()
         assert Counter(chat.ending for chat in self.all) == {"data: [DONE]": len(self.all)}
-        said: dict[str, set[str]] = {}
+        texts: dict[str, set[str]] = {}
         for chat in self.all:
-            said.setdefault(chat.kind, set()).add(chat.text)
+            texts.setdefault(chat.kind, set()).add(chat.text)
             if chat.kind in ("greedy", "sampled"):
                 assert chat.num_tokens == GREEDY["max_tokens"]
-        return said
+        return texts
 
     def assert_undisturbed(self, undisturbed: dict[str, set[str]]) -> None:
         """Check that each came to its end, and says what it says when nothing happens."""
-        said = self.answers()
-        assert len(said.pop("sampled")) > 1
-        assert said == undisturbed
+        texts = self.answers()
+        assert len(texts.pop("sampled")) > 1
+        assert texts == undisturbed
 
 
 def note_chats(

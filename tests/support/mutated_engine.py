@@ -46,9 +46,9 @@ class Outcome:
     def differences(self, expected: Outcome) -> dict[str, str]:
         """Return which answers differ, and where first."""
         return {
-            name: battery.difference(self.answers.get(name), said)
-            for name, said in expected.answers.items()
-            if battery.difference(self.answers.get(name), said)
+            name: battery.difference(self.answers.get(name), answer)
+            for name, answer in expected.answers.items()
+            if battery.difference(self.answers.get(name), answer)
         }
 
 

@@ -154,18 +154,20 @@ def attributes(defined: ast.ClassDef) -> set[str]:
 
 def _of_target(target: Target, source: Source) -> list[Mutation]:
     module = "vllm." + target.path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    is_told, found = bool(SCOPES.get(target.key, True)), []
-    if is_told:
+    has_arguments, found = bool(SCOPES.get(target.key, True)), []
+    if has_arguments:
         found.append(removed(target))
     if not target.member:
         found.append(moved(target))
     path = f"{target.first}.{target.member}" if target.member else target.first
     if function := source.function(module, path):
         # A property takes none.
-        if is_told and not any(ast.unparse(each) == "property" for each in function.decorator_list):
+        if has_arguments and not any(
+            ast.unparse(each) == "property" for each in function.decorator_list
+        ):
             found.append(required(target))
-        is_all_told = is_told and target.key not in UNSTARTED
-        if is_all_told and len(function.args.args) - len(function.args.defaults) > 2:
+        has_all = has_arguments and target.key not in UNSTARTED
+        if has_all and len(function.args.args) - len(function.args.defaults) > 2:
             found.append(reordered(target))
         return [*found, raises(target), *mutated_kinds.of_function(target, function)]
     defined = source.definition(module, target.first)

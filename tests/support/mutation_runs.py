@@ -100,8 +100,8 @@ def judge(
         return {each.name: (word, _short(outcome.refused)) for each in named or mutations}
     different = outcome.differences(_meant(mutations, outcome, untouched))
     causes = {name: _causes(mutations, name, why) for name, why in outcome.off.items()}
-    said = {name: str(outcome.answers.get(name)) for name in different}
-    raised = {name: text for name, text in said.items() if _RAISED in text}
+    texts = {name: str(outcome.answers.get(name)) for name in different}
+    raised = {name: text for name, text in texts.items() if _RAISED in text}
     if "resumption" in outcome.off or _RESUMED_FROM in raised:
         different.pop("resumed", None)
     wrong = different.keys() - raised.keys()

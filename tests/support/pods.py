@@ -86,12 +86,12 @@ class Pod:
 
     def running(self) -> float:
         """Return how many requests it generates for."""
-        (said,) = re.findall(
+        (count,) = re.findall(
             r"^vllm:num_requests_running\S* (\S+)$",
             self.served.ask("/metrics")[2].decode(),
             re.MULTILINE,
         )
-        return float(said)
+        return float(count)
 
     def most_running(self, seconds: float = 1.0) -> float:
         """Return the most requests at a time that it generates for while one looks."""

@@ -16,7 +16,7 @@ from tests.support.routers import (
     envoy_version,
     haproxy_environment,
     haproxy_version,
-    said,
+    version_of,
 )
 
 FILES = ROOT / "deploy" / "proxies"
@@ -117,7 +117,7 @@ _VARNISH_PACKAGES = _packages("varnish", "libvarnishapi3", "libjemalloc2")
 
 
 def _nginx_version() -> str:
-    return said([str(_NGINX), "-v"], r"nginx/(\d+\.\d+\.\d+)", _NGINX_PACKAGES())
+    return version_of([str(_NGINX), "-v"], r"nginx/(\d+\.\d+\.\d+)", _NGINX_PACKAGES())
 
 
 PROXIES = (
@@ -127,13 +127,13 @@ PROXIES = (
     Router("Envoy", envoy_version, _envoy),
     Router(
         "Caddy",
-        lambda: said([str(_CADDY), "version"], r"v?(\d+\.\d+\.\d+)", _CADDY_PACKAGES()),
+        lambda: version_of([str(_CADDY), "version"], r"v?(\d+\.\d+\.\d+)", _CADDY_PACKAGES()),
         _caddy,
         _CADDY_PACKAGES,
     ),
     Router(
         "Varnish",
-        lambda: said([str(_VARNISH), "-V"], r"varnish-(\d+\.\d+\.\d+)", _VARNISH_PACKAGES()),
+        lambda: version_of([str(_VARNISH), "-V"], r"varnish-(\d+\.\d+\.\d+)", _VARNISH_PACKAGES()),
         _varnish,
         _VARNISH_PACKAGES,
     ),

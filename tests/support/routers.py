@@ -85,12 +85,12 @@ def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> bool:
     return False
 
 
-def said(words: list[str], pattern: str, environment: dict[str, str] | None = None) -> str:
-    said = subprocess.run(
+def version_of(words: list[str], pattern: str, environment: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
         words, capture_output=True, text=True, check=False, env=os.environ | (environment or {})
     )
-    found = re.search(pattern, said.stdout + said.stderr)
-    assert found, said
+    found = re.search(pattern, done.stdout + done.stderr)
+    assert found, done
     return found[1]
 
 
@@ -242,11 +242,13 @@ HAPROXY_BINARY = DEBIAN / "haproxy" / "usr" / "sbin" / "haproxy"
 
 
 def haproxy_version() -> str:
-    return said([str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", haproxy_environment())
+    return version_of(
+        [str(HAPROXY_BINARY), "-v"], r"version (\d+\.\d+\.\d+)", haproxy_environment()
+    )
 
 
 def envoy_version() -> str:
-    return said([str(ENVOY_BINARY), "--version"], r"/(\d+\.\d+\.\d+)")
+    return version_of([str(ENVOY_BINARY), "--version"], r"/(\d+\.\d+\.\d+)")
 
 
 def _haproxy(folder: Path, port: int, servers: Sequence[int], is_sticky: bool) -> list[str]:
@@ -315,7 +317,7 @@ def _vllm_router(folder: Path, port: int, servers: Sequence[int], is_sticky: boo
 
 def _package(name: str) -> Callable[[], str]:
     code = f"import importlib.metadata as m; print(m.version({name!r}))"
-    return lambda: said([str(CLIENTS_PYTHON), "-c", code], r"(\S+)")
+    return lambda: version_of([str(CLIENTS_PYTHON), "-c", code], r"(\S+)")
 
 
 ROUTERS = (

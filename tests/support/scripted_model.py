@@ -79,19 +79,19 @@ class ScriptedModel:
                         return
 
     async def _answer(self, message: msg.FromClient, writer: asyncio.StreamWriter) -> bool:
-        said: Sequence[msg.ToClient | None] = ()
+        messages: Sequence[msg.ToClient | None] = ()
         if isinstance(message, msg.Hello):
-            said = [self.welcome]
+            messages = [self.welcome]
             self.num_greeted += 1
         elif isinstance(message, Order):
-            said = self.script(message)
+            messages = self.script(message)
             if not isinstance(message, msg.Manage) and message.keep is not None:
                 self.keeps.append(message.keep)
         elif isinstance(message, Rejoin):
-            said = self.kept(message)
+            messages = self.kept(message)
         elif isinstance(message, Forget):
             self.forgotten.append(message.name)
-        for each in said:
+        for each in messages:
             if each is None:
                 self.num_deaths += 1
                 return False
@@ -173,12 +173,12 @@ class Scripted:
 
     def ask_as_of_old(self, path: str, body: bytes, **headers: str) -> Answered:
         """Return what a client of HTTP/1.0 gets; a connection that is reset has no end."""
-        said, has_end = bytearray(), True
+        received, has_end = bytearray(), True
         with self.ask_of_old(path, body, **headers) as connection:
             try:
                 while part := connection.recv(1 << 16):
-                    said += part
+                    received += part
             except ConnectionResetError:
                 has_end = False
-        head, _, answer = bytes(said).partition(b"\r\n\r\n")
+        head, _, answer = bytes(received).partition(b"\r\n\r\n")
         return Answered(int(head.split()[1]), {}, answer, has_end)

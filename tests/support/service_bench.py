@@ -21,12 +21,12 @@ class Sink:
     def __init__(self, request_id: str = "") -> None:
         self.request_id = request_id
         self.ends: list[str] = []
-        self.said = ""
+        self.text = ""
         self.errors: list[str] = []
         self.has_gone = False
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        self.said += "".join(chunk.text for chunk in chunks if isinstance(chunk, Delta))
+        self.text += "".join(chunk.text for chunk in chunks if isinstance(chunk, Delta))
         if is_last:
             self.ends.append("answered")
 

@@ -108,8 +108,8 @@ class Served:
             word = method or ("GET" if body is None else "POST")
             connection.request(word, path, data, dict(headers or {}))
             response = connection.getresponse()
-            said = {name.lower(): value for name, value in response.getheaders()}
-            return response.status, said, response.read()
+            answer_headers = {name.lower(): value for name, value in response.getheaders()}
+            return response.status, answer_headers, response.read()
 
     @property
     def http(self) -> str:
@@ -260,13 +260,13 @@ def serve(
 
 def _wait_until_ready(served: Served) -> None:
     assert served.process.stdout is not None
-    said = []
+    lines = []
     for line in served.process.stdout:
-        said.append(line)
+        lines.append(line)
         if line.startswith("  curl"):
-            served.greeting = "".join(said)
+            served.greeting = "".join(lines)
             return
-    raise AssertionError(f"serve ended:\n{''.join(said)}\n{served.log_end()}")
+    raise AssertionError(f"serve ended:\n{''.join(lines)}\n{served.log_end()}")
 
 
 def _is_front_end(process: psutil.Process) -> bool:

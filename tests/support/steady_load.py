@@ -15,7 +15,7 @@ import aiohttp
 STREAMS = 24
 TOKENS = 40
 _PAUSE = 0.05
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 @dataclass
@@ -84,7 +84,7 @@ class SteadyLoad:
         return [each for each in self.failed if each.began > moment]
 
     async def _run(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE)
+        timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
             await asyncio.gather(*(self._client(session, each) for each in range(self.clients)))

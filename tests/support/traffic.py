@@ -64,8 +64,8 @@ class Client(threading.Thread):
 
 def _lmi(client: Client) -> None:
     body = {"inputs": PROMPT, "parameters": {"max_new_tokens": 20}}
-    status, said = client.served.generate("tiny", body)
-    assert (status, said["generated_text"]) == (200, ANSWER), said
+    status, answer = client.served.generate("tiny", body)
+    assert (status, answer["generated_text"]) == (200, ANSWER), answer
 
 
 def _lmi_stream(client: Client) -> None:
@@ -75,8 +75,8 @@ def _lmi_stream(client: Client) -> None:
 
 def _vllm(client: Client) -> None:
     more = {"max_tokens": 20, "temperature": 0, "exclude_input_in_output": True}
-    status, said = client.served.generate("tiny", {"text_input": PROMPT} | more)
-    assert (status, said["text_output"]) == (200, ANSWER), said
+    status, answer = client.served.generate("tiny", {"text_input": PROMPT} | more)
+    assert (status, answer["text_output"]) == (200, ANSWER), answer
 
 
 def _trtllm(client: Client) -> None:
@@ -86,17 +86,17 @@ def _trtllm(client: Client) -> None:
         "temperature": 0.0,
         "exclude_input_in_output": True,
     }
-    status, said = client.served.generate("tiny_trtllm", body)
-    assert status == 200, said
-    assert ANSWER.strip() in said["text_output"]
+    status, answer = client.served.generate("tiny_trtllm", body)
+    assert status == 200, answer
+    assert ANSWER.strip() in answer["text_output"]
 
 
 def _openai(client: Client) -> None:
     messages = [{"role": "user", "content": "What is the capital of Italy?"}]
     body = json.dumps({"messages": messages, "temperature": 0, "max_tokens": 20})
-    status, said = client.served.generate("tiny", {"request": body})
-    assert status == 200, said
-    answer = json.loads(said["response"])["choices"][0]["message"]["content"]
+    status, reply = client.served.generate("tiny", {"request": body})
+    assert status == 200, reply
+    answer = json.loads(reply["response"])["choices"][0]["message"]["content"]
     assert answer == "The capital of Italy is Rome."
 
 
@@ -131,15 +131,15 @@ def _leaves_at_once(client: Client) -> None:
 
 def _is_wrong(client: Client) -> None:
     parameters = {"top_p": client.chance.choice([7, -1, "x"])}
-    status, said = client.served.generate("tiny", {"inputs": "a", "parameters": parameters})
+    status, answer = client.served.generate("tiny", {"inputs": "a", "parameters": parameters})
     assert status == 400
-    assert "top_p" in said["error"]
+    assert "top_p" in answer["error"]
 
 
 def _is_too_long(client: Client) -> None:
-    status, said = client.served.generate("tiny", {"inputs": "one two " * 1500})
+    status, answer = client.served.generate("tiny", {"inputs": "one two " * 1500})
     assert status == 400
-    assert "fewer than 1024" in said["error"]
+    assert "fewer than 1024" in answer["error"]
 
 
 def _is_hostile(client: Client) -> None:

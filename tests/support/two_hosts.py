@@ -137,8 +137,8 @@ def _wait_for_ssh(hosts: TwoHosts) -> None:
     words = hosts.command(0, str(hosts.agent), ADDRESSES[1], "hostname")
     while True:
         with suppress(subprocess.CalledProcessError):
-            said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-            assert said.strip() == hosts.names[1]
+            output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+            assert output.strip() == hosts.names[1]
             return
         assert time.monotonic() < end, (hosts.folder / "sshd.log").read_text()
         time.sleep(0.2)

@@ -28,10 +28,14 @@ async def ended(backend: str, structure: dict[str, Any]) -> list[str]:
     """Return how a trial ended, how it did the second time, and what vLLM's validation says."""
     trials = GrammarTrials(backend, ["<|tool|>"], 150_000)
     params = SamplingParams(structured_outputs=names.StructuredOutputsParams(**structure))
-    return [await said(trials, params), await said(trials, params), verdict(trials, params)]
+    return [
+        await refusal_of(trials, params),
+        await refusal_of(trials, params),
+        verdict(trials, params),
+    ]
 
 
-async def said(trials: GrammarTrials, params: Any) -> str:
+async def refusal_of(trials: GrammarTrials, params: Any) -> str:
     try:
         await trials.check(params)
     except Exception as error:  # noqa: BLE001

@@ -144,8 +144,8 @@ async def others() -> dict[str, str]:
     }
     ended = {}
     for name, reader in read.items():
-        said = await loaded(reader, url("video/avi", name.encode()))
-        ended[name] = f"{reader.has_read} {said}"
+        outcome = await loaded(reader, url("video/avi", name.encode()))
+        ended[name] = f"{reader.has_read} {outcome}"
     for count in (4, 5):
         reader = VideoMediaIO(ImageMediaIO(), num_frames=-1)
         given = "data:video/jpeg;base64," + frames(count).decode()
@@ -169,15 +169,15 @@ async def beside_others() -> list[str]:
         each.take(10_000)
     waiting = [asyncio.create_task(ended(way([HALF]))) for way in (by_tensor, by_body)]
     await asyncio.sleep(0.2)
-    said = [str(any(each.done() for each in waiting))]
+    outcomes = [str(any(each.done() for each in waiting))]
     full[0].close()
     full[1].close()
-    said += await asyncio.gather(*waiting)
+    outcomes += await asyncio.gather(*waiting)
     for _ in range(2):
         Pixels(10_000, images.all_requests, str).take(10_000)
     media_budget.WAIT_SECONDS = 0.1
-    said += [await ended(by_tensor([HALF])), await ended(by_body([HALF]))]
-    return [*said, await ended(answered())]
+    outcomes += [await ended(by_tensor([HALF])), await ended(by_body([HALF]))]
+    return [*outcomes, await ended(answered())]
 
 
 async def answered() -> list[Any]:

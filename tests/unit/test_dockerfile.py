@@ -70,9 +70,9 @@ def test_it_is_shown_how_to_run_it_with_enough_shared_memory(stage: str) -> None
 
 
 def test_it_says_what_is_open_and_what_is_restricted() -> None:
-    said = HEAD.replace("\n", " ")
-    assert "Open to whoever reaches the ports: inference, health, metadata, statistics" in said
-    restricted = said.partition("Restricted by a key")[2].partition(".")[0]
+    text = HEAD.replace("\n", " ")
+    assert "Open to whoever reaches the ports: inference, health, metadata, statistics" in text
+    restricted = text.partition("Restricted by a key")[2].partition(".")[0]
     for api in ("model repository", "shared memory", "logging", "trace"):
         assert api in restricted
 

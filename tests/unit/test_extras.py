@@ -30,6 +30,6 @@ def test_nothing_tells_people_to_install_what_is_on_no_index() -> None:
     wrong = re.compile(
         r"pip install [\"']?lmi-backend\b(?!\[extra\])|(?<!`pip install )lmi-backend\["
     )
-    said = [str(path) for path in files if wrong.search(path.read_text(encoding="utf-8"))]
+    found = [str(path) for path in files if wrong.search(path.read_text(encoding="utf-8"))]
     assert len(files) > 200
-    assert said == []
+    assert found == []

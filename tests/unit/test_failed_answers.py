@@ -129,12 +129,12 @@ def test_a_client_of_http_1_0_gets_each_part_as_it_comes(scripted: Scripted, nam
     scripted.models[case.model].script = case.script
     body = json.dumps(case.body).encode()
     with scripted.ask_of_old(case.path, body, **{TARGET: case.model}) as connection:
-        said = b""
-        while not said.partition(b"\r\n\r\n")[2]:
-            said += connection.recv(1 << 16)
+        received = b""
+        while not received.partition(b"\r\n\r\n")[2]:
+            received += connection.recv(1 << 16)
         # A silent stream without chunks has no byte that could tell whether its client is there.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    lines = said.lower().partition(b"\r\n\r\n")[0].split(b"\r\n")
+    lines = received.lower().partition(b"\r\n\r\n")[0].split(b"\r\n")
     expected = {b"connection: close", b"cache-control: no-cache", b"x-accel-buffering: no"}
     assert expected <= set(lines)
     assert not [line for line in lines if line.startswith((b"transfer-", b"content-length"))]

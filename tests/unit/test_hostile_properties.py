@@ -50,8 +50,8 @@ def run(
     def answer(properties: str, command: str = "check", *more: str) -> tuple[int, str]:
         (tmp_path / "serving.properties").write_text(properties, encoding="utf-8")
         status = main([command, str(tmp_path), *more])
-        said = capsys.readouterr()
-        text = said.out + said.err
+        output = capsys.readouterr()
+        text = output.out + output.err
         assert "Traceback" not in text, (properties[:500], text[-2000:])
         assert status in (0, 2)
         assert all(line.isprintable() for line in text.split("\n")), text
@@ -87,7 +87,7 @@ def test_whatever_is_written_is_answered(
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ("k" * 1_000_000 + "=1", "k… (1000000 characters)=*** is not an option of LMI"),
         ("option." + "k" * 1_000_000 + "=1", "k… (1000007 characters)=*** is not an option"),
@@ -107,19 +107,19 @@ def test_whatever_is_written_is_answered(
     ],
 )
 def test_what_is_too_much_is_cut(
-    properties: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    properties: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "serving.properties").write_text(properties, encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert main(["check", str(tmp_path)]) == 2
     found = capsys.readouterr()
-    assert said in found.out + found.err
+    assert message in found.out + found.err
     assert "Traceback" not in found.err
     assert len(found.out + found.err) < 300_000
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         ("option.tensor_parallel_degree=999999999999", "is out of range; accepted: max or a whole"),
         ("option.tensor_parallel_degree=4096", "needs 4096 devices (4096 x 1); 8 usable"),
@@ -129,10 +129,10 @@ def test_what_is_too_much_is_cut(
     ],
 )
 def test_devices_are_looked_at_before_they_are_divided(
-    lines: str, said: str, run: Callable[..., tuple[int, str]], tmp_path: Path
+    lines: str, message: str, run: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert said in run(lines, "plan", "--gpus", "8", "--gpu-memory", "80GiB")[1]
+    assert message in run(lines, "plan", "--gpus", "8", "--gpu-memory", "80GiB")[1]
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_a_remark_behind_a_value_is_named(
     line: str, is_remark: bool, run: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    said = run(line)[1]
-    assert ("has a remark at its end, which is a part of the value here" in said) == is_remark
+    output = run(line)[1]
+    assert ("has a remark at its end, which is a part of the value here" in output) == is_remark
 
 
 @pytest.mark.parametrize(
@@ -164,11 +164,11 @@ def test_a_size_without_its_unit_is_refused(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     assert main(["plan", str(tmp_path), "--gpus", "1", f"--gpu-memory={size}"]) == 2
-    said = capsys.readouterr().err
-    assert "accepted: a number and a unit, such as 80GiB" in said
-    assert said.count("\n") == 1
-    assert said.strip().isprintable()
-    assert len(said) < 500
+    errors = capsys.readouterr().err
+    assert "accepted: a number and a unit, such as 80GiB" in errors
+    assert errors.count("\n") == 1
+    assert errors.strip().isprintable()
+    assert len(errors) < 500
 
 
 def test_a_text_that_is_no_path_is_read_as_what_it_is(
@@ -178,6 +178,6 @@ def test_a_text_that_is_no_path_is_read_as_what_it_is(
     template = "{% for message in messages %}{{ message }}" + "x" * 300 + "{% endfor %}"
     assert run(f"option.chat_template={template}")[0] == 0
     for name in ("model_id", "lmcache_config_file", "adapter_roots", "pythonExecutable"):
-        status, said = run(f"option.enable_lora=true\noption.{name}={LONG}")
-        assert (status, f"refused: serving.properties:2: option.{name}=aaa" in said) == (2, True)
+        status, output = run(f"option.enable_lora=true\noption.{name}={LONG}")
+        assert (status, f"refused: serving.properties:2: option.{name}=aaa" in output) == (2, True)
     assert "is not a file" in run(f"option.entryPoint={LONG}.py")[1]

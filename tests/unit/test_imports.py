@@ -126,9 +126,9 @@ for modules, libraries in places:
         loaded = [name for name in loaded if not any(f"{name}." in other for other in loaded)]
         others = {name.partition(".")[0] for name in sys.modules} - known - {*ours}
         # One line, one write: what a child of a child says comes whole.
-        said = {"loaded": loaded, "others": [*others], "missing": missing}
-        said["is_same"] = before == after
-        os.write(1, json.dumps([module, said]).encode() + b"\\n")
+        report = {"loaded": loaded, "others": [*others], "missing": missing}
+        report["is_same"] = before == after
+        os.write(1, json.dumps([module, report]).encode() + b"\\n")
         os._exit(0)
     os._exit(0)
 """
@@ -177,7 +177,7 @@ def seen() -> dict[str, dict[str, Any]]:
     # Side by side: to import everything is seconds of work.
     with ThreadPoolExecutor() as pool:
         found = pool.map(probe, (places[::2], places[1::2]))
-        return {name: said for part in found for name, said in part}
+        return {name: report for part in found for name, report in part}
 
 
 def probe(places: list[tuple[list[str], list[str]]]) -> list[tuple[str, dict[str, Any]]]:
@@ -208,10 +208,10 @@ def test_a_module_imports_what_its_processes_have(
     modules = [name for name, of in MODULES.items() if of == row]
     assert modules
     for name in modules:
-        said = seen[name]
-        assert said["missing"] in {"", *allowed(row)}, name
-        assert not said["others"], name
-        assert said["is_same"], f"{name} changes the environment or starts a thread"
+        report = seen[name]
+        assert report["missing"] in {"", *allowed(row)}, name
+        assert not report["others"], name
+        assert report["is_same"], f"{name} changes the environment or starts a thread"
 
 
 @pytest.mark.parametrize("row", FOLDERS)
@@ -244,5 +244,5 @@ def test_the_public_face_is_exact() -> None:
 def test_the_package_alone_imports_none_of_its_parts() -> None:
     code = "import lmi_backend, sys; print(*(m for m in sys.modules if m.startswith('lmi_')))"
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert said.split() == ["lmi_backend"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert output.split() == ["lmi_backend"]

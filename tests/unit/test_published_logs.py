@@ -20,7 +20,7 @@ from lmi_backend.sizing.step import Release
 from lmi_backend.units import GIB
 
 H100 = 79.19
-DOUBTS = ("it may not start", "by the estimate the model barely does not fit")
+UNCERTAINTIES = ("it may not start", "by the estimate the model barely does not fit")
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,10 @@ def test_what_ran_is_planned_and_what_did_not_start_is_not_promised(
         planned(start, tmp_path)
         return
     with suppress(PlanError):
-        said = planned(start, tmp_path)
-        assert any(word in line for word in DOUBTS for line in (*said.notes, *said.reasons)), said
+        made = planned(start, tmp_path)
+        assert any(
+            word in line for word in UNCERTAINTIES for line in (*made.notes, *made.reasons)
+        ), made
 
 
 def test_some_starts_failed() -> None:

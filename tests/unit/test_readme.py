@@ -76,13 +76,13 @@ def test_a_feature_is_a_few_words_and_a_link() -> None:
 
 
 def test_the_releases_are_those_that_are_installed_and_accepted() -> None:
-    said = " ".join(TEXT.split())
+    text = " ".join(TEXT.split())
     oldest, newest = (".".join(map(str, each)) for each in (install.OLDEST, install.NEWEST))
-    assert f"Python {oldest} or {newest}" in said
+    assert f"Python {oldest} or {newest}" in text
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     low, high = re.fullmatch(r">=3\.(\d+),<3\.(\d+)", project["requires-python"]).groups()
-    assert f"Python 3.{low} to 3.{int(high) - 1}" in said
-    assert f"{OLDEST_FOR_FLEETS} or later" in said
+    assert f"Python 3.{low} to 3.{int(high) - 1}" in text
+    assert f"{OLDEST_FOR_FLEETS} or later" in text
 
 
 def test_the_images_are_those_of_the_dockerfile() -> None:

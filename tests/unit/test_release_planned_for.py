@@ -35,9 +35,9 @@ def test_one_that_is_newer_than_any_that_was_run_is_said(
         package = with_version(tmp_path / version / "vllm", version)
         python = interpreter(package.parent, package)
         monkeypatch.setenv("PYTHON_EXECUTABLE", python)
-        said = [note for note in notes_of(command, tmp_path, capsys) if "was run" in note]
+        notes = [note for note in notes_of(command, tmp_path, capsys) if "was run" in note]
         newer = f"vLLM 9.1.0 is newer than {newest}, the newest that was run: not run yet"
-        assert [note.startswith(newer) for note in said] == [True] * is_newer
+        assert [note.startswith(newer) for note in notes] == [True] * is_newer
         assert main([command, str(tmp_path)]) == STATUS[command]
         assert (f"note: {newer}" in capsys.readouterr().out.replace("note        ", "note: ")) is (
             is_newer
@@ -57,8 +57,8 @@ def judged(
     monkeypatch.setenv("PYTHON_EXECUTABLE", python)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     checked = main(["check", str(folder), "--json"])
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return checked, main(["plan", str(folder), "--json"]), said, capsys.readouterr().err
+    listed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return checked, main(["plan", str(folder), "--json"]), listed, capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_what_the_installed_release_does_not_take_is_refused(
 ) -> None:
     (tmp_path / "model").mkdir()
     python = interpreter(tmp_path, write_tree(tmp_path))
-    checked, planned, said, error = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    checked, planned, listed, error = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
     assert (checked, planned) == (2, 2)
-    assert problem in said["problems"][0]
+    assert problem in listed["problems"][0]
     assert problem in error
-    assert "refused" in [row["status"] for row in said["options"]]
+    assert "refused" in [row["status"] for row in listed["options"]]
 
 
 def test_what_a_plugin_may_add_is_doubted(
@@ -98,11 +98,11 @@ def test_what_a_plugin_may_add_is_doubted(
     info.mkdir()
     (info / "entry_points.txt").write_text("[vllm.general_plugins]\nq = quant:register\n")
     python = interpreter(tmp_path, write_tree(tmp_path))
-    checked, planned, said, _ = judged(
+    checked, planned, listed, _ = judged(
         tmp_path / "model", python, "option.quantize=marlin", capsys, monkeypatch
     )
     assert (checked, planned) == (0, UNREAD)
-    assert "vLLM 0.33.0 has it only from a plugin, else the load fails" in "".join(said["notes"])
+    assert "vLLM 0.33.0 has it only from a plugin, else the load fails" in "".join(listed["notes"])
 
 
 def test_what_is_new_in_the_installed_release_is_taken(
@@ -111,9 +111,9 @@ def test_what_is_new_in_the_installed_release_is_taken(
     (tmp_path / "model").mkdir()
     python = interpreter(tmp_path, write_tree(tmp_path))
     lines = 'option.reasoning_effort_map={"medium": "low"}\noption.disable_prefix_caching=true'
-    checked, planned, said, _ = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
+    checked, planned, listed, _ = judged(tmp_path / "model", python, lines, capsys, monkeypatch)
     assert (checked, planned) == (0, UNREAD)
-    details = {row["name"]: row["detail"] for row in said["options"]}
+    details = {row["name"]: row["detail"] for row in listed["options"]}
     assert details["option.reasoning_effort_map"] == (
         "vllm reasoning_effort_map, of its HTTP server"
     )

@@ -55,8 +55,8 @@ def test_no_command_shows_a_secret(
         ["convert", str(folder), "--repository", str(repository)],
     ):
         assert main(words) == 0
-        said = capsys.readouterr()
-        assert TOKEN not in said.out + said.err, words
+        output = capsys.readouterr()
+        assert TOKEN not in output.out + output.err, words
     (config,) = repository.rglob("config.pbtxt")
     assert TOKEN not in config.read_text(encoding="utf-8")
 
@@ -67,9 +67,9 @@ def test_an_error_of_a_command_shows_none(
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     (tmp_path / "serving.properties").write_text(f"option.dtype={TOKEN}\n", encoding="utf-8")
     assert main(["plan", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert "option.dtype=***" in said.err
-    assert TOKEN not in said.out + said.err
+    output = capsys.readouterr()
+    assert "option.dtype=***" in output.err
+    assert TOKEN not in output.out + output.err
 
 
 def test_the_plan_says_whose_code_is_run(

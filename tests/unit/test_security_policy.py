@@ -11,7 +11,7 @@ from lmi_backend.supervisor.triton_release import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-SAID = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
+POLICY = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())
 
 
 def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
@@ -19,21 +19,23 @@ def test_it_says_what_the_embedded_server_is_and_is_for() -> None:
     (wheel,) = (pin for pin in locked if pin in IN_WHEELS)
     version = IN_WHEELS[wheel]
     found = known_vulnerabilities(version)
-    assert "is for trying and for tests on a trusted network: nvidia-pytriton" in SAID
-    assert f"{wheel.replace('==', ' ')}, the newest, holds Triton {release_name(version)} " in SAID
+    assert "is for trying and for tests on a trusted network: nvidia-pytriton" in POLICY
+    assert (
+        f"{wheel.replace('==', ' ')}, the newest, holds Triton {release_name(version)} " in POLICY
+    )
     assert (
         f"({version}), which is open to {len(found)} published vulnerabilities, fixed in "
         f"{found[0].fixed} to {found[-1].fixed}."
-    ) in SAID
+    ) in POLICY
 
 
 def test_it_says_which_release_a_fleet_needs() -> None:
     assert (
         f"A fleet needs Triton {OLDEST_FOR_FLEETS} or later, the first release to which none of "
         f"NVIDIA's bulletins until {KNOWN_UNTIL} applies."
-    ) in SAID
+    ) in POLICY
 
 
 def test_the_table_it_names_is_there() -> None:
-    (path,) = (word for word in SAID.split("](") if word.startswith("lmi_backend/"))
+    (path,) = (word for word in POLICY.split("](") if word.startswith("lmi_backend/"))
     assert (ROOT / path.partition(")")[0]).is_file()

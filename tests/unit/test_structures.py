@@ -140,7 +140,7 @@ def test_the_pieces_of_all_patterns_have_a_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("structure", "said"),
+    ("structure", "message"),
     [
         ({"json": {"$ref": "#" + "/a" * 512}}, "a reference of 1025 characters.*64 times 16"),
         ({"json": [{"$ref": f"#/{n}"} for n in range(513)]}, "more than 512 places.*64 times 8"),
@@ -152,9 +152,9 @@ def test_the_pieces_of_all_patterns_have_a_bound() -> None:
     ],
 )
 def test_what_compilers_follow_step_by_step_has_a_bound(
-    structure: dict[str, Any], said: str
+    structure: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=message):
         check_structures(structure, DEFAULT_BOUNDS)
 
 

@@ -63,7 +63,7 @@ def responses(taken: ParsedRequest, chunks: list[Chunk]) -> list[Any]:
 
 def work(taken: ParsedRequest) -> Any:
     if isinstance(taken.work, tuple):
-        return [said(request) for request in taken.work]
+        return [fields_of(request) for request in taken.work]
     if isinstance(taken.work, HttpRequest):
         return {"path": taken.work.path, "body": taken.work.body.decode()} | (
             {"headers": taken.work.headers} if taken.work.headers else {}
@@ -71,11 +71,11 @@ def work(taken: ParsedRequest) -> Any:
     return {type(taken.work).__name__: getattr(taken.work, "body", {})}
 
 
-def said(struct: Any) -> dict[str, Any]:
+def fields_of(struct: Any) -> dict[str, Any]:
     """Return the fields of a request that differ from their defaults."""
     default = Sampling() if isinstance(struct, Sampling) else GenerateRequest("")
     return {
-        name: plain(said(value) if isinstance(value, Sampling) else value)
+        name: plain(fields_of(value) if isinstance(value, Sampling) else value)
         for name in struct.__struct_fields__
         if (value := getattr(struct, name)) != getattr(default, name)
     }

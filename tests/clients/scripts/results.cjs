@@ -3,16 +3,16 @@
 const { TEST_URL: URL, TEST_KEY: KEY, TEST_MODEL: MODEL } = process.env;
 
 async function run(functions) {
-  const said = {};
+  const results = {};
   for (const [name, each] of Object.entries(functions)) {
     try {
-      said[name] = await each();
+      results[name] = await each();
     } catch (error) {
       // A test says which are expected.
-      said[name] = { raised: error.constructor.name, text: String(error).slice(0, 1000) };
+      results[name] = { raised: error.constructor.name, text: String(error).slice(0, 1000) };
     }
   }
-  console.log(JSON.stringify(said));
+  console.log(JSON.stringify(results));
 }
 
 // What a call threw: its class, and what `read` takes from it.

@@ -24,8 +24,8 @@ def run(names: dict[str, Any]) -> None:
         if inspect.isfunction(value) and value.__module__ == "__main__" and name[0] != "_"
     }
     wanted = os.environ.get("TEST_ONLY", "").strip(",")
-    said = {name: _result(own[name]) for name in own if wanted in ("", name)}
-    sys.stdout.write(json.dumps(said) + "\n")
+    results = {name: _result(own[name]) for name in own if wanted in ("", name)}
+    sys.stdout.write(json.dumps(results) + "\n")
 
 
 def _result(function: Callable[[], Any]) -> Any:

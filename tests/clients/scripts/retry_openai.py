@@ -28,13 +28,13 @@ def retried() -> Any:
 
 def not_retried() -> Any:
     """The same without retries, until some are told to come again."""
-    said: list[Any] = []
-    while not said:
-        _flood(said)
-    return said
+    answers: list[Any] = []
+    while not answers:
+        _flood(answers)
+    return answers
 
 
-def _flood(said: list[Any]) -> None:
+def _flood(answers: list[Any]) -> None:
     together = threading.Barrier(2 * COUNT)
 
     def ask() -> None:
@@ -45,7 +45,7 @@ def _flood(said: list[Any]) -> None:
             client.completions.create(model=MODEL, prompt="a b c", max_tokens=20)
         except openai.InternalServerError as error:
             after = error.response.headers.get("retry-after")
-            said.append([error.status_code, after, error.body])
+            answers.append([error.status_code, after, error.body])
 
     threads = [threading.Thread(target=ask) for _ in range(2 * COUNT)]
     for thread in threads:

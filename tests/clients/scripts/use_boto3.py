@@ -38,10 +38,10 @@ def _stream(body: Any, **more: Any) -> tuple[str, str, int]:
 
 
 def _error(error: ClientError) -> Any:
-    said = error.response
+    response = error.response
     kept = ("OriginalStatusCode", "OriginalMessage")
-    status = said["ResponseMetadata"]["HTTPStatusCode"]
-    return [said["Error"]["Code"], status, {name: said.get(name) for name in kept}]
+    status = response["ResponseMetadata"]["HTTPStatusCode"]
+    return [response["Error"]["Code"], status, {name: response.get(name) for name in kept}]
 
 
 def lmi() -> Any:
@@ -92,8 +92,8 @@ def lmi_not_streamed() -> Any:
 def chat_streamed() -> Any:
     kind, text, _ = _stream(CHAT | {"stream": True}, Accept="text/event-stream")
     *events, end = [line[6:] for line in text.splitlines() if line]
-    said = [json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events]
-    return [kind, "".join(said), end]
+    parts = [json.loads(event)["choices"][0]["delta"].get("content") or "" for event in events]
+    return [kind, "".join(parts), end]
 
 
 def wrong_body() -> Any:

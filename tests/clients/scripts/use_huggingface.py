@@ -17,14 +17,14 @@ def text() -> Any:
 
 def details() -> Any:
     answer = client.text_generation(PROMPT, details=True, decoder_input_details=True)
-    said = answer.details
+    details_of_answer = answer.details
     return [
         answer.generated_text,
-        said.finish_reason,
-        said.generated_tokens,
-        "".join(token.text for token in said.tokens),
-        [token.special for token in said.tokens][-1],
-        len(said.prefill) > 2,
+        details_of_answer.finish_reason,
+        details_of_answer.generated_tokens,
+        "".join(token.text for token in details_of_answer.tokens),
+        [token.special for token in details_of_answer.tokens][-1],
+        len(details_of_answer.prefill) > 2,
     ]
 
 
@@ -33,11 +33,11 @@ def streamed() -> Any:
 
 
 def streamed_details() -> Any:
-    said = list(client.text_generation(PROMPT, stream=True, details=True, max_new_tokens=3))
-    last = said[-1]
+    parts = list(client.text_generation(PROMPT, stream=True, details=True, max_new_tokens=3))
+    last = parts[-1]
     return [
-        [event.index for event in said],
-        "".join(event.token.text for event in said),
+        [event.index for event in parts],
+        "".join(event.token.text for event in parts),
         last.generated_text,
         [last.details.finish_reason, last.details.generated_tokens] if last.details else None,
     ]

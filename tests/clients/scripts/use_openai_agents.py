@@ -78,8 +78,8 @@ def structured() -> Any:
 def tool() -> Any:
     required = ModelSettings(temperature=0, tool_choice="required")
     agent = _agent(tools=[travel], model_settings=required, tool_use_behavior="stop_on_first_tool")
-    said = Runner.run_sync(agent, QUESTION)
-    return [item.raw_item.name for item in said.new_items if item.type == "tool_call_item"]
+    result = Runner.run_sync(agent, QUESTION)
+    return [item.raw_item.name for item in result.new_items if item.type == "tool_call_item"]
 
 
 def unknown_model() -> Any:

@@ -120,15 +120,15 @@ async def _stream_with_aio() -> Any:
         inputs = _inputs(tritonclient.grpc.aio, arrays)
         yield {"model_name": "echo", "inputs": inputs, "parameters": {"max_tokens": 4}}
 
-    said = ""
+    text = ""
     async with tritonclient.grpc.aio.InferenceServerClient(GRPC) as client:
         async for result, error in client.stream_infer(requests()):
             if error is not None:
                 raise error
-            said += "".join(_texts(result))
+            text += "".join(_texts(result))
             if result.get_response().parameters["triton_final_response"].bool_param:
                 break
-    return said
+    return text
 
 
 def grpc_aio_stream() -> Any:

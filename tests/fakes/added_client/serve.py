@@ -19,11 +19,11 @@ def say(method, path, body, server, end):
         SEEN.append(order)
         first, *others = map(str.encode, CASE["answered"])
         chunks = [HttpChunk(first, headers={"content-type": EVENTS}), *map(HttpChunk, others)]
-        said = [msg.HttpOutput(order.id, chunk) for chunk in chunks]
+        messages = [msg.HttpOutput(order.id, chunk) for chunk in chunks]
         if end is not None:
-            return [said[0], *end(order)]
+            return [messages[0], *end(order)]
         chunks[-1].is_last = True
-        return said
+        return messages
 
     server.models[NAME].script = script
     status, headers, data, has_end = server.ask(method, path, json.dumps(body).encode())

@@ -30,7 +30,7 @@ def test_aliases_have_the_names_that_were_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ensemble", "'ensemble' is unknown; accepted: vllm, trtllm,"),
         ("vllm=ensemble", "vllm is the model itself"),
@@ -38,14 +38,14 @@ def test_aliases_have_the_names_that_were_chosen() -> None:
         ("trtllm=../x", "model name '../x'; accepted: letters, digits"),
     ],
 )
-def test_what_is_no_alias_is_refused(text: str, said: str) -> None:
+def test_what_is_no_alias_is_refused(text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentError, match="--clients") as refused:
         clients(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("models", "text", "said"),
+    ("models", "text", "message"),
     [
         (["a", "b"], "trtllm=ensemble", "ensemble: names one model, but there are 2"),
         (["ensemble"], "trtllm=ensemble", "2 models would be named ensemble"),
@@ -53,8 +53,8 @@ def test_what_is_no_alias_is_refused(text: str, said: str) -> None:
         (["a", "a_trtllm"], "trtllm", "2 models would be named a_trtllm"),
     ],
 )
-def test_two_models_have_two_names(models: list[str], text: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_two_models_have_two_names(models: list[str], text: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         model_names(models, clients(text))
 
 
@@ -82,8 +82,8 @@ def test_convert_knows_its_own_alias_again_and_no_other(
     assert convert(echo, "ensemble") == 0
     assert capsys.readouterr().out == f"{repository / 'echo'}\n{repository / 'ensemble'}\n" * 2
     assert convert(other, "ensemble") != 0
-    said = capsys.readouterr().err
-    assert "ensemble: is an alias model of echo; accepted: another name, or --force" in said
+    errors = capsys.readouterr().err
+    assert "ensemble: is an alias model of echo; accepted: another name, or --force" in errors
     assert convert(echo, "preprocessing") != 0
     assert "preprocessing: is a model; accepted: another name" in capsys.readouterr().err
     assert convert(other, "ensemble", "--force") == 0

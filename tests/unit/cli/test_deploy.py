@@ -52,7 +52,7 @@ def test_a_name_is_made_one_of_kubernetes(name: str, taken: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--replicas", "0"), "--replicas 0; accepted: a whole number, 1 to 1000"),
         (("--image", "a b\nc: d"), "--image a b\\nc: d; accepted: an image's name"),
@@ -71,10 +71,10 @@ def test_what_makes_no_manifest_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     words: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     assert _deploy(folder, tmp_path / "fleet", *words) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "fleet").exists()
 
 
@@ -97,9 +97,9 @@ def test_a_secret_that_goes_into_a_config_map_is_said(
     text = "option.rolling_batch=echo\noption.env=HF_TOKEN=hf_abcdefgh\n"
     (folder / "serving.properties").write_text(text, "utf-8")
     assert _deploy(folder, tmp_path / "fleet") == 0
-    said = capsys.readouterr().err
-    assert "HF_TOKEN: may be secret, and is written into a ConfigMap" in said
-    assert "hf_abcdefgh" not in said
+    errors = capsys.readouterr().err
+    assert "HF_TOKEN: may be secret, and is written into a ConfigMap" in errors
+    assert "hf_abcdefgh" not in errors
 
 
 def test_a_model_of_several_machines_is_for_the_overlay(
@@ -114,9 +114,9 @@ def test_a_model_of_several_machines_is_for_the_overlay(
     text = "option.rolling_batch=vllm\noption.tensor_parallel_degree=16\n"
     (folder / "serving.properties").write_text(text, "utf-8")
     assert _deploy(folder, tmp_path / "fleet", "--gpus", "8") == 2
-    said = capsys.readouterr().err
-    assert "2 nodes can run it, not one" in said
-    assert "8 usable); deploy writes servers of one node" in said
+    errors = capsys.readouterr().err
+    assert "2 nodes can run it, not one" in errors
+    assert "8 usable); deploy writes servers of one node" in errors
 
 
 @pytest.mark.parametrize("words", [(), ("--namespace", "n"), ("--to", "helm")])

@@ -37,15 +37,15 @@ def report(holds: list[dict[str, Any]], **missing: list[str]) -> str:
 def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Make the workers' interpreter one that has a vLLM and says this of its fast paths."""
 
-    def make(said: str, *, version: str = "0.33.0", status: int = 0) -> str:
+    def make(output: str, *, version: str = "0.33.0", status: int = 0) -> str:
         folder = tmp_path / f"python{len(list(tmp_path.iterdir()))}"
         package = with_version(folder / "vllm", version)
-        (folder / "said").write_text(said, encoding="utf-8")
+        (folder / "output").write_text(output, encoding="utf-8")
         python = folder / "python"
         python.write_text(
             f'#!/bin/sh\ncase "$1$2" in -mlmi_backend.engines.vllm.inside.doctor)\n'
             f"echo a greeting; [ -d lmi_backend ] || exit 9\n"
-            f"[ {status} = 0 ] && cat {folder}/said || cat {folder}/said >&2; exit {status};;\n"
+            f"[ {status} = 0 ] && cat {folder}/output || cat {folder}/output >&2; exit {status};;\n"
             f'*__version__*) [ "$3" = vllm ] && echo version {version};;\n'
             f'*) [ "$3" = vllm ] && echo \'["{package}"]\';; esac\n',
             encoding="utf-8",
@@ -61,9 +61,9 @@ def interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 def doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
     capsys.readouterr()
     status = main(["doctor", "--json", *words])
-    said = json.loads(capsys.readouterr().out)
-    found = {each["what"]: each for each in said}
-    assert len(found) == len(said)
+    parsed = json.loads(capsys.readouterr().out)
+    found = {each["what"]: each for each in parsed}
+    assert len(found) == len(parsed)
     return status, found
 
 
@@ -147,17 +147,17 @@ def test_what_only_some_models_need_is_an_error_for_those(
         assert found[f"{name}: fast paths"]["found"].endswith(end)
 
 
-@pytest.mark.parametrize("said", ["ImportError: no such thing", "[]", "{}", '{"version": 3}', ""])
+@pytest.mark.parametrize("output", ["ImportError: no such thing", "[]", "{}", '{"version": 3}', ""])
 def test_an_interpreter_that_cannot_say_is_a_warning(
-    said: str, capsys: pytest.CaptureFixture[str], interpreter: Make
+    output: str, capsys: pytest.CaptureFixture[str], interpreter: Make
 ) -> None:
-    python = interpreter(said)
+    python = interpreter(output)
     _, found = doctor(capsys)
     assert found["fast paths"]["status"] == "warning"
     assert found["fast paths"]["found"].startswith(f"{python} does not say which hold: ")
-    python = interpreter(f"Traceback\n{said}", status=1)
+    python = interpreter(f"Traceback\n{output}", status=1)
     _, found = doctor(capsys)
-    assert found["fast paths"]["found"].endswith(said or "Traceback")
+    assert found["fast paths"]["found"].endswith(output or "Traceback")
 
 
 def test_no_engine_or_one_without_fast_paths_has_no_row(

@@ -60,8 +60,8 @@ def test_the_nearest_word_is_named(
 
 def test_no_command_shows_them_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    said = capsys.readouterr().err
-    assert all(f"\n    {name}" in said for name in commands())
+    errors = capsys.readouterr().err
+    assert all(f"\n    {name}" in errors for name in commands())
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

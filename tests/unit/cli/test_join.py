@@ -29,7 +29,7 @@ def test_a_number_that_is_none_of_theirs_is_refused(rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "words", "said"),
+    ("index", "words", "message"),
     [
         ("", [], "--node-rank is missing, and LWS_WORKER_INDEX is not set"),
         ("1", [], "does not span machines by vLLM itself; accepted: option.distributed_executor"),
@@ -39,7 +39,7 @@ def test_a_number_that_is_none_of_theirs_is_refused(rank: int) -> None:
 def test_what_cannot_be_joined_is_refused(
     index: str,
     words: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -47,4 +47,4 @@ def test_what_cannot_be_joined_is_refused(
     (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n", encoding="utf-8")
     monkeypatch.setenv("LWS_WORKER_INDEX", index)
     assert main(["join", str(tmp_path), *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

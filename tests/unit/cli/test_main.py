@@ -26,9 +26,9 @@ def echo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_plan_says_what_and_why(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(echo)]) == 0
-    said = capsys.readouterr().out
-    assert "engine      echo" in said
-    assert "note        serving.properties:2: option.swap_space=4 is ignored" in said
+    output = capsys.readouterr().out
+    assert "engine      echo" in output
+    assert "note        serving.properties:2: option.swap_space=4 is ignored" in output
     assert main(["plan", str(echo / "serving.properties"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["engine"] == "echo"
 
@@ -37,9 +37,9 @@ def test_convert_writes_a_model_under_the_folders_name(
     echo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["convert", str(echo), "--repository", str(tmp_path / "models")]) == 0
-    said = capsys.readouterr()
-    assert said.out.strip() == str(tmp_path / "models" / "echo")
-    assert "lmi-backend: echo: serving.properties:2: option.swap_space=4 is ignored" in said.err
+    output = capsys.readouterr()
+    assert output.out.strip() == str(tmp_path / "models" / "echo")
+    assert "lmi-backend: echo: serving.properties:2: option.swap_space=4 is ignored" in output.err
     assert (tmp_path / "models" / "echo" / "config.pbtxt").is_file()
     assert main(["convert", str(echo), "--repository", str(tmp_path), "--name", "mine"]) == 0
     assert 'name: "mine"' in (tmp_path / "mine" / "config.pbtxt").read_text()
@@ -52,10 +52,10 @@ def test_a_plan_shows_what_the_engine_is_given(
     lines = ("option.model_id=org/m", "option.tensor_parallel_degree=2", "option.seed=16")
     (tmp_path / "serving.properties").write_text("\n".join(lines))
     assert main(["plan", str(tmp_path)]) == UNREAD
-    said = capsys.readouterr().out
-    assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in said
-    assert "argument    tensor_parallel_size=2\n" in said
-    assert "argument    seed=16\n" in said
+    output = capsys.readouterr().out
+    assert "workers     2 on 0,1; 2,3\nparallel    tensor 2, pipeline 1\n" in output
+    assert "argument    tensor_parallel_size=2\n" in output
+    assert "argument    seed=16\n" in output
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
@@ -65,17 +65,17 @@ def test_a_plan_shows_no_secret(
     lines = ("option.model_id=org/m", "option.hf_token=hf_secret", "option.env=HF_TOKEN=hf_secret")
     (tmp_path / "serving.properties").write_text("\n".join(lines))
     assert main(["plan", str(tmp_path), *form]) == UNREAD
-    said = capsys.readouterr().out
-    assert "***" in said
-    assert "hf_secret" not in said
+    output = capsys.readouterr().out
+    assert "***" in output
+    assert "hf_secret" not in output
 
 
 def test_options_are_listed_and_filtered(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "tensor_parallel"]) == 0
-    said = capsys.readouterr().out
-    assert "option.tensor_parallel_degree (max)" in said
-    assert "TENSOR_PARALLEL_DEGREE" in said
-    assert "job_queue_size" not in said
+    output = capsys.readouterr().out
+    assert "option.tensor_parallel_degree (max)" in output
+    assert "TENSOR_PARALLEL_DEGREE" in output
+    assert "job_queue_size" not in output
     assert main(["options", "--engine", "trtllm", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["option.tokens_per_block"]["detail"] == "trtllm kv_cache_config.tokens_per_block"
@@ -90,9 +90,9 @@ def test_check_shows_the_fate_of_everything(
 ) -> None:
     monkeypatch.setenv("SERVING_JOB_QUEUE_SIZE", "7")
     assert main(["check", str(echo)]) == 0
-    said = capsys.readouterr().out
-    assert "serving.properties:1   option.rolling_batch=echo mapped   plan engine" in said
-    assert "environment            SERVING_JOB_QUEUE_SIZE=7  mapped   plan queue_size" in said
+    output = capsys.readouterr().out
+    assert "serving.properties:1   option.rolling_batch=echo mapped   plan engine" in output
+    assert "environment            SERVING_JOB_QUEUE_SIZE=7  mapped   plan queue_size" in output
     assert main(["check", str(echo), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["options"]
     assert [row["status"] for row in rows if row["name"] == "option.swap_space"] == ["ignored"]
@@ -146,11 +146,11 @@ def test_check_finds_every_fault_at_once(echo: Path, capsys: pytest.CaptureFixtu
     text = "option.dtype=fp99\noption.translator=a\njob_queue_size=-1\noption.max_modle_len=1"
     (echo / "serving.properties").write_text(f"option.model_id=a/b\n{text}\ntranslator=x\n")
     assert main(["check", str(echo)]) == 2
-    said = capsys.readouterr().out
-    assert "refused: serving.properties:2: option.dtype=fp99 is unknown; accepted: auto" in said
-    assert "refused: serving.properties:4: job_queue_size=-1 is out of range" in said
-    assert "refused: serving.properties:6: translator=x is not supported" in said
-    assert "did you mean option.max_model_len?" in said
+    output = capsys.readouterr().out
+    assert "refused: serving.properties:2: option.dtype=fp99 is unknown; accepted: auto" in output
+    assert "refused: serving.properties:4: job_queue_size=-1 is out of range" in output
+    assert "refused: serving.properties:6: translator=x is not supported" in output
+    assert "did you mean option.max_model_len?" in output
 
 
 def test_a_model_in_mistrals_own_form_is_a_model(
@@ -158,9 +158,9 @@ def test_a_model_in_mistrals_own_form_is_a_model(
 ) -> None:
     (tmp_path / "params.json").write_text("{}", encoding="utf-8")
     assert main(["plan", str(tmp_path)]) == 0
-    said = capsys.readouterr().out
-    assert f"model       {tmp_path}\n" in said
-    assert "the size of the model is not known" in said
+    output = capsys.readouterr().out
+    assert f"model       {tmp_path}\n" in output
+    assert "the size of the model is not known" in output
 
 
 def test_render_prints_the_configuration(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,8 +201,8 @@ def test_render_prints_nothing_of_what_cannot_be_run(
 ) -> None:
     (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
     assert main(["render", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert (said.out, bool(said.err)) == ("", True)
+    output = capsys.readouterr()
+    assert (output.out, bool(output.err)) == ("", True)
 
 
 def test_a_store_is_converted_whole_or_not_at_all(
@@ -256,9 +256,9 @@ def test_an_error_of_the_engines_choice_hides_no_other(
     text = "engine=MPI\noption.mpi_mode=false\njob_queue_size=x\noption.max_modle_len=1\n"
     (echo / "serving.properties").write_text(text)
     assert main(["check", str(echo)]) == 2
-    said = capsys.readouterr().out
-    assert said.count("\nrefused: ") == 4
-    assert "did you mean SERVING_JOB_QUEUE_SIZE?" in said
+    output = capsys.readouterr().out
+    assert output.count("\nrefused: ") == 4
+    assert "did you mean SERVING_JOB_QUEUE_SIZE?" in output
 
 
 def test_a_plan_can_suppose_another_machine(
@@ -275,13 +275,13 @@ def test_a_plan_can_suppose_another_machine(
     assert main(["plan", str(tmp_path), *machine]) == 2
     assert "the model does not fit on 8 x 1 devices: each needs 9" in capsys.readouterr().err
     assert main(["plan", str(tmp_path), *machine, "--nodes", "2"]) == 0
-    said = capsys.readouterr().out
-    assert "parallel    tensor 8, pipeline 2" in said
-    assert "tokens fit at once" in said
-    (bar,) = (line.split("  ")[6] for line in said.splitlines() if "weights #" in line)
+    output = capsys.readouterr().out
+    assert "parallel    tensor 8, pipeline 2" in output
+    assert "tokens fit at once" in output
+    (bar,) = (line.split("  ")[6] for line in output.splitlines() if "weights #" in line)
     assert (len(bar), bar.count("#"), bar.count("-")) == (50, 31, 16)
-    assert "each must have joined the Ray cluster" in said
-    (memory,) = (line for line in said.splitlines() if line.startswith("memory "))
+    assert "each must have joined the Ray cluster" in output
+    (memory,) = (line for line in output.splitlines() if line.startswith("memory "))
     assert memory in README.read_text()
     assert main(["plan", str(tmp_path), *machine, "--nodes", "2", "--explain-memory"]) == 0
     first, loaded, *_, size = capsys.readouterr().out.splitlines()
@@ -291,18 +291,18 @@ def test_a_plan_can_suppose_another_machine(
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ("option.rolling_batch=trtllm\n", "the engine is trtllm; accepted: a model that vLLM"),
         ("option.rolling_batch=vllm\n", "memory is not known; give --gpus and --gpu-memory"),
     ],
 )
 def test_memory_is_explained_where_it_is_known(
-    properties: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    properties: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "serving.properties").write_text(f"option.model_id=org/model\n{properties}")
     assert main(["plan", str(tmp_path), "--gpus", "1", "--explain-memory"]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_the_backend_is_installed_into_an_existing_folder(
@@ -333,9 +333,9 @@ def test_a_fault_is_one_line_and_a_status(
 ) -> None:
     words = [str(echo) if word == "/tmp" else word for word in arguments]
     assert main(words) in (1, 2)
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["plan", "serve", "convert"])
@@ -346,9 +346,9 @@ def test_a_bad_option_is_one_line_with_its_place(
     extra = ["--repository", str(tmp_path / "models")] if command == "convert" else []
     ports = ["--http-port", "0", "--grpc-port", "0", "--metrics-port", "0"]
     assert main([command, str(echo), *extra, *(ports if command == "serve" else [])]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("lmi-backend: serving.properties:2: option.dtype=fp99 is unknown; ")
-    assert said.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert errors.startswith("lmi-backend: serving.properties:2: option.dtype=fp99 is unknown; ")
+    assert errors.count("\n") == 1
     assert not (tmp_path / "models").exists()
 
 
@@ -362,8 +362,8 @@ def test_the_command_line_is_checked(
     with pytest.raises(SystemExit) as end:
         main(arguments)
     assert end.value.code == status
-    said = capsys.readouterr()
-    assert words in said.out + said.err
+    output = capsys.readouterr()
+    assert words in output.out + output.err
 
 
 LONG = "A" * 1_000_000
@@ -391,9 +391,9 @@ def test_bad_input_is_one_clear_message(
     repository = echo.parent / "models"
     extra = ["--repository", str(repository)] if command == "convert" else []
     assert main([command, str(echo), *extra]) == 2
-    said = capsys.readouterr()
-    assert message in said.out + said.err
-    assert len(said.out + said.err) < 3000
+    output = capsys.readouterr()
+    assert message in output.out + output.err
+    assert len(output.out + output.err) < 3000
     assert not repository.exists()
 
 
@@ -453,13 +453,13 @@ def test_an_option_is_found_by_any_of_its_names(
 
 def test_it_is_said_where_a_word_finds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["options", "tokens_per_block"]) == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("option.tokens_per_block\n")
-    assert "under trtllm, with --engine trtllm" in said.err
+    output = capsys.readouterr()
+    assert output.out.startswith("option.tokens_per_block\n")
+    assert "under trtllm, with --engine trtllm" in output.err
     assert main(["options", "no_such\x1bword"]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert r"no option or variable under vllm has no_such\x1bword in a name" in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert r"no option or variable under vllm has no_such\x1bword in a name" in output.err
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])
@@ -477,34 +477,36 @@ def test_without_a_folder_the_environment_is_looked_at(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("OPTION_TENSOR_PARALLEL_DEGREE", "2")
     assert main([command, "--gpus", "2"]) == STATUS_WITHOUT_A_HUB[command]
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     if command == "check":
         expected = "org_m: engine vllm, python mode, 1 worker(s), each tensor parallel 2, pipeline"
-        assert said.startswith(expected)
+        assert output.startswith(expected)
     else:
-        assert "model       org/m\n" in said
-        assert "parallel    tensor 2, pipeline 1" in said
+        assert "model       org/m\n" in output
+        assert "parallel    tensor 2, pipeline 1" in output
 
 
 def test_each_model_of_a_store_is_looked_at(echo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (echo.parent / "other").mkdir()
     (echo.parent / "other" / "serving.properties").write_text("engine=MPI\noption.dtype=fp99\n")
     assert main(["check", str(echo.parent)]) == 2
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("echo: engine echo, python mode, 1 worker(s), each tensor parallel 1")
-    assert "other: engine vllm, mpi mode; it cannot be planned" in said
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith(
+        "echo: engine echo, python mode, 1 worker(s), each tensor parallel 1"
+    )
+    assert "other: engine vllm, mpi mode; it cannot be planned" in lines
     assert main(["check", str(echo.parent), "--json"]) == 2
     assert [row["model"] for row in json.loads(capsys.readouterr().out)] == ["echo", "other"]
 
 
 def test_a_plan_says_what_it_cannot_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "serving.properties").write_text("option.rolling_batch=echo\n")
-    said = {}
+    outputs = {}
     for name, more in (("gpus", ["--gpus", "8"]), ("both", ["--gpus", "8", "--gpu-memory", "9G"])):
         assert main(["plan", str(tmp_path), *more]) == 0
-        said[name] = capsys.readouterr().out
-    assert "note        the memory of a GPU is not known, so neither is whether" in said["gpus"]
-    assert "the memory of a GPU is not known" not in said["both"]
+        outputs[name] = capsys.readouterr().out
+    assert "note        the memory of a GPU is not known, so neither is whether" in outputs["gpus"]
+    assert "the memory of a GPU is not known" not in outputs["both"]
 
 
 def test_a_fleets_server_needs_no_variables(
@@ -525,8 +527,8 @@ def test_a_fleets_server_needs_no_variables(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert main(["convert", "--repository", str(models)]) == 0
-    said = capsys.readouterr().err
-    assert "org_m: not written, set where the server runs: HF_TOKEN" in said
+    errors = capsys.readouterr().err
+    assert "org_m: not written, set where the server runs: HF_TOKEN" in errors
     folder = models / "org_m"
     written = folder / "serving.properties"
     assert written.stat().st_mode & 0o777 == 0o600

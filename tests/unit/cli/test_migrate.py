@@ -120,7 +120,7 @@ def test_a_refused_model_is_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("a.json", "{", "is not JSON"),
         ("a.json", "[" * 100_000, "is not JSON"),
@@ -132,14 +132,14 @@ def test_a_refused_model_is_explained(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_source_is_refused(
-    name: str, content: Any, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, content: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / name
     if content is not None:
         written(path, content)
     migrate(tmp_path, path, status=2)
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert SECRET not in error
 
 

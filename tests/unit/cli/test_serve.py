@@ -35,6 +35,6 @@ def test_a_network_without_ipv4_is_said_and_not_put_down_to_the_port(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["serve", ".", *PORTS, "--host", "192.0.2.1"]) == 2
-    said = capsys.readouterr().err
-    assert "--port 0 on 192.0.2.1: Cannot assign requested address" in said
-    assert said.endswith("; choose another address (--host), for example ::1\n")
+    errors = capsys.readouterr().err
+    assert "--port 0 on 192.0.2.1: Cannot assign requested address" in errors
+    assert errors.endswith("; choose another address (--host), for example ::1\n")

@@ -13,8 +13,8 @@ STATUSES = [status.value for status in HTTPStatus if status >= HTTPStatus.BAD_RE
 
 
 def _type(client: str, status: int) -> str:
-    said = json.loads(CLIENTS[client].failure(HttpError(status, "it is wrong")).data)
-    return str(said["error_type"] if client == "tgi" else said["error"]["type"])
+    answer = json.loads(CLIENTS[client].failure(HttpError(status, "it is wrong")).data)
+    return str(answer["error_type"] if client == "tgi" else answer["error"]["type"])
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -101,6 +101,6 @@ def test_a_refusal_of_an_engines_server_is_written_as_its_client_reads_it(
     with pytest.raises(HttpError) as raised:
         form.write([HttpChunk(data[5:], is_last=True, status=status)])
     failure = spec.failure(raised.value)
-    said = json.loads(failure.data)["error"]
-    assert (failure.status, said["type"]) == (status, kinds[client == "anthropic"])
-    assert message in said["message"]
+    answer = json.loads(failure.data)["error"]
+    assert (failure.status, answer["type"]) == (status, kinds[client == "anthropic"])
+    assert message in answer["message"]

@@ -39,7 +39,7 @@ class FrontEnd:
         self._socket.settimeout(30)
         self._socket.connect(str(endpoint._address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
-        self._said: list[Any] = []
+        self._messages: list[Any] = []
         self.send(msg.Hello(msg.PROTOCOL, pid, keeps_ids=True))
         assert isinstance(self.hear(), msg.Welcome)
 
@@ -47,9 +47,9 @@ class FrontEnd:
         self._socket.sendall(encode([message]))
 
     def hear(self) -> Any:
-        while not self._said:
-            self._said += receive(self._socket, self._decoder)
-        return self._said.pop(0)
+        while not self._messages:
+            self._messages += receive(self._socket, self._decoder)
+        return self._messages.pop(0)
 
     def die(self) -> None:
         """Close the connection, as the kernel does for a process that is killed."""
@@ -119,10 +119,12 @@ def test_an_answer_goes_on_without_its_front_end(endpoint: Endpoint, front: Fron
     endpoint._service.on_messages([columns])
     assert endpoint.kept.counts()["alone"] == 1
     back = FrontEnd(endpoint, 2)
-    said = back.rejoin()
-    assert isinstance(said, Rejoined)
-    assert [chunk.data for chunk in _chunks(said)] == [b"data: %d\n\n" % n for n in range(5)]
-    assert b"".join(chunk.ids for chunk in _chunks(said)) == b"".join(pack([n]) for n in range(5))
+    messages = back.rejoin()
+    assert isinstance(messages, Rejoined)
+    assert [chunk.data for chunk in _chunks(messages)] == [b"data: %d\n\n" % n for n in range(5)]
+    assert b"".join(chunk.ids for chunk in _chunks(messages)) == b"".join(
+        pack([n]) for n in range(5)
+    )
     # What follows comes as it does in a new request, and its end too.
     _say(endpoint, request, _chunk(5), _chunk(6, is_last=True))
     assert [back.hear() for _ in range(2)] == [
@@ -202,9 +204,9 @@ def test_an_error_is_a_part_of_the_answer(endpoint: Endpoint, front: FrontEnd) -
     wait_for(lambda: _open(endpoint) == 0)
     back = FrontEnd(endpoint)
     assert [chunk.text for chunk in _chunks(back.rejoin())] == ["a"]
-    said = back.hear()
-    assert (said.id, said.kind) == (5, "dead")
-    assert said.message.startswith("it died")
+    message = back.hear()
+    assert (message.id, message.kind) == (5, "dead")
+    assert message.message.startswith("it died")
 
 
 def test_a_front_end_that_is_there_loses_the_answer_to_another(
@@ -215,8 +217,8 @@ def test_a_front_end_that_is_there_loses_the_answer_to_another(
     front.hear()
     other = FrontEnd(endpoint, 2)
     assert isinstance(other.rejoin(), Rejoined)
-    said = front.hear()
-    assert (said.id, said.kind) == (7, "moved")
+    message = front.hear()
+    assert (message.id, message.kind) == (7, "moved")
     # Nor may it forget what it has no more, or abort it.
     front.send(Forget("name"))
     front.send(msg.Abort([7]))

@@ -25,16 +25,16 @@ def test_others_read_how_far_a_download_is_until_the_model_is_there(base: Path) 
         assert read_loading(base)["tiny"].text.startswith("loading for ")
         file.note(Download(62 * GIB, 100 * GIB, 210 * MIB))
         wait_for(lambda: read_loading(base)["tiny"].total)
-        told = read_loading(base)["tiny"]
-        assert told.text == "downloading: 62 %, 62.0 GiB of 100.0 GiB, 210.0 MiB/s, about 3 min"
-        assert (told.brief, told.retry_seconds) == ("62 %, about 3 min", 185)
+        progress = read_loading(base)["tiny"]
+        assert progress.text == "downloading: 62 %, 62.0 GiB of 100.0 GiB, 210.0 MiB/s, about 3 min"
+        assert (progress.brief, progress.retry_seconds) == ("62 %, about 3 min", 185)
         file.note(None)
         wait_for(lambda: not read_loading(base)["tiny"].total)
         line = "Loading safetensors checkpoint shards:  62% Completed | 5/8 [00:03<00:02, 1.6it/s]"
         file.hear(f"(EngineCore pid=7) {line}")
         wait_for(lambda: read_loading(base)["tiny"].loaded >= 0)
-        told = read_loading(base)["tiny"].brief
-        assert re.fullmatch(r"62 % of the weights are loaded, \d+ s so far", told)
+        progress = read_loading(base)["tiny"].brief
+        assert re.fullmatch(r"62 % of the weights are loaded, \d+ s so far", progress)
         assert re.match(r"loading for \d+ s: 62 % of the weights$", read_loading(base)["tiny"].text)
         file.hear(line.replace(" 62%", "100%"))
         wait_for(lambda: read_loading(base)["tiny"].loaded < 0)

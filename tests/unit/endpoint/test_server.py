@@ -30,7 +30,7 @@ class Client:
         self._socket.settimeout(30)
         self._socket.connect(str(endpoint._address))
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.ToClient, limit=1 << 24)
-        self._said: list[Any] = []
+        self._messages: list[Any] = []
         self.send(msg.Hello(msg.PROTOCOL, 1))
         assert isinstance(self.hear(), msg.Welcome)
         self.send(msg.Submit(STREAM, (GenerateRequest("a"),)))
@@ -40,9 +40,9 @@ class Client:
         self._socket.sendall(encode([message]))
 
     def hear(self) -> Any:
-        while not self._said:
-            self._said += receive(self._socket, self._decoder)
-        return self._said.pop(0)
+        while not self._messages:
+            self._messages += receive(self._socket, self._decoder)
+        return self._messages.pop(0)
 
     def goes_on(self) -> bool:
         """Tell whether the open stream does."""
@@ -94,11 +94,11 @@ def test_what_cannot_be_handled_is_answered_and_the_next_is_read(
     # A frozen view takes no attribute, its class does.
     monkeypatch.setattr(type(getattr(client.endpoint, owner)), name, _bug)
     client.send(message)
-    said = client.hear()
-    assert isinstance(said, answer)
-    if isinstance(said, msg.Failure):
-        assert (said.id, said.kind) == (8, "engine")
-        assert "an unexpected error, its trace is in the server's log" in said.message
+    reply = client.hear()
+    assert isinstance(reply, answer)
+    if isinstance(reply, msg.Failure):
+        assert (reply.id, reply.kind) == (8, "engine")
+        assert "an unexpected error, its trace is in the server's log" in reply.message
     assert "TypeError: a bug" in caplog.text
     assert client.goes_on()
 
@@ -108,9 +108,9 @@ def test_an_adapters_folder_that_is_no_path_is_refused_by_name(client: Client, s
     register = {"requestType": "REGISTER_ADAPTER", "name": "a", "src": src}
     client.endpoint._lora_manager._roots = (Path("/"),)
     client.send(msg.Manage(8, register))
-    said = client.hear()
-    assert (said.id, said.kind, said.status) == (8, "http", 400)
-    assert "src" in said.message
+    message = client.hear()
+    assert (message.id, message.kind, message.status) == (8, "http", 400)
+    assert "src" in message.message
     assert client.goes_on()
 
 
@@ -126,9 +126,9 @@ def test_what_cannot_be_packed_ends_the_request_that_it_is_of(
         msg.Output(second, Delta("\ud800", 1)),
     ]
     service.on_messages(outputs)
-    said = [client.hear(), client.hear()]
-    assert said[0] == msg.Output(STREAM, Delta("good", 1))
-    assert (type(said[1]), said[1].id) == (msg.Failure, 8)
+    messages = [client.hear(), client.hear()]
+    assert messages[0] == msg.Output(STREAM, Delta("good", 1))
+    assert (type(messages[1]), messages[1].id) == (msg.Failure, 8)
     assert "cannot be packed" in caplog.text
     assert client.goes_on()
 

@@ -30,8 +30,8 @@ def _answer(text: str, ids: Any = None, **sampling: Any) -> tuple[str, list[Any]
 
 @pytest.mark.parametrize("text", ["plain", "naïve café", "日本語 🙂 text", "a\nb\t"])
 def test_text_comes_out_whole_whatever_its_characters(text: str) -> None:
-    said, deltas = _answer(text)
-    assert said == text
+    answer, deltas = _answer(text)
+    assert answer == text
     assert deltas[-1].finish_reason == "stop"
     assert not any("\N{REPLACEMENT CHARACTER}" in delta.text for delta in deltas)
     assert sum(delta.num_tokens for delta in deltas) == len(text.encode()) + 1
@@ -44,7 +44,7 @@ def test_a_character_that_is_never_finished_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stops", "include", "said"),
+    ("stops", "include", "expected"),
     [
         (("stop",), False, "go on "),
         (("stop",), True, "go on stop"),
@@ -54,10 +54,10 @@ def test_a_character_that_is_never_finished_is_not_shown() -> None:
     ],
 )
 def test_a_stop_string_ends_the_text_before_it(
-    stops: tuple[str, ...], include: bool, said: str
+    stops: tuple[str, ...], include: bool, expected: str
 ) -> None:
     text, deltas = _answer("go on stop it", stop=stops, include_stop=include)
-    assert text == said
+    assert text == expected
     assert deltas[-1].finish_reason == "stop"
 
 
@@ -71,7 +71,7 @@ def test_text_that_may_become_a_stop_string_waits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sampling", "said", "why"),
+    ("text", "sampling", "expected", "why"),
     [
         ("a stop, a stop", {"stop": ("stop",), "min_tokens": 6}, "a stop, a ", "stop"),
         ("a stop", {"stop": ("stop",), "min_tokens": 5}, "a ", "stop"),
@@ -87,10 +87,10 @@ def test_text_that_may_become_a_stop_string_waits() -> None:
     ],
 )
 def test_what_looks_like_a_stop_string_is_kept_before_min_tokens(
-    text: str, sampling: dict[str, Any], said: str, why: str | None
+    text: str, sampling: dict[str, Any], expected: str, why: str | None
 ) -> None:
     shown, deltas = _answer(text, **sampling)
-    assert (shown, deltas[-1].stop_reason) == (said, why)
+    assert (shown, deltas[-1].stop_reason) == (expected, why)
 
 
 def test_a_stop_token_that_is_shown_ends_no_text_before_it() -> None:
@@ -133,8 +133,10 @@ def test_an_answer_that_goes_on_has_ids_where_its_client_has_none() -> None:
     ]
 
 
-@pytest.mark.parametrize(("ids", "said"), [((5,), "comes out otherwise"), ((7, 0), "has finished")])
-def test_an_answer_that_is_another_now_ends_with_an_error(ids: Any, said: str) -> None:
+@pytest.mark.parametrize(
+    ("ids", "message"), [((5,), "comes out otherwise"), ((7, 0), "has finished")]
+)
+def test_an_answer_that_is_another_now_ends_with_an_error(ids: Any, message: str) -> None:
     answer = _continued([[7], [0], [7]])
-    with pytest.raises(EngineError, match=said):
+    with pytest.raises(EngineError, match=message):
         answer.add(Step(ids))

@@ -54,8 +54,8 @@ def test_the_cache_is_where_the_library_has_it(
 
 def test_offline_means_offline(tmp_path: Path) -> None:
     environment = {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    said = refusal(NO_PYTHON, "org/m", "", environment)
-    assert said == "org/m: config.json is not in the local cache, and HF_HUB_OFFLINE is set"
+    message = refusal(NO_PYTHON, "org/m", "", environment)
+    assert message == "org/m: config.json is not in the local cache, and HF_HUB_OFFLINE is set"
 
 
 @pytest.mark.parametrize("model", ["a/b/c", "/x", "org/é", "-x", "", "a b"])
@@ -84,6 +84,6 @@ def test_a_refusal_of_the_library_becomes_one_sentence(tmp_path: Path) -> None:
 def test_an_interpreter_that_cannot_ask_is_said(tmp_path: Path) -> None:
     environment = {"HF_HOME": str(tmp_path), "PATH": os.environ["PATH"]}
     command = f"`{sys.executable} -m pip install huggingface_hub`"
-    said = refusal(sys.executable, "org/m", "", environment)
-    assert said.endswith(f"{sys.executable} has no huggingface_hub; run {command}")
+    message = refusal(sys.executable, "org/m", "", environment)
+    assert message.endswith(f"{sys.executable} has no huggingface_hub; run {command}")
     assert "the Hub did not answer" in refusal(NO_PYTHON, "org/m", "", environment)

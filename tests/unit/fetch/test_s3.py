@@ -45,16 +45,16 @@ def refusal(url: str, environment: dict[str, str]) -> str:
 def test_a_model_is_fetched_whole_and_once(
     url: str, bucket: Bucket, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    said: list[str] = []
-    folder = fetch_s3(url, environment, say=said.append)
+    lines: list[str] = []
+    folder = fetch_s3(url, environment, say=lines.append)
     assert files(folder) == FILES
     # LMI's name, so that its downloads are found.
     assert folder.parent == tmp_path / "download"
     assert len(folder.name) == 40
     bucket.requests.clear()
-    assert fetch_s3(url, environment, say=said.append) == folder
+    assert fetch_s3(url, environment, say=lines.append) == folder
     assert bucket.requests == []
-    assert said == [f"{url}: {folder} has it already"]
+    assert lines == [f"{url}: {folder} has it already"]
 
 
 def test_half_a_model_is_never_taken_for_one(bucket: Bucket, environment: dict[str, str]) -> None:

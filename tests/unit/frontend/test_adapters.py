@@ -26,9 +26,9 @@ class Asked:
     def send(self, order: dict[str, object]) -> None:
         manage(self, self, order)  # type: ignore[arg-type]
 
-    def shown(self, said: dict[str, Any]) -> Any:
+    def shown(self, answer: dict[str, Any]) -> Any:
         form = form_for(self)  # type: ignore[arg-type]
-        data = json.dumps(said).encode()
+        data = json.dumps(answer).encode()
         parts = [HttpChunk(data[:20]), HttpChunk(data[20:], is_last=True)]
         return json.loads(b"".join(form.write([part]) for part in parts))
 

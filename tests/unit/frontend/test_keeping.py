@@ -104,10 +104,10 @@ def _leave(server: Scripted, path: str = CHATS, **headers: str) -> str:
     lines = [f"{name}: {value}" for name, value in (headers | {WANTED: "1"}).items()]
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(request_of(path, _body(path), *lines))
-        said = b""
-        while b"\n\n" not in said.partition(b"\r\n\r\n")[2]:
-            said += connection.recv(1 << 16)
-    return said.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
+        received = b""
+        while b"\n\n" not in received.partition(b"\r\n\r\n")[2]:
+            received += connection.recv(1 << 16)
+    return received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
 
 
 @pytest.mark.parametrize("path", STREAMS)
@@ -139,8 +139,8 @@ def test_a_client_that_comes_back_gets_exactly_what_follows(scripted: Scripted, 
 def test_a_stream_that_asks_for_nothing_has_no_ids_and_is_not_kept(scripted: Scripted) -> None:
     scripted.models[NAME].script = _script()
     before = _keeping(scripted)
-    said = scripted.ask("POST", CHATS, _body())
-    assert said.data == b"".join(each.data for each in _chunks(CHATS, WORDS))  # type: ignore[union-attr]
+    answer = scripted.ask("POST", CHATS, _body())
+    assert answer.data == b"".join(each.data for each in _chunks(CHATS, WORDS))  # type: ignore[union-attr]
     assert _keeping(scripted) == before
 
 
@@ -169,9 +169,9 @@ def test_an_id_that_is_not_kept_gets_404_and_begins_nothing(scripted: Scripted, 
     first = _leave(scripted)
     scripted.models[NAME].script = _script(words=1)
     bad = name.format(first[:-2]).encode().decode("latin-1")
-    said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: bad, WANTED: "1"})
-    assert (said.status, said.headers["content-type"]) == (404, "application/json")
-    assert "option.resume_window" in json.loads(said.data)["error"]["message"]
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: bad, WANTED: "1"})
+    assert (answer.status, answer.headers["content-type"]) == (404, "application/json")
+    assert "option.resume_window" in json.loads(answer.data)["error"]["message"]
 
 
 def test_another_path_or_key_gets_404(keyed: Scripted) -> None:
@@ -182,8 +182,8 @@ def test_another_path_or_key_gets_404(keyed: Scripted) -> None:
         (CHATS, "b", 404), ("/v1/completions", "a", 404), ("/generate_stream", "a", 404),
         (CHATS, "c", 401), (CHATS, "a", 200),
     ):  # fmt: skip
-        said = keyed.ask("POST", path, b"", **{**asked, "authorization": f"Bearer {key}"})
-        assert said.status == status, (path, key, said.data)
+        answer = keyed.ask("POST", path, b"", **{**asked, "authorization": f"Bearer {key}"})
+        assert answer.status == status, (path, key, answer.data)
 
 
 def test_an_answer_without_its_client_counts_for_its_key(keyed: Scripted) -> None:
@@ -231,9 +231,9 @@ def test_an_answer_that_fails_fails_for_a_client_that_comes_back(
 ) -> None:
     scripted.models[NAME].script = lambda order: [*_script(ends=False)(order), *end(order)]
     first = _leave(scripted)
-    said = scripted.ask("POST", CHATS, b"", **{LAST_ID: first})
-    *_, error, done = said.data.split(b"\n\n")[:-1]
-    assert said.has_end
+    answer = scripted.ask("POST", CHATS, b"", **{LAST_ID: first})
+    *_, error, done = answer.data.split(b"\n\n")[:-1]
+    assert answer.has_end
     assert json.loads(error.partition(b"data: ")[2])["error"]["message"]
     assert done.endswith(b"data: [DONE]")
     scripted.wait()
@@ -244,19 +244,19 @@ def test_a_client_that_is_back_ends_its_old_connection(scripted: Scripted) -> No
     request = request_of(CHATS, _body(), f"{WANTED}: 1")
     with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as old:
         old.sendall(request)
-        said = b""
-        while b"w2" not in said:
-            said += old.recv(1 << 16)
-        name = said.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
+        received = b""
+        while b"w2" not in received:
+            received += old.recv(1 << 16)
+        name = received.partition(b"\nid: ")[2].partition(b"\n")[0].decode()
         with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as new:
             new.sendall(request_of(CHATS, b"", f"{LAST_ID}: {name}"))
-            while said := old.recv(1 << 16):
+            while received := old.recv(1 << 16):
                 # The end of the chunks is missing.
-                assert not said.endswith(b"0\r\n\r\n")
-            said = b""
-            while b"w2" not in said:
-                said += new.recv(1 << 16)
-            assert b"w0" not in said
+                assert not received.endswith(b"0\r\n\r\n")
+            received = b""
+            while b"w2" not in received:
+                received += new.recv(1 << 16)
+            assert b"w0" not in received
 
 
 def test_what_is_no_stream_of_events_is_answered_as_ever(scripted: Scripted) -> None:
@@ -276,9 +276,9 @@ def test_what_is_no_stream_of_events_is_answered_as_ever(scripted: Scripted) -> 
     assert scripted.ask("POST", CHATS, _body(), **{WANTED: "1"}).status >= 500
     lines = {"inputs": "a", "stream": True, "model": NAME}
     scripted.models[NAME].script = _script("/invocations")
-    said = scripted.ask("POST", "/invocations", json.dumps(lines).encode(), **{WANTED: "1"})
-    assert b"w4" in said.data
-    assert b"id: " not in said.data
+    answer = scripted.ask("POST", "/invocations", json.dumps(lines).encode(), **{WANTED: "1"})
+    assert b"w4" in answer.data
+    assert b"id: " not in answer.data
     assert _keeping(scripted)["kept"] == before
 
 
@@ -309,18 +309,18 @@ def test_a_ping_is_no_event_to_libraries_that_have_seen_an_id(
     scripted.models[NAME].script = _script(words=3, ends=False)
     with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
         connection.sendall(request_of(CHATS, _body(), f"{WANTED}: 1"))
-        said = b""
-        while said.count(b"\r\n: ping\n\r\n") < 2:
-            said += connection.recv(1 << 16)
-    assert b": ping\n\n" not in said
+        received = b""
+        while received.count(b"\r\n: ping\n\r\n") < 2:
+            received += connection.recv(1 << 16)
+    assert b": ping\n\n" not in received
 
 
 def test_users_code_may_have_ids_of_its_own(scripted: Scripted) -> None:
     chunk = HttpChunk(b"id: 7\ndata: a\n\n", True, 200, {"content-type": EVENTS})
     scripted.models[OWN].script = lambda order: [msg.HttpOutput(order.id, chunk)]
     headers = {WANTED: "1", TARGET: OWN}
-    said = scripted.ask("POST", "/invocations", b'{"question": "a"}', **headers)
-    assert said.data == chunk.data
+    answer = scripted.ask("POST", "/invocations", b'{"question": "a"}', **headers)
+    assert answer.data == chunk.data
 
 
 def test_a_client_may_come_back_while_the_server_drains(scripted: Scripted) -> None:
@@ -352,9 +352,9 @@ def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:
     path = "/v1/responses"
 
     def script(order: Order) -> Sequence[msg.ToClient]:
-        said = list(_chunks(path, WORDS, ends=False))
-        said[0].data = said[0].data.replace(b"resp_1", b"resp_2")  # type: ignore[union-attr]
-        return [msg.HttpOutput(order.id, chunk) for chunk in said]  # type: ignore[arg-type]
+        chunks = list(_chunks(path, WORDS, ends=False))
+        chunks[0].data = chunks[0].data.replace(b"resp_1", b"resp_2")  # type: ignore[union-attr]
+        return [msg.HttpOutput(order.id, chunk) for chunk in chunks]  # type: ignore[arg-type]
 
     scripted.models[NAME].script = script
     first = _leave(scripted, path)
@@ -362,11 +362,11 @@ def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:
         with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
             line = f"GET {path}/resp_2?stream=true{query} HTTP/1.1\r\nhost: localhost\r\n\r\n"
             connection.sendall(line.encode())
-            said = b""
-            while b"w4" not in said:
-                said += connection.recv(1 << 16)
-        assert f"\nid: {first[:-2]}.{number + 1}\n".encode() in said
-        assert f"\nid: {first[:-2]}.{number}\n".encode() not in said
+            received = b""
+            while b"w4" not in received:
+                received += connection.recv(1 << 16)
+        assert f"\nid: {first[:-2]}.{number + 1}\n".encode() in received
+        assert f"\nid: {first[:-2]}.{number}\n".encode() not in received
     state = scripted.ask("GET", f"{path}/resp_2")
     assert json.loads(state.data) == {"id": "resp_2", "status": "in_progress", "output": []}
     for query, status in (("starting_after=x", 400), ("starting_after=99", 404)):
@@ -374,8 +374,8 @@ def test_a_kept_response_is_known_by_its_id(scripted: Scripted) -> None:
     model = scripted.front_end.models.find(NAME)
     assert model is not None
     running = model.connection.num_open
-    said = scripted.ask("POST", f"{path}/resp_2/cancel")
-    assert json.loads(said.data)["status"] == "cancelled"
+    cancelled = scripted.ask("POST", f"{path}/resp_2/cancel")
+    assert json.loads(cancelled.data)["status"] == "cancelled"
     wait_for(lambda: model.connection.num_open < running)
     assert scripted.ask("POST", path, b"", **{LAST_ID: first}).status == 404
 
@@ -386,12 +386,12 @@ def test_a_response_of_another_key_is_not_found_here(keyed: Scripted) -> None:
     _leave(keyed, path, authorization="Bearer a")
     statuses = {}
     for method, more in (("GET", ""), ("GET", "?stream=true"), ("POST", "/cancel"), ("DELETE", "")):
-        said = keyed.ask(method, f"{path}/resp_1{more}", authorization="Bearer b")
-        statuses[method, more] = said.status
+        answer = keyed.ask(method, f"{path}/resp_1{more}", authorization="Bearer b")
+        statuses[method, more] = answer.status
     # Two models are served, and the request names none.
     assert set(statuses.values()) == {400}
-    said = keyed.ask("DELETE", f"{path}/resp_1", authorization="Bearer a")
-    assert json.loads(said.data) == {"id": "resp_1", "object": "response", "deleted": True}
+    answer = keyed.ask("DELETE", f"{path}/resp_1", authorization="Bearer a")
+    assert json.loads(answer.data) == {"id": "resp_1", "object": "response", "deleted": True}
 
 
 def test_a_prompt_that_is_refused_late_counts_for_its_key_no_longer(keyed: Scripted) -> None:

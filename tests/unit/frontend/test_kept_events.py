@@ -20,12 +20,12 @@ def _events(count: int, seed: int = 0) -> list[bytes]:
 
 
 def _all_after(kept: KeptEvents, number: int) -> list[bytes]:
-    said = b""
+    received = b""
     while number < kept.count:
         data, number = kept.after(number)
-        said += data
+        received += data
     assert kept.after(number) == (b"", number)
-    return [block + b"\n\n" for block in said.split(b"\n\n")[:-1]]
+    return [block + b"\n\n" for block in received.split(b"\n\n")[:-1]]
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 10_000])
@@ -82,9 +82,9 @@ def test_a_kept_token_takes_less_than_a_hundred_bytes() -> None:
             for event in events:
                 each.add(event)
         taken = tracemalloc.get_traced_memory()[0]
-        told = sum(each.size for each in kept)
+        size = sum(each.size for each in kept)
         assert taken < 100 * answers * tokens
-        assert taken < told < 100 * answers * tokens
+        assert taken < size < 100 * answers * tokens
         kept.clear()
         del each
         assert tracemalloc.get_traced_memory()[0] < 10_000

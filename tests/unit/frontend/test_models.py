@@ -54,10 +54,10 @@ class Answered:
     """An exchange that keeps its answer."""
 
     query = ""
-    said: Any = None
+    answer: Any = None
 
     async def respond(self, _: int, data: bytes, __: dict[str, str]) -> None:
-        self.said = msgspec.json.decode(data)
+        self.answer = msgspec.json.decode(data)
 
 
 class Endpoint:
@@ -289,9 +289,9 @@ async def test_while_models_are_loaded_no_answer_is_final(folder: Path) -> None:
 
 
 async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -> None:
-    told = Loading("late", "downloading: 62 %", 62, 100, 0.2, 190.0)
+    loading = Loading("late", "downloading: 62 %", 62, 100, 0.2, 190.0)
     endpoints = private_folder(endpoint_folder(folder))
-    text = json.dumps({**told._asdict(), "at": time.time()})
+    text = json.dumps({**loading._asdict(), "at": time.time()})
     (endpoints / "1-late.loading").write_text(text, "utf-8")
     models = Models(folder, Starting(["late"]))
     assert await Health(models).problems() == ["loading late: 62 %, about 3 min"]
@@ -300,7 +300,7 @@ async def test_a_model_that_is_downloaded_is_told_with_its_share(folder: Path) -
     assert error.value.seconds == 190
     exchange = Answered()
     await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
-    (shown,) = exchange.said["models"]
+    (shown,) = exchange.answer["models"]
     assert (shown["model"], shown["loading"]["total"]) == ("late", 100)
 
 
@@ -318,7 +318,7 @@ async def test_what_waited_is_counted(folder: Path) -> None:
         assert models.outage_counts()["m"] == none | {"waiting": 2, "held": 1}
         exchange = Answered()
         await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
-        assert exchange.said["models"][-1] == {
+        assert exchange.answer["models"][-1] == {
             "model": "m",
             "error": "it has gone, and is expected back",
             "front_end": none | {"waiting": 2, "held": 1} | Keeping().counts("m"),

@@ -20,7 +20,7 @@ class Endpoint:
     """A model's end of a connection; what it was sent is in `sent`."""
 
     def __init__(
-        self, outages: Outages, seconds: float = 60.0, limit: int = 2, **said: Any
+        self, outages: Outages, seconds: float = 60.0, limit: int = 2, **fields: Any
     ) -> None:
         self.sent: list[Any] = []
         self._decoder: FrameDecoder[Any] = FrameDecoder(msg.FromClient, limit=1 << 20)
@@ -29,7 +29,7 @@ class Endpoint:
             lambda answers: outages.begin(answers, self.connection.model),
         )
         self.connection.connection_made(self)  # type: ignore[arg-type]
-        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **said)
+        model = ModelInfo(name="m", return_seconds=seconds, migration_limit=limit, **fields)
         self.say(msg.Welcome(Context(), model))
 
     def get_write_buffer_size(self) -> int:
@@ -92,7 +92,7 @@ async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("work", "said"),
+    ("work", "first"),
     [
         # Several answers: whose ids they are is not known.
         (HttpRequest("/v1/completions", b'{"n": 2}'), HttpChunk(b"data: 1\n\n", ids=pack([5]))),
@@ -104,12 +104,12 @@ async def test_the_stub_that_goes_on_keeps_what_came_before() -> None:
         (HttpRequest("/invocations", b"{}"), None),
     ],
 )
-async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, said: HttpChunk | None) -> None:
+async def test_what_cannot_go_on_ends_at_once(work: HttpRequest, first: HttpChunk | None) -> None:
     outages = Outages()
     model = Endpoint(outages)
     answer = model.connection.submit(work, "")
-    if said is not None:
-        model.say(msg.HttpOutput(1, said))
+    if first is not None:
+        model.say(msg.HttpOutput(1, first))
         await answer.read()
     model.die()
     with pytest.raises(EngineDeadError):
@@ -126,13 +126,13 @@ async def test_what_has_sent_nothing_is_asked_again_whatever_it_wants() -> None:
     assert Endpoint(outages).sent[-1] == msg.SubmitHttp(1, body)
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-async def test_who_leaves_meanwhile_is_not_asked_for(*, is_told: bool) -> None:
+@pytest.mark.parametrize("is_failed", [True, False])
+async def test_who_leaves_meanwhile_is_not_asked_for(*, is_failed: bool) -> None:
     outages = Outages()
     model = Endpoint(outages)
     answer = model.connection.submit((GenerateRequest("a"),), "")
     model.die()
-    if is_told:
+    if is_failed:
         answer.abort()
         answer.fail(EngineDeadError("the client left"))
     answer.close()

@@ -106,25 +106,25 @@ def test_a_client_gets_what_follows_from_another_front_end(
     whole = follow(scripted.port, path, _body(path), **{WANTED: "1"})
     model.kept = _kept(path, before)
     for number in (1, 2, before, WORDS - 1, len(whole.events)):
-        said = scripted.ask("POST", path, _body(path), **{LAST_ID: f"{GONE}.{number}"})
-        assert (said.status, said.has_end) == (200, True), said
+        answer = scripted.ask("POST", path, _body(path), **{LAST_ID: f"{GONE}.{number}"})
+        assert (answer.status, answer.has_end) == (200, True), answer
         lines = [
             b"id: %b.%d\n%b\n\n" % (GONE.encode(), place, event)
             for place, event in enumerate(whole.events, start=1)
         ]
-        assert said.data == b"".join(lines[number:]), number
+        assert answer.data == b"".join(lines[number:]), number
         _forget(scripted)
 
 
 def test_it_is_kept_here_then(scripted: Scripted) -> None:
     scripted.models[NAME].kept = _kept(CHATS, 10)
     before = _keeping(scripted)
-    said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.3"})
-    assert b'"w3 "' in said.data
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.3"})
+    assert b'"w3 "' in answer.data
     scripted.models[NAME].kept = nothing_kept
     # The body does not matter any more.
     again = scripted.ask("POST", CHATS, b"", **{LAST_ID: f"{GONE}.4"})
-    assert said.data.endswith(again.data)
+    assert answer.data.endswith(again.data)
     after = _keeping(scripted)
     assert (after["rejoined"], after["resumed"]) == (before["rejoined"] + 1, before["resumed"] + 2)
     _forget(scripted)
@@ -145,18 +145,18 @@ def test_many_connections_of_one_client_get_one_answer(scripted: Scripted) -> No
         return scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.{number}"}).data
 
     with ThreadPoolExecutor(8) as threads:
-        said = list(threads.map(ask, range(8)))
+        answers = list(threads.map(ask, range(8)))
     assert len(asked) == 1
     # Each closes the one before; one of them is the last.
-    assert any(each.endswith(b"data: [DONE]\n\n") for each in said)
+    assert any(each.endswith(b"data: [DONE]\n\n") for each in answers)
     _forget(scripted)
 
 
 @pytest.mark.parametrize("number", [WORDS + 7, 99999])
 def test_an_event_that_never_came_gets_404(scripted: Scripted, number: int) -> None:
     scripted.models[NAME].kept = _kept(CHATS, 10)
-    said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.{number}"})
-    assert (said.status, json.loads(said.data)["error"]["message"]) == (404, NOT_KEPT)
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.{number}"})
+    assert (answer.status, json.loads(answer.data)["error"]["message"]) == (404, NOT_KEPT)
     _forget(scripted)
 
 
@@ -164,8 +164,8 @@ def test_an_event_that_never_came_gets_404(scripted: Scripted, number: int) -> N
 def test_another_body_gets_404(scripted: Scripted, body: bytes) -> None:
     scripted.models[NAME].kept = nothing_kept
     for path in STREAMS:
-        said = scripted.ask("POST", path, body, **{LAST_ID: f"{GONE}.1"})
-        assert said.status == 404, (path, said.data)
+        answer = scripted.ask("POST", path, body, **{LAST_ID: f"{GONE}.1"})
+        assert answer.status == 404, (path, answer.data)
 
 
 def test_key_path_and_body_make_the_owner(keyed: Scripted) -> None:
@@ -203,9 +203,9 @@ def test_an_answer_counts_for_its_key_again(keyed: Scripted) -> None:
     lines = (f"{LAST_ID}: {GONE}.1", "authorization: Bearer a")
     with socket.create_connection(("127.0.0.1", keyed.port), timeout=30) as connection:
         connection.sendall(request_of(CHATS, _body(), *lines))
-        said = b""
-        while b"w4" not in said:
-            said += connection.recv(1 << 16)
+        received = b""
+        while b"w4" not in received:
+            received += connection.recv(1 << 16)
         refused = keyed.ask("POST", CHATS, _body(), authorization="Bearer a")
         assert refused.status == 429
     _forget(keyed)
@@ -220,9 +220,9 @@ def test_a_client_that_leaves_again_at_once_loses_nothing(scripted: Scripted) ->
 
     def is_whole() -> bool:
         # One of those may come late, and close this one.
-        said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.1"})
-        assert b'"w1 "' in said.data
-        return said.data.endswith(b"data: [DONE]\n\n")
+        answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.1"})
+        assert b'"w1 "' in answer.data
+        return answer.data.endswith(b"data: [DONE]\n\n")
 
     wait_for(is_whole)
     _forget(scripted)
@@ -240,13 +240,13 @@ def test_it_resumes_when_its_model_dies_then(scripted: Scripted, path: str) -> N
         return [message_of(order.id, chunk) for chunk in list(_chunks(path, WORDS))[3:]]
 
     model.script = script
-    said = scripted.ask("POST", path, _body(path), **{LAST_ID: f"{GONE}.1"})
+    answer = scripted.ask("POST", path, _body(path), **{LAST_ID: f"{GONE}.1"})
     scripted.wait()
     (order,) = orders
     work = order.request if isinstance(order, msg.SubmitHttp) else order.requests[0]
     assert work.continuation is not None
     assert len(work.continuation.ids) == 3 * 4
-    assert f'"w{WORDS - 1} ' in said.data.decode()
+    assert f'"w{WORDS - 1} ' in answer.data.decode()
     _forget(scripted)
 
 
@@ -256,8 +256,8 @@ def test_a_model_that_dies_before_it_has_said_anything_gives_no_other_answer(
     model = scripted.models[NAME]
     model.kept = lambda order: [None]
     model.script = _script()
-    said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.1"})
-    assert said.status >= 500
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.1"})
+    assert answer.status >= 500
     scripted.wait()
 
 
@@ -268,10 +268,10 @@ def test_an_error_that_ended_it_ends_it_again(scripted: Scripted) -> None:
         return [*chunks(order), failure_of(order.id, EngineDeadError("it died"))]
 
     scripted.models[NAME].kept = kept
-    said = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.2"})
-    assert b"w2" in said.data
-    assert b"it died" in said.data
-    assert said.data.endswith(b"data: [DONE]\n\n")
+    answer = scripted.ask("POST", CHATS, _body(), **{LAST_ID: f"{GONE}.2"})
+    assert b"w2" in answer.data
+    assert b"it died" in answer.data
+    assert answer.data.endswith(b"data: [DONE]\n\n")
     _forget(scripted)
 
 
@@ -287,11 +287,11 @@ def test_what_another_front_end_takes_is_forgotten_here(scripted: Scripted) -> N
     before = _keeping(scripted)["kept"]
     with socket.create_connection(("127.0.0.1", scripted.port), timeout=30) as connection:
         connection.sendall(request_of(CHATS, _body(), f"{WANTED}: 1"))
-        said = b""
+        received = b""
         while part := connection.recv(1 << 16):
-            said += part
+            received += part
     # Neither an error nor an end.
-    assert b"w2" in said
-    assert b"another" not in said
-    assert not said.endswith(b"0\r\n\r\n")
+    assert b"w2" in received
+    assert b"another" not in received
+    assert not received.endswith(b"0\r\n\r\n")
     wait_for(lambda: _keeping(scripted)["kept"] == before)

@@ -40,18 +40,18 @@ class Triton:
         headers = {name.lower(): value for name, value in request.headers.items()}
         line = f"{request.method} {request.path_qs}"
         self.got.append(Got(line, headers, await request.read()))
-        said = {"content-type": "application/json", "set-cookie": "a=b", LENGTH: "3"}
+        answer_headers = {"content-type": "application/json", "set-cookie": "a=b", LENGTH: "3"}
         if request.path.endswith("_stream"):
-            said["content-type"] = "text/event-stream"
+            answer_headers["content-type"] = "text/event-stream"
         if self.breaks:
-            response = web.StreamResponse(headers=said)
+            response = web.StreamResponse(headers=answer_headers)
             await response.prepare(request)
             await response.write(b'{"error": 1}')
             assert request.transport is not None
             request.transport.close()
             return response
         text = self.text or json.dumps({"inputs": self.inputs, "pad": "y" * 60})
-        return web.Response(text=text, headers=said, status=self.status)
+        return web.Response(text=text, headers=answer_headers, status=self.status)
 
 
 class NoModels:

@@ -46,10 +46,10 @@ def test_nothing_passes_what_was_said_before_it() -> None:
     messages.append(msg.HttpOutput(3, HttpChunk(b"c", headers={"x": "y"})))
     append_event(messages, 3, _event(b"d", 7))
     append_event(messages, 3, _event(b"e", 8))
-    said = [
+    sent = [
         (each.id, each.chunk.data)
         for message in messages
         for each in (outputs_of(message) if isinstance(message, msg.Events) else (message,))
     ]
-    assert said == [(1, b"a"), (2, b"b"), (3, b"c"), (3, b"d"), (3, b"e")]
+    assert sent == [(1, b"a"), (2, b"b"), (3, b"c"), (3, b"d"), (3, b"e")]
     assert [type(message) for message in messages] == [msg.Events, msg.HttpOutput, msg.Events]

@@ -89,9 +89,9 @@ class Client:
 
     def hello(self, rank: int = 0, token: str = TOKEN, **changed: Any) -> msg.Hello:
         """Return what a rank would say, with some fields changed after the proof was made."""
-        said = msg.Hello(msg.PROTOCOL, os.getpid(), rank, b"n" * 16)
-        proof = handshake._proof(token.encode(), "worker", self.challenge(), said)
-        return msgspec.structs.replace(said, **{"proof": proof} | changed)
+        message = msg.Hello(msg.PROTOCOL, os.getpid(), rank, b"n" * 16)
+        proof = handshake._proof(token.encode(), "worker", self.challenge(), message)
+        return msgspec.structs.replace(message, **{"proof": proof} | changed)
 
     def say(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -142,10 +142,10 @@ def test_a_rank_is_heard_where_the_session_begins(stub: Stub) -> None:
     stub.turn_until(lambda: 0 in stub.ranks)
     stub.ranks[0].sendall(encode([msg.Stop()]))
     decoder: FrameDecoder[msg.ToWorker] = FrameDecoder(msg.ToWorker, limit=1 << 16)
-    said: list[msg.ToWorker] = []
-    while len(said) < 2:
-        said += decoder.feed(rank.sock.recv(4096))
-    assert [type(each) for each in said] == [msg.Accepted, msg.Stop]
+    messages: list[msg.ToWorker] = []
+    while len(messages) < 2:
+        messages += decoder.feed(rank.sock.recv(4096))
+    assert [type(each) for each in messages] == [msg.Accepted, msg.Stop]
 
 
 # What to send after the challenge, and what is said of it.
@@ -261,14 +261,14 @@ async def test_a_worker_tells_an_impostor_nothing_and_leaves(answer: str) -> Non
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(encode([msg.Challenge(b"c" * 16)]))
         decoder: FrameDecoder[msg.Hello] = FrameDecoder(msg.Hello, limit=1 << 16)
-        said: list[msg.Hello] = []
-        while not said:
+        messages: list[msg.Hello] = []
+        while not messages:
             data = await reader.read(4096)
             heard.extend(data)
-            said = decoder.feed(data)
+            messages = decoder.feed(data)
         answers = {
             "nonsense": encode([msg.Accepted(b"x" * 32)]),
-            "reflected": encode([msg.Accepted(said[0].proof)]),
+            "reflected": encode([msg.Accepted(messages[0].proof)]),
             "4 GiB announced": b"\xff\xff\xff\xff",
             "a Stop": encode([msg.Stop()]),
         }

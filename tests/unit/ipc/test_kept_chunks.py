@@ -60,9 +60,9 @@ def test_a_kept_token_takes_less_than_a_hundred_bytes() -> None:
             for chunk in chunks:
                 each.add([chunk])
         taken = tracemalloc.get_traced_memory()[0]
-        told = sum(each.size for each in kept)
+        size = sum(each.size for each in kept)
         assert taken < 100 * answers * tokens
-        assert taken < told < 100 * answers * tokens
+        assert taken < size < 100 * answers * tokens
         kept.clear()
         del each
         assert tracemalloc.get_traced_memory()[0] < 20_000

@@ -80,8 +80,8 @@ async def test_a_front_end_of_another_release_is_told_and_tells(
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
         endpoint.close()
-    said = errors(caplog)
-    stub, front_end = sorted(said)
+    messages = errors(caplog)
+    stub, front_end = sorted(messages)
     assert stub.startswith("a client of model m is refused: process ")
     assert front_end == f"a model refuses this front end: {problem}"
 
@@ -100,9 +100,11 @@ def test_an_alias_model_of_another_release_is_told_until_it_is_of_the_same(
     wait_for(lambda: alias._workers.health().is_ready)
     alias.close()
     endpoint.close()
-    said = errors(caplog)
-    assert len(said) == 2
-    assert any(text.startswith("model m, whose workers this one shares: process") for text in said)
+    messages = errors(caplog)
+    assert len(messages) == 2
+    assert any(
+        text.startswith("model m, whose workers this one shares: process") for text in messages
+    )
 
 
 def test_the_first_words_of_any_release_are_understood() -> None:

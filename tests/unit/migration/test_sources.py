@@ -59,7 +59,7 @@ def test_what_somebody_must_decide(tmp_path: Path) -> None:
     }
     config = {"ProductionVariants": [variant, {}], "AsyncInferenceConfig": {"a": 1}}
     source = read(tmp_path, config, {"Containers": [{"Image": "a/tgi:1"}, {}]})
-    said = "\n".join(source.decisions)
+    decisions = "\n".join(source.decisions)
     for text in (
         "is asynchronous",
         "is serverless",
@@ -68,7 +68,7 @@ def test_what_somebody_must_decide(tmp_path: Path) -> None:
         "there are 2 containers",
         "is no LMI container",
     ):
-        assert text in said
+        assert text in decisions
     assert (source.replicas, source.gpus, source.capture) == (2, None, "")
 
 

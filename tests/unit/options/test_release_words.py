@@ -35,9 +35,9 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> Signature:
 def test_a_text_is_judged_by_the_release(
     known: Signature, name: str, text: str, problem: str
 ) -> None:
-    said = problem_of_text(known, name, text)
-    assert problem in said
-    assert bool(said) == bool(problem)
+    verdict = problem_of_text(known, name, text)
+    assert problem in verdict
+    assert bool(verdict) == bool(problem)
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,9 @@ def test_a_text_is_judged_by_the_release(
 def test_a_value_is_judged_by_the_release(
     known: Signature, path: str, value: object, problem: str
 ) -> None:
-    said = problem_of_value(known, path, value)
-    assert problem in said
-    assert bool(said) == bool(problem)
+    verdict = problem_of_value(known, path, value)
+    assert problem in verdict
+    assert bool(verdict) == bool(problem)
 
 
 @pytest.mark.parametrize(

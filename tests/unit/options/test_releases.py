@@ -24,9 +24,9 @@ def test_the_newest_release_that_was_run_is_recorded() -> None:
     ],
 )
 def test_a_newer_release_is_said_with_the_newest_that_was_run(version: str) -> None:
-    said = newer_than_run(VLLM, f"{version}+cpu".replace("ab+cpu", "ab"))
+    note = newer_than_run(VLLM, f"{version}+cpu".replace("ab+cpu", "ab"))
     shown = version.partition("+")[0]
-    assert said.startswith(f"vLLM {shown} is newer than {NEWEST}, the newest that was run: not run")
+    assert note.startswith(f"vLLM {shown} is newer than {NEWEST}, the newest that was run: not run")
     assert newer_than_run(VLLM, version, "3 of 4 fast paths hold").endswith(
         "that was run: 3 of 4 fast paths hold"
     )

@@ -231,11 +231,11 @@ def test_a_task_that_lmi_does_not_know_is_left_to_the_model(
     assert (found.status.word, "LMI knows no such task" in found.status.detail) == ("ignored", True)
 
 
-@pytest.mark.parametrize(("value", "said"), [("2", "says the same"), ("4", "wins")])
-def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, said: str) -> None:
+@pytest.mark.parametrize(("value", "message"), [("2", "says the same"), ("4", "wins")])
+def test_a_variable_that_says_what_the_file_says_is_no_difference(value: str, message: str) -> None:
     properties = parse_properties("option.tensor_parallel_degree=2")
     options = resolve_options(properties, {"TENSOR_PARALLEL_DEGREE": value}, folder=Path())
-    expected = f"option.tensor_parallel_degree (serving.properties:1) {said}"
+    expected = f"option.tensor_parallel_degree (serving.properties:1) {message}"
     assert options.classifications[-1].status.detail == expected
 
 
@@ -243,11 +243,13 @@ def test_what_lmi_leaves_is_left_and_blanks_say_nothing(tmp_path: Path) -> None:
     text = "fail_fast=true\noption.revision=\nmodel_loading_timeout=9\noption.seed=3 \n"
     (tmp_path / "serving.properties").write_text(text + "option.enable_thinking=true\n", "utf-8")
     options, errors = examine_options(tmp_path, {"HF_MODEL_ID": "org/m ", "OPTION_DTYPE": "fp16 "})
-    said = {found.setting.name: found.status for found in options.classifications}
+    statuses = {found.setting.name: found.status for found in options.classifications}
     assert not errors
-    assert {name for name, status in said.items() if status.word == "ignored"} == {
+    assert {name for name, status in statuses.items() if status.word == "ignored"} == {
         "fail_fast", "option.revision", "model_loading_timeout", "option.enable_thinking"
     }  # fmt: skip
-    assert "LMI reads it as option.model_loading_timeout" in said["model_loading_timeout"].detail
+    assert (
+        "LMI reads it as option.model_loading_timeout" in statuses["model_loading_timeout"].detail
+    )
     assert options.passthrough["seed"].value == "3"
     assert (options[common.MODEL_ID], options[common.DTYPE]) == ("org/m", "float16")

@@ -127,7 +127,7 @@ def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "engine", "said"),
+    ("key", "engine", "reason"),
     [
         ("option.enable_streaming", "vllm", "the request says whether to stream"),
         ("option.paged_attention", "vllm", "vLLM's KV cache is always paged"),
@@ -141,9 +141,9 @@ def test_a_flag_that_a_reason_names_is_one_of_serve() -> None:
         ("nc.minWorkers", "vllm", "on Neuron cores only these engines run: neuronx, vllm-neuron"),
     ],
 )
-def test_a_reason_is_true_for_the_engine_it_is_said_of(key: str, engine: str, said: str) -> None:
+def test_a_reason_is_true_for_the_engine_it_is_said_of(key: str, engine: str, reason: str) -> None:
     signature = recorded_signature(implementation_of(engine))
-    assert said in status_of(key, engine, signature).detail
+    assert reason in status_of(key, engine, signature).detail
 
 
 def test_what_is_said_to_be_gone_from_vllm_is_gone() -> None:
@@ -160,10 +160,10 @@ def test_each_variable_is_one_that_a_shell_can_set() -> None:
 
 
 def test_a_hint_names_what_does_something_under_the_engine() -> None:
-    for engine, key, said in (
+    for engine, key, hint in (
         ("vllm", "option.max_modle_len", "; did you mean option.max_model_len?"),
         ("vllm", "option.swap_spaec", ""),
         ("trtllm", "option.max_modle_len", ""),
         ("vllm", "option.enfroce_eager", "; did you mean option.enforce_eager?"),
     ):
-        assert closest(key, live_keys(engine)) == said
+        assert closest(key, live_keys(engine)) == hint

@@ -54,10 +54,12 @@ def test_a_release_that_has_the_backend_is_asked_for_it(tmp_path: Path, version:
 @pytest.mark.parametrize("version", GONE)
 @pytest.mark.parametrize("value", ["tensorrt", "TensorRT", " tensorrt "])
 def test_the_backend_is_refused_with_advice(tmp_path: Path, version: str, value: str) -> None:
-    said = judge(tmp_path, f"option.backend={value}", version)
-    assert "option.backend" in said
-    assert f"TensorRT-LLM {version} has no TensorRT backend any more (the last was {LAST})" in said
-    assert "serve the checkpoint that it was built from (option.model_id" in said
+    verdict = judge(tmp_path, f"option.backend={value}", version)
+    assert "option.backend" in verdict
+    assert (
+        f"TensorRT-LLM {version} has no TensorRT backend any more (the last was {LAST})" in verdict
+    )
+    assert "serve the checkpoint that it was built from (option.model_id" in verdict
 
 
 @pytest.mark.parametrize("version", GONE)
@@ -66,9 +68,11 @@ def test_a_folder_of_built_engines_is_refused(
     tmp_path: Path, version: str, properties: str
 ) -> None:
     model = folder_with(tmp_path, "config.json", "rank10.engine")
-    said = judge(tmp_path, properties, version, model=model)
-    assert said.startswith(f"{model}: rank10.engine is a built engine, and TensorRT-LLM {version}")
-    assert "serve the checkpoint" in said
+    verdict = judge(tmp_path, properties, version, model=model)
+    assert verdict.startswith(
+        f"{model}: rank10.engine is a built engine, and TensorRT-LLM {version}"
+    )
+    assert "serve the checkpoint" in verdict
 
 
 def test_weights_beside_a_built_engine_can_be_served(tmp_path: Path) -> None:
@@ -97,11 +101,11 @@ BUILDING: Final = sorted(
 def test_every_option_that_only_builds_engines_is_refused(tmp_path: Path, name: str) -> None:
     """All rows whose argument only that backend's LLM takes, and all those arguments."""
     value = VALUES.get(name) or ("true" if _is_truth(name) else "1")
-    said = judge(tmp_path, f"{name}={value}", "1.3.0")
-    assert name in said
-    assert "is read only by the TensorRT backend, and TensorRT-LLM 1.3.0 has no" in said
-    assert "a checkpoint that is quantised already" in said
-    assert "set option.backend" not in said
+    verdict = judge(tmp_path, f"{name}={value}", "1.3.0")
+    assert name in verdict
+    assert "is read only by the TensorRT backend, and TensorRT-LLM 1.3.0 has no" in verdict
+    assert "a checkpoint that is quantised already" in verdict
+    assert "set option.backend" not in verdict
     asked = f"option.backend=tensorrt\n{name}={value}"
     assert judge(tmp_path, asked, "1.2.1") == ""
 
@@ -112,8 +116,8 @@ def _is_truth(name: str) -> bool:
 
 def test_an_argument_that_a_later_release_has_for_itself_is_its_own(tmp_path: Path) -> None:
     arguments = TORCH | {"batching_type"}
-    said = judge(tmp_path, "option.batching_type=STATIC", "1.5.0", arguments=arguments)
-    assert said == ""
+    verdict = judge(tmp_path, "option.batching_type=STATIC", "1.5.0", arguments=arguments)
+    assert verdict == ""
 
 
 @pytest.mark.parametrize("version", ["", "1.3.0.dev2026071500", "unknown"])
@@ -128,7 +132,7 @@ def test_the_source_tells_where_the_version_does_not(tmp_path: Path, version: st
 def test_the_release_that_is_assumed_is_said(tmp_path: Path) -> None:
     model = folder_with(tmp_path, "rank0.engine")
     for properties, place in (("option.backend=tensorrt", ""), ("", model)):
-        said = judge(tmp_path, properties, "1.2.1", model=place, is_installed=False)
-        assert "is not installed for the workers: planned for 1.2.1, the release that is" in said
-        assert LAST in said
+        verdict = judge(tmp_path, properties, "1.2.1", model=place, is_installed=False)
+        assert "is not installed for the workers: planned for 1.2.1, the release that is" in verdict
+        assert LAST in verdict
     assert judge(tmp_path, "", "1.2.1", is_installed=False) == ""

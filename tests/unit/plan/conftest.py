@@ -18,8 +18,8 @@ def nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
         cases = [f"-L) printf '{listed}';;"]
         for query in queries:
             lines = zip(*(columns[name] for name in query.split(",")), strict=True)
-            said = "".join(", ".join(line) + "\\n" for line in lines)
-            cases.append(f"--query-gpu={query}) printf '{said}';;")
+            output = "".join(", ".join(line) + "\\n" for line in lines)
+            cases.append(f"--query-gpu={query}) printf '{output}';;")
         tool = tmp_path / "nvidia-smi"
         tool.write_text('#!/bin/sh\ncase "$1" in\n' + "\n".join(cases) + "\n*) exit 2;;\nesac\n")
         tool.chmod(0o755)

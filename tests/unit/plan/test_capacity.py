@@ -131,9 +131,9 @@ def test_the_cache_on_a_cpu_follows_from_model_host_and_requests(
 def test_what_the_host_cannot_hold_is_refused_with_numbers() -> None:
     with pytest.raises(PlanError) as refusal:
         on_cpu("", 2 * GIB)
-    said = str(refusal.value)
-    assert "host's memory: 1 x 2.0 GiB for weights, and 16.0 MiB each for 128 tokens" in said
-    assert "2.0 GiB are available; accepted: a smaller" in said
+    message = str(refusal.value)
+    assert "host's memory: 1 x 2.0 GiB for weights, and 16.0 MiB each for 128 tokens" in message
+    assert "2.0 GiB are available; accepted: a smaller" in message
 
 
 def test_a_sequence_longer_than_the_cache_is_said() -> None:
@@ -205,9 +205,9 @@ def test_copies_have_the_experts_together(tmp_path: Path) -> None:
 def test_a_plan_names_what_it_does_not_count_and_a_range(tmp_path: Path) -> None:
     found = capacity(tmp_path)
     odd = replace(found, facts=replace(LLAMA_3_8B, unread=("memory_slots",)))
-    said = describe(odd, odd.estimate(1, 1))
-    assert any("not counted" in line and "memory_slots" in line for line in said)
-    assert any("between" in line for line in said)
+    description = describe(odd, odd.estimate(1, 1))
+    assert any("not counted" in line and "memory_slots" in line for line in description)
+    assert any("between" in line for line in description)
 
 
 @pytest.mark.parametrize(

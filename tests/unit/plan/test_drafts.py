@@ -31,7 +31,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("speculation", "said"),
+    ("speculation", "message"),
     [
         ('speculative_config={"model": "SMALL", "num_speculative_tokens": 3}', COUNTED),
         ("speculative_draft_model=SMALL", COUNTED),
@@ -52,7 +52,7 @@ def model(tmp_path: Path) -> Path:
 )
 def test_what_is_counted_of_a_draft_model_is_said(
     speculation: str,
-    said: str,
+    message: str,
     model: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -65,8 +65,8 @@ def test_what_is_counted_of_a_draft_model_is_said(
     for form, words in (((), "because     "), (("--explain-memory",), "with the log: ")):
         assert main(["plan", str(model), *machine, *form]) == 0
         lines = [line for line in capsys.readouterr().out.splitlines() if "counted:" in line]
-        assert len(lines) == bool(said)
-        assert "".join(lines).startswith(said and words + said.format(draft))
+        assert len(lines) == bool(message)
+        assert "".join(lines).startswith(message and words + message.format(draft))
 
 
 def test_drafted_tokens_take_states_and_their_layer_blocks(
@@ -95,10 +95,10 @@ def test_what_no_plan_counts_and_no_file_writes_is_said(
     text = "option.enable_dbo=true\n"
     (tmp_path / "serving.properties").write_text(text, encoding="utf-8")
     assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "not counted: what these options take or save: enable_dbo" in said
-    assert "config.json lacks hidden_size, intermediate_size, num_attention_heads" in said
-    assert "the defaults of its class apply" in said
+    output = " ".join(capsys.readouterr().out.split())
+    assert "not counted: what these options take or save: enable_dbo" in output
+    assert "config.json lacks hidden_size, intermediate_size, num_attention_heads" in output
+    assert "the defaults of its class apply" in output
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_each_option_is_judged_for_memory(
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (tmp_path / "serving.properties").write_text(f"option.{text}\n", encoding="utf-8")
     assert main(["plan", str(tmp_path), "--gpus", "1", "--gpu-memory", "80GiB"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert ("take or save: " in said) == bool(named)
-    assert (f"take or save: {named} " in said) == bool(named)
+    output = " ".join(capsys.readouterr().out.split())
+    assert ("take or save: " in output) == bool(named)
+    assert (f"take or save: {named} " in output) == bool(named)
 
 
 def test_overridden_fields_are_those_that_are_planned_with(

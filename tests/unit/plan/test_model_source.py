@@ -96,8 +96,8 @@ def test_adapters_that_are_named_are_added_to_those_of_the_folder(tmp_path: Path
     assert found == {
         "a": f"{root}/adapters/a", "b": f"{root}/more/b", "c": "org/c", "d": "/none/d"
     }  # fmt: skip
-    (said,) = missing_adapters(found)
-    assert "names d, whose folder is not here (looked at /none/d)" in said
+    (note,) = missing_adapters(found)
+    assert "names d, whose folder is not here (looked at /none/d)" in note
 
 
 @pytest.mark.parametrize(

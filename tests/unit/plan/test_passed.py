@@ -91,11 +91,11 @@ def test_what_only_a_newer_release_may_have_is_told() -> None:
     environment = {"SM_VLLM_NONSENSE": "1", "SM_VLLM_RESPONSE_ROLE": "bot"}
     text = "option.rolling_batch=vllm\noption.model_id=org/m\noption.bananas=3"
     options = resolve_options(parse_properties(text), environment, folder=Path("/none"))
-    said = Explanation()
-    passed_on(options, "", said)
-    assert len(said.notes) == 2
+    explanation = Explanation()
+    passed_on(options, "", explanation)
+    assert len(explanation.notes) == 2
     for note, name in zip(
-        sorted(said.notes), ("SM_VLLM_NONSENSE=1", "option.bananas=3"), strict=True
+        sorted(explanation.notes), ("SM_VLLM_NONSENSE=1", "option.bananas=3"), strict=True
     ):
         assert name in note
         assert "does not have; a newer vllm has to accept it" in note

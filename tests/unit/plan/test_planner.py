@@ -246,11 +246,11 @@ def test_a_handler_of_the_users_is_not_judged_by_its_task(tmp_path: Path) -> Non
     assert made.engine == "custom"
 
 
-@pytest.mark.parametrize(("word", "is_said"), [("auto", True), ("vllm", False)])
-def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, is_said: bool) -> None:
+@pytest.mark.parametrize(("word", "has_note"), [("auto", True), ("vllm", False)])
+def test_where_more_run_at_once_than_in_lmi_it_is_said(word: str, has_note: bool) -> None:
     made = plan(f"option.rolling_batch={word}")
-    said = [why for why in made.reasons if why.startswith("256 requests at once: no number is")]
-    assert (made.limits.max_running, bool(said)) == (256, is_said)
+    notes = [why for why in made.reasons if why.startswith("256 requests at once: no number is")]
+    assert (made.limits.max_running, bool(notes)) == (256, has_note)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,11 @@ def test_workers_are_scaled_between_their_bounds(
 ) -> None:
     made = plan(f"{text}\noption.tensor_parallel_degree=1", hardware)
     assert (made.parallel.workers, made.min_workers) == (workers, always)
-    said = [reason for reason in made.reasons if "at first" in reason or "all the time" in reason]
-    assert len(said) == bool(why)
-    assert why in "".join(said)
+    reasons = [
+        reason for reason in made.reasons if "at first" in reason or "all the time" in reason
+    ]
+    assert len(reasons) == bool(why)
+    assert why in "".join(reasons)
 
 
 def test_when_they_are_scaled_is_said_by_the_options() -> None:

@@ -36,8 +36,8 @@ def test_each_worker_publishes_at_a_port_of_its_own(
     events: dict[str, object], index: int, copies: int, expected: tuple[str, str | None]
 ) -> None:
     config = own_ports(_config(EVENTS | events, copies), index)
-    said = json.loads(config.passthrough["kv_events_config"])
-    assert (said.get("endpoint", "tcp://*:5557"), said.get("replay_endpoint")) == expected
+    published = json.loads(config.passthrough["kv_events_config"])
+    assert (published.get("endpoint", "tcp://*:5557"), published.get("replay_endpoint")) == expected
     assert config.passthrough["max_lora_rank"] == "8"
 
 

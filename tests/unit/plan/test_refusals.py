@@ -64,7 +64,7 @@ def test_a_library_that_is_too_old_is_refused_by_its_version(
         refuse_old_engine(options, python)
 
 
-def doubts(properties: str, architecture: str, **changes: bool) -> list[str]:
+def uncertainties(properties: str, architecture: str, **changes: bool) -> list[str]:
     facts = read_model_facts(TESTS / "golden" / "ladder_one_device")
     assert facts
     options = resolve_options(parse_properties(properties), {}, folder=TESTS)
@@ -87,11 +87,11 @@ def test_a_model_that_the_engine_does_not_serve_is_refused(
 ) -> None:
     properties = f"option.rolling_batch={engine}"
     with pytest.raises(PlanError, match=problem):
-        doubts(properties, architecture, is_encoder_decoder=is_encoder_decoder)
+        uncertainties(properties, architecture, is_encoder_decoder=is_encoder_decoder)
 
 
 @pytest.mark.parametrize(
-    ("properties", "architecture", "said"),
+    ("properties", "architecture", "message"),
     [
         ("", "LlamaForCausalLM", ""),
         ("", "MllamaForConditionalGeneration", "no code of its own for Mllama"),
@@ -101,11 +101,11 @@ def test_a_model_that_the_engine_does_not_serve_is_refused(
     ],
 )
 def test_what_is_doubtful_about_a_model_is_said(
-    properties: str, architecture: str, said: str
+    properties: str, architecture: str, message: str
 ) -> None:
-    found = doubts(properties, architecture)
-    assert bool(found) == bool(said)
-    assert said in " ".join(found)
+    found = uncertainties(properties, architecture)
+    assert bool(found) == bool(message)
+    assert message in " ".join(found)
 
 
 def test_a_plan_of_an_engine_that_is_not_here_names_those_that_can_be_chosen() -> None:
@@ -128,7 +128,7 @@ def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "properties", "said"),
+    ("version", "properties", "message"),
     [
         ("1.2.1", "option.backend=tensorrt", ""),
         ("1.4.0rc1", "option.backend=tensorrt", "TensorRT-LLM 1.4.0rc1 has no TensorRT backend"),
@@ -138,7 +138,7 @@ def test_copies_of_a_dense_model_are_no_matter_of_vllms_own_nodes() -> None:
     ],
 )
 def test_the_release_in_the_workers_interpreter_decides(
-    tmp_path: Path, version: str, properties: str, said: str
+    tmp_path: Path, version: str, properties: str, message: str
 ) -> None:
     package = with_version(tmp_path / "tensorrt_llm", version)
     python = interpreter(tmp_path, package, version)
@@ -148,8 +148,8 @@ def test_the_release_in_the_workers_interpreter_decides(
         notes = "; ".join(refuse_unsupported(options, None, python, ""))
     except OptionError as error:
         notes = str(error)
-    assert said in notes
-    assert bool(said) == bool(notes)
+    assert message in notes
+    assert bool(message) == bool(notes)
 
 
 def test_built_engines_are_looked_for_where_the_model_is(tmp_path: Path) -> None:

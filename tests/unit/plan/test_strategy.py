@@ -123,9 +123,11 @@ def test_a_cap_is_said() -> None:
 def test_a_refusal_has_numbers_and_a_way_out() -> None:
     with pytest.raises(PlanError) as refusal:
         plan("option.tensor_parallel_degree=1")
-    said = str(refusal.value)
-    assert said.startswith("the model does not fit on 1 device: each needs 131.4 GiB for weights")
-    assert "may use 73.6 GiB of 80.0 GiB" in said
+    message = str(refusal.value)
+    assert message.startswith(
+        "the model does not fit on 1 device: each needs 131.4 GiB for weights"
+    )
+    assert "may use 73.6 GiB of 80.0 GiB" in message
     with pytest.raises(PlanError, match=r"option.max_model_len=\d+ or less fits"):
         plan("option.tensor_parallel_degree=4\noption.max_model_len=4000k")
 

@@ -37,8 +37,8 @@ def together(
 ) -> dict[str, list[str] | str]:
     """Return the devices of each model's workers, or why it is refused."""
 
-    def plan(said: LmiOptions, left: Hardware) -> EnginePlan:
-        return make_plan(said, {"PATH": "/bin"}, left, facts)
+    def plan(read: LmiOptions, left: Hardware) -> EnginePlan:
+        return make_plan(read, {"PATH": "/bin"}, left, facts)
 
     made = plan_together({name: options(text) for name, text in texts.items()}, hardware, plan)
     assert list(made) == list(texts)
@@ -112,7 +112,7 @@ def test_who_finds_too_little_is_refused_and_all_are_named(
     gpus: int, texts: dict[str, str], refused: str, problem: str
 ) -> None:
     found = together(machine(gpus), **texts)
-    assert [name for name, said in found.items() if isinstance(said, str)] == [refused]
+    assert [name for name, outcome in found.items() if isinstance(outcome, str)] == [refused]
     assert problem in found[refused]
     assert "accepted: fewer devices for one of them (maxWorkers, load" in found[refused]
 
@@ -138,8 +138,8 @@ def test_a_device_is_itself_under_another_mask() -> None:
 def test_a_handler_holds_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text("def handle(inputs): ...\n", encoding="utf-8")
     lines = parse_properties("gpu.required_memory_mb=40960\nengine=Python")
-    said = resolve_options(lines, {}, folder=tmp_path)
-    made = make_plan(said, {"PATH": "/bin"}, machine(1), None)
+    resolved = resolve_options(lines, {}, folder=tmp_path)
+    made = make_plan(resolved, {"PATH": "/bin"}, machine(1), None)
     assert (made.engine, made.parallel.device_share) == ("custom", 0.5)
 
 
@@ -147,8 +147,8 @@ def test_models_on_the_cpu_share_the_hosts_memory() -> None:
     facts = replace(LLAMA_70B, weight_bytes=10 * GIB, max_position_embeddings=2048)
     text = "option.rolling_batch=disable\noption.max_rolling_batch_size=256"
 
-    def plan(said: LmiOptions, left: Hardware) -> EnginePlan:
-        return make_plan(said, {"PATH": "/bin"}, left, facts)
+    def plan(read: LmiOptions, left: Hardware) -> EnginePlan:
+        return make_plan(read, {"PATH": "/bin"}, left, facts)
 
     models = {name: options(text) for name in "abc"}
     made = plan_together(models, Hardware(host_memory=30 * GIB), plan)

@@ -61,8 +61,8 @@ def test_an_error_that_refers_to_another_is_told_with_it() -> None:
         "(EngineCore pid=2) ERROR [core.py:1510] safetensors_rust.SafetensorError: cut short\n"
         f"  a line of it\n{text}\n"
     )
-    said = causes.with_root_cause(text, lines)
-    assert said == (
+    message = causes.with_root_cause(text, lines)
+    assert message == (
         "RuntimeError: Engine core initialization failed. "
         "Root cause: safetensors_rust.SafetensorError: cut short"
     )

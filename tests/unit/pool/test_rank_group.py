@@ -73,9 +73,9 @@ def test_a_death_that_is_rank_0s_own_is_handed_on(stack: ExitStack) -> None:
     group = Group(stack)
     group.ends[0].sendall(DEATH)
     group.ends[1].sendall(BEAT)
-    (said,) = group.ranks.read()
-    assert isinstance(said, msg.Failure)
-    assert said.kind == "dead"
+    (message,) = group.ranks.read()
+    assert isinstance(message, msg.Failure)
+    assert message.kind == "dead"
 
 
 @pytest.mark.parametrize("shares_all", [True, False])

@@ -115,9 +115,9 @@ def test_what_follows_from_a_sampled_text_may_be_absent() -> None:
 def tokens(*pairs: tuple[str, float], others: dict[str, float] | None = None) -> dict[str, Any]:
     near = [{"token": name, "logprob": value} for name, value in (others or {}).items()]
     content = [{"token": t, "logprob": p, "top_logprobs": near} for t, p in pairs]
-    said = chat("".join(text for text, _ in pairs))
-    said["choices"][0]["logprobs"] = {"content": content}
-    return said
+    exchange = chat("".join(text for text, _ in pairs))
+    exchange["choices"][0]["logprobs"] = {"content": content}
+    return exchange
 
 
 @pytest.mark.parametrize(

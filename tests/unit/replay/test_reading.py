@@ -38,15 +38,15 @@ def test_a_line_is_a_request_and_its_answer(tmp_path: Path) -> None:
     headers = {"X-Own": "1", "Authorization": "Bearer x", "Host": "a", "cookie": "***"}
     line = {"path": "http://old:80/v1/completions?a=1", "headers": headers, "body": BODY}
     (exchange,) = read(lines(tmp_path / "a.jsonl", line | {"answer": answer, "time": 5})).exchanges
-    request, said = exchange.request, exchange.answer
+    request, reply = exchange.request, exchange.answer
     assert (request.method, request.path) == ("POST", "/v1/completions?a=1")
     assert (request.client, request.template) == ("OpenAI", "/v1/completions")
     # No key for the old server reaches the new one.
     assert request.headers == {"x-own": "1", "content-type": "application/json"}
     assert json.loads(request.body) == BODY
-    assert said is not None
-    assert (said.status, said.media_type, said.seconds) == (200, "text/event-stream", 0.4)
-    assert (said.body, said.arrivals) == (b"data: a\n\ndata: b\n\n", (0.1, 0.3))
+    assert reply is not None
+    assert (reply.status, reply.media_type, reply.seconds) == (200, "text/event-stream", 0.4)
+    assert (reply.body, reply.arrivals) == (b"data: a\n\ndata: b\n\n", (0.1, 0.3))
     assert (exchange.at, exchange.place) == (5, f"{tmp_path}/a.jsonl:1")
 
 
@@ -140,7 +140,7 @@ def test_a_har_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("{", "is not JSON"),
         ("[" * 100_000, "is nested too deeply"),
@@ -163,14 +163,14 @@ def test_a_har_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_line_is_said_with_its_place_and_counted(
-    line: Any, said: str, tmp_path: Path
+    line: Any, message: str, tmp_path: Path
 ) -> None:
     path = lines(tmp_path / "a.jsonl", {"path": "/"}, "", line, {"path": "/"})
     corpus = read(path)
     assert len(corpus.exchanges) == 2
     (problem,) = corpus.problems
     assert problem.place == f"{path}:3"
-    assert said in problem.text
+    assert message in problem.text
 
 
 def test_nothing_to_read_is_refused(tmp_path: Path) -> None:

@@ -64,10 +64,10 @@ def test_a_server_that_does_not_answer(tmp_path: Path, capsys: pytest.CaptureFix
     words = ["replay", str(file), "--url", f"http://127.0.0.1:{port}", "--state", str(state)]
     for _ in range(2):
         assert main([*words, "--no-shrink"]) == 1
-        said = capsys.readouterr().out
-        assert "1 requests judged, 0 (0.0 %) without a difference" in said
-        assert "1 requests have no recorded answer" in said
-        assert "Connection refused" in said
+        output = capsys.readouterr().out
+        assert "1 requests judged, 0 (0.0 %) without a difference" in output
+        assert "1 requests have no recorded answer" in output
+        assert "Connection refused" in output
     assert len(state.read_text().splitlines()) == 3
     assert main([*words, "--allow", "100%"]) == 0
 
@@ -160,9 +160,9 @@ def test_ctrl_c_reports_what_was_seen_and_the_run_continues(
         url = f"http://127.0.0.1:{server.server_address[1]}"
         words = ["replay", str(file), "--url", url, "--state", str(state)]
         assert main(words) == 130
-        said = capsys.readouterr()
-        assert "of 1000 requests" in said.err
-        assert "requests judged" in said.out
+        output = capsys.readouterr()
+        assert "of 1000 requests" in output.err
+        assert "requests judged" in output.out
         assert 3 <= _Interrupting.count < 1000
         assert main(words) == 0
         server.shutdown()

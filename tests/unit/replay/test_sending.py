@@ -24,14 +24,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
-        said = f"{self.path} {sorted(name.lower() for name in self.headers)} ".encode() + body
+        data = f"{self.path} {sorted(name.lower() for name in self.headers)} ".encode() + body
         lines = b"HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: 2\r\nconnection: close\r\n"
         if self.path.endswith("/cut"):
             self.wfile.write(lines + b"content-length: 99\r\n\r\nab")
         elif self.path.endswith("/cut-chunk"):
             self.wfile.write(lines + b"transfer-encoding: chunked\r\n\r\n5\r\nab")
         else:
-            self.wfile.write(lines + b"content-length: %d\r\n\r\n" % len(said) + said)
+            self.wfile.write(lines + b"content-length: %d\r\n\r\n" % len(data) + data)
         self.close_connection = True
 
 

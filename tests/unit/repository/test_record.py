@@ -80,9 +80,9 @@ def test_a_folder_of_an_older_conversion_is_compared_too(
     source: Path, lines: str, changes: list[str]
 ) -> None:
     (source / "serving.properties").write_text(lines)
-    advice, *said = option_changes(OLD, None, load_options(source, {}))
+    advice, *others = option_changes(OLD, None, load_options(source, {}))
     assert "clients can read options and paths" in advice
-    assert said == changes
+    assert others == changes
 
 
 def test_the_place_of_an_older_conversion_counts_only_from_its_file(

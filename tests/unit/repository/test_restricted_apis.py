@@ -68,14 +68,14 @@ def test_a_port_may_do_more_than_hand_requests_on(argument: str) -> None:
 def test_what_is_open_is_said_of_each_protocol(
     arguments: tuple[str, ...], environment: dict[str, str], open_: set[str]
 ) -> None:
-    said = [each.split() for each in exposures(arguments, environment) if " is open over " in each]
-    assert {words[0] for words in said} == open_
-    assert len(said) == 2 * len(open_)
-    assert {words[4].rstrip(":") for words in said} == ({"HTTP", "gRPC"} if open_ else set())
+    lines = [each.split() for each in exposures(arguments, environment) if " is open over " in each]
+    assert {words[0] for words in lines} == open_
+    assert len(lines) == 2 * len(open_)
+    assert {words[4].rstrip(":") for words in lines} == ({"HTTP", "gRPC"} if open_ else set())
 
 
 @pytest.mark.parametrize(
-    ("arguments", "environment", "said"),
+    ("arguments", "environment", "expected"),
     [
         (("--allow-sagemaker=true",), {}, ["--allow-sagemaker"]),
         (("--allow-sagemaker=true",), {"NVIDIA_TRITON_SERVER_VERSION": "26.03"}, []),
@@ -84,7 +84,7 @@ def test_what_is_open_is_said_of_each_protocol(
     ],
 )
 def test_other_ports_lead_around_a_restriction_before_they_were_mended(
-    arguments: tuple[str, ...], environment: dict[str, str], said: list[str]
+    arguments: tuple[str, ...], environment: dict[str, str], expected: list[str]
 ) -> None:
     found = exposures((*CLOSED.arguments(), *arguments), environment)
-    assert [sentence.partition(" ")[0] for sentence in found] == said
+    assert [sentence.partition(" ")[0] for sentence in found] == expected

@@ -60,7 +60,7 @@ def test_a_stream_goes_on_with_another_worker_from_its_ids() -> None:
     (number,) = bench.workers.requests[0]
     assert unpack(bench.workers.sent[number].requests[0].continuation.ids) == [[5], [6], [7]]
     bench.answer(number)
-    assert (sink.said, sink.ends) == ("abca", ["answered"])
+    assert (sink.text, sink.ends) == ("abca", ["answered"])
     assert bench.workers.outstanding == [0, 0]
     assert (bench.service.snapshot().open, bench.service.snapshot().moved) == (0, 2)
 
@@ -173,7 +173,7 @@ def test_a_request_goes_on_only_so_often() -> None:
         die(bench)
         revive(bench)
     assert sink.errors == ["it died; it resumed 2 times before (option.migration_limit)"]
-    assert sink.said == "aaa"
+    assert sink.text == "aaa"
 
 
 def test_the_request_that_ends_each_worker_ends_alone() -> None:
@@ -185,8 +185,8 @@ def test_the_request_that_ends_each_worker_ends_alone() -> None:
     # Both have brought nothing now, but the other was not under suspicion before.
     die(bench)
     revive(bench)
-    said = "it died; it was in each of 2 deaths of a worker, and is not resumed"
-    assert (poison.errors, other.errors) == ([said], [])
+    message = "it died; it was in each of 2 deaths of a worker, and is not resumed"
+    assert (poison.errors, other.errors) == ([message], [])
     bench.answer(*bench.open())
     assert other.ends == ["answered"]
 

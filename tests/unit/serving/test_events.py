@@ -26,13 +26,13 @@ class TritonClient:
     request_id = ""
 
     def __init__(self) -> None:
-        self.said: list[bytes] = []
+        self.received: list[bytes] = []
 
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
-        self.said += [chunk.data for chunk in chunks if isinstance(chunk, HttpChunk)]
+        self.received += [chunk.data for chunk in chunks if isinstance(chunk, HttpChunk)]
 
     def fail(self, error: LmiError) -> None:
-        self.said.append(str(error).encode())
+        self.received.append(str(error).encode())
 
     def is_cancelled(self) -> bool:
         return False
@@ -110,8 +110,8 @@ def test_each_client_gets_the_same(kind: str) -> None:
             client.hear(step, in_columns=in_columns)
     ours, others = clients
     if kind == TRITON:
-        assert [each.said for each in ours.sinks] == [each.said for each in others.sinks]
-        assert ours.sinks[1].said[-1].endswith(b"data: [DONE]\n\n")
+        assert [each.received for each in ours.sinks] == [each.received for each in others.sinks]
+        assert ours.sinks[1].received[-1].endswith(b"data: [DONE]\n\n")
     else:
         assert ours.messages == others.messages
         assert [each.id for each in ours.messages].count(12) == 4
@@ -157,8 +157,8 @@ def test_who_has_left_gets_nothing() -> None:
     for state in client.bench.service._open_states():
         client.bench.service._cancellation._check(state)
     client.hear([_event(1, 2)], in_columns=True)
-    said = [(each.id, type(each)) for each in client.messages]
-    assert said == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
+    sent = [(each.id, type(each)) for each in client.messages]
+    assert sent == [(11, msg.HttpOutput)] + [(12, msg.HttpOutput)] * 2
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,8 @@ def ask(lora_manager: LoraManager, kind: str, engine: Engine | None = None, **bo
 
 def test_an_adapter_is_registered_used_and_forgotten(lora_manager: LoraManager, root: Path) -> None:
     engine = Engine()
-    said = ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two", pin="true")
-    assert said == {"status": "Adapter b registered"}
+    answer = ask(lora_manager, "REGISTER_ADAPTER", engine, name="b", src="two", pin="true")
+    assert answer == {"status": "Adapter b registered"}
     assert engine.asked == [("b", str(root / "two"), True, True)]
     assert list(lora_manager.folders) == ["one", "b"]
     card = {"name": "b", "src": str(root / "two"), "preload": True, "pin": True}
@@ -145,9 +145,9 @@ def test_what_is_wrong_has_lmis_status(
     with pytest.raises(HttpError) as refusal:
         ask(lora_manager, kind, **body)
     assert refusal.value.status == status
-    said = json.loads(str(refusal.value))
-    assert said["code"] == status
-    assert words in said["message"]
+    error = json.loads(str(refusal.value))
+    assert error["code"] == status
+    assert words in error["message"]
     assert list(lora_manager.folders) == ["one"]
 
 

@@ -20,7 +20,7 @@ class Sink:
     request_id = ""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.texts: list[str] = []
         self.error: LmiError | None = None
         self.is_sending, self.may_send = threading.Event(), threading.Event()
         self.has_gone = False
@@ -29,7 +29,7 @@ class Sink:
     def send(self, chunks: list[Chunk], *, is_last: bool) -> None:
         self.is_sending.set()
         assert self.may_send.wait(60)
-        self.said += [chunk.text for chunk in chunks if isinstance(chunk, Delta)]
+        self.texts += [chunk.text for chunk in chunks if isinstance(chunk, Delta)]
 
     def fail(self, error: LmiError) -> None:
         self.error = error
@@ -47,7 +47,7 @@ def service() -> Iterator[Service]:
     service.close()
 
 
-def _has_said_first(service: Service) -> Sink:
+def _that_is_sent_first(service: Service) -> Sink:
     """Return a client that is being sent the first chunk of request 1."""
     sink = Sink()
     service.submit((GenerateRequest(prompt="a"),), sink)
@@ -57,23 +57,23 @@ def _has_said_first(service: Service) -> Sink:
 
 
 def test_a_client_that_leaves_before_the_last_piece_gets_an_error(service: Service) -> None:
-    sink = _has_said_first(service)
+    sink = _that_is_sent_first(service)
     sink.has_gone = True
     wait_for(lambda: sink.times_asked > 0)
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
-    assert sink.said == ["first"]
+    assert sink.texts == ["first"]
     assert sink.error is not None
     assert sink.error.code == "CANCELLED"
 
 
 def test_a_client_that_leaves_while_the_last_piece_waits_ends_with_it(service: Service) -> None:
-    sink = _has_said_first(service)
+    sink = _that_is_sent_first(service)
     service.on_messages([msg.Output(1, Delta("last", 1, "stop"))])
     sink.has_gone = True
     # The second question comes after the answer to the first was acted on.
     wait_for(lambda: sink.times_asked > 1)
     sink.may_send.set()
     wait_for(lambda: service.snapshot().open == 0)
-    assert sink.said == ["first", "last"]
+    assert sink.texts == ["first", "last"]
     assert sink.error is None

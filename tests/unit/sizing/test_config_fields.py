@@ -66,7 +66,7 @@ def test_a_folder_without_a_config_has_no_facts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"num_hidden_layers": None}, "num_hidden_layers is missing"),
         ({"vocab_size": None}, "vocab_size is missing"),
@@ -84,10 +84,10 @@ def test_a_folder_without_a_config_has_no_facts(tmp_path: Path) -> None:
         ({"intermediate_size": ["wide"]}, 'intermediate_size="wide" is not a whole number'),
     ],
 )
-def test_what_cannot_be_is_refused(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_what_cannot_be_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         facts_of(tmp_path, LLAMA_3_8B | change)
-    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: {said}")
+    assert str(caught.value).startswith(f"{tmp_path / 'config.json'}: {message}")
 
 
 def test_a_problem_in_a_nested_config_names_the_way_there(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_problem_in_a_nested_config_names_the_way_there(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"{", "is not JSON"),
         (b"", "is not JSON"),
@@ -106,7 +106,7 @@ def test_a_problem_in_a_nested_config_names_the_way_there(tmp_path: Path) -> Non
         (b"[" * 100_000, "is not JSON"),
     ],
 )
-def test_a_broken_file_is_refused(text: bytes, said: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_refused(text: bytes, message: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text)
-    with pytest.raises(ConfigurationError, match=f"config.json: {said}"):
+    with pytest.raises(ConfigurationError, match=f"config.json: {message}"):
         read_model_facts(tmp_path)

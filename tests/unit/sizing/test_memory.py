@@ -248,7 +248,7 @@ def test_heads_decide_on_tensor_parallel_degrees(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"tensor": 0}, "tensor_parallel_degree=0 is not positive"),
         ({"pipeline": -1}, "pipeline_parallel_degree=-1 is not positive"),
@@ -257,6 +257,6 @@ def test_heads_decide_on_tensor_parallel_degrees(
         ({"dtype_bytes": 0}, "kv_dtype_bytes=0 is not positive"),
     ],
 )
-def test_what_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
+def test_what_cannot_be_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         estimate(**changes)

@@ -64,9 +64,9 @@ def test_an_unexpected_exception_costs_a_front_end_and_not_its_keeper(
         monkeypatch.setattr(Process, "fault", None)
 
     _keep(fault, mend, int, int)
-    said = capsys.readouterr().err
-    assert said.count("Traceback") == 1
-    assert "the front end cannot be watched: it is started again in 0 s" in said
+    errors = capsys.readouterr().err
+    assert errors.count("Traceback") == 1
+    assert "the front end cannot be watched: it is started again in 0 s" in errors
     assert len(made) == 2
     assert not any(each.is_running for each in made)
 

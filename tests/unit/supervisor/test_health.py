@@ -21,16 +21,16 @@ from tests.support.waiting import wait_for
 class Server:
     """Says what it is told to, once each; then it is gone."""
 
-    def __init__(self, *said: Any) -> None:
-        self.said = list(said)
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
 
     def index(self) -> Any:
-        if not self.said:
+        if not self.answers:
             raise UnavailableError("no answer")
-        said = self.said.pop(0)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 def test_a_fault_of_its_own_does_not_end_it(
@@ -44,8 +44,8 @@ def test_a_fault_of_its_own_does_not_end_it(
     wait_for(lambda: monitor.problem)
     monitor.join()
     assert monitor.problem == "tritonserver does not answer"
-    said = capsys.readouterr().err
-    assert said.count("a look at the server failed") == said.count("Traceback") == 2
+    errors = capsys.readouterr().err
+    assert errors.count("a look at the server failed") == errors.count("Traceback") == 2
 
 
 def test_a_stub_that_ends_is_noticed_before_the_next_look(
@@ -72,7 +72,7 @@ def test_a_stub_that_ends_is_noticed_before_the_next_look(
     wait_for(lambda: monitor.problem)
     assert monitor.problem == "the stub of model died"
     # One look may be at a moment when its model is being unloaded.
-    assert len(server.said) == 998
+    assert len(server.answers) == 998
 
 
 def test_a_model_whose_socket_is_removed_is_not_served_any_more(
@@ -88,7 +88,7 @@ def test_a_model_whose_socket_is_removed_is_not_served_any_more(
     server = Server(*[index] * 1000)
     monitor = HealthMonitor(server, 1 << 30, ["model", "alias"], tmp_path)  # type: ignore[arg-type]
     monitor.start()
-    wait_for(lambda: len(server.said) < 980)
+    wait_for(lambda: len(server.answers) < 980)
     # An alias model never has one.
     assert not monitor.problem
     endpoint.unlink()

@@ -43,7 +43,7 @@ def test_the_embedded_server_is_given_nothing_newer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("apis", "largest", "said"),
+    ("apis", "largest", "expected"),
     [
         (tuple(NOT_FOR_CLIENTS), 1024, ["false", "67108864"]),
         (("logging",), 100 << 20, ["true", "209715200"]),
@@ -51,10 +51,10 @@ def test_the_embedded_server_is_given_nothing_newer(tmp_path: Path) -> None:
     ids=["closed, small", "open, large"],
 )
 def test_a_newer_server_is_given_what_it_takes(
-    tmp_path: Path, apis: tuple[str, ...], largest: int, said: list[str]
+    tmp_path: Path, apis: tuple[str, ...], largest: int, expected: list[str]
 ) -> None:
     given = _newer(_server(tmp_path, NEW_HELP), apis, largest)
-    assert given == [f"{flag}={value}" for flag, value in zip(NEW, said, strict=True)]
+    assert given == [f"{flag}={value}" for flag, value in zip(NEW, expected, strict=True)]
 
 
 def test_a_server_that_says_nothing_is_given_nothing_newer(tmp_path: Path) -> None:

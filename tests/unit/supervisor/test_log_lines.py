@@ -41,8 +41,8 @@ def formatted(style: str, *lines: str, shows_all: bool = True) -> list[str]:
 def test_every_program_writes_one_format(raw: str, line: tuple[str, str, str, str]) -> None:
     level, part, model, text = line
     (written,) = formatted(JSON, raw)
-    said = json.loads(written)
-    assert (said["level"], said["part"], said["model"], said["text"]) == line
+    answer = json.loads(written)
+    assert (answer["level"], answer["part"], answer["model"], answer["text"]) == line
     source = model if model and part in ("model", "engine") else part
     (first, *_) = formatted(TEXT, raw)
     assert re.fullmatch(rf"{TIME} {level:<7} {source}: {re.escape(text.splitlines()[0])}", first)
@@ -65,10 +65,10 @@ def test_lines_without_a_head_go_with_the_line_before(*, is_shown: bool) -> None
 
 
 @pytest.mark.parametrize(
-    "said", ["CudaDriverHelper has not been initialized.", "DCGM unable to start: no GPU"]
+    "message", ["CudaDriverHelper has not been initialized.", "DCGM unable to start: no GPU"]
 )
-def test_what_triton_says_of_missing_gpus_is_for_those_who_want_all(said: str) -> None:
-    raw = f'E{HEAD} server.cc:241] "{said}"'
+def test_what_triton_says_of_missing_gpus_is_for_those_who_want_all(message: str) -> None:
+    raw = f'E{HEAD} server.cc:241] "{message}"'
     assert not formatted(TEXT, raw, shows_all=False)
     assert len(formatted(TEXT, raw)) == 1
 

@@ -49,8 +49,8 @@ def test_a_taken_port_is_named_with_its_option(name: str, taken: int) -> None:
     ],
 )
 def test_what_cannot_be_listened_on_is_refused(host: str, port: int, option: str) -> None:
-    said = rf"--http-port {port} on {host}: .+; choose another \w+ \({option}\)"
-    with pytest.raises(ConfigurationError, match=said):
+    message = rf"--http-port {port} on {host}: .+; choose another \w+ \({option}\)"
+    with pytest.raises(ConfigurationError, match=message):
         Ports(host, **FREE | {"http": port}).check()
 
 
@@ -127,21 +127,21 @@ def test_no_module_puts_a_host_into_a_url_by_itself() -> None:
 
 
 def test_a_front_end_is_waited_for_until_it_is_well_and_not_for_ever() -> None:
-    said = [503, 503, 200]
+    statuses = [503, 503, 200]
 
     class FrontEnd(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             assert self.path == "/ping"
-            self.send_response(said.pop(0))
+            self.send_response(statuses.pop(0))
             self.end_headers()
 
     with HTTPServer(("127.0.0.1", 0), FrontEnd) as server:
         threading.Thread(target=server.serve_forever).start()
         wait_until_well("127.0.0.1", server.server_port, 60, has_tls=False, is_over=bool)
-        assert not said
-        said = [503]
+        assert not statuses
+        statuses = [503]
         wait_until_well(
-            "127.0.0.1", server.server_port, 60, has_tls=False, is_over=lambda: not said
+            "127.0.0.1", server.server_port, 60, has_tls=False, is_over=lambda: not statuses
         )
         server.shutdown()
     with socket.socket() as silent:

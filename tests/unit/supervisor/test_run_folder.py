@@ -104,10 +104,10 @@ def test_a_folder_of_no_use_is_said_and_another_is_used(
     monkeypatch.setattr(tempfile, "tempdir", str(base / name))
     monkeypatch.setattr(run_folder, "_INSTEAD", (str(base / "nowhere"), str(base / "b")))
     assert RunFolder().path.parent == base / "b"
-    said = capsys.readouterr().err
-    assert said.startswith("lmi-backend: TMPDIR ")
-    assert re.search(problem, said)
-    assert f"; {base / 'b'} is used instead" in said
+    errors = capsys.readouterr().err
+    assert errors.startswith("lmi-backend: TMPDIR ")
+    assert re.search(problem, errors)
+    assert f"; {base / 'b'} is used instead" in errors
     monkeypatch.setattr(run_folder, "_INSTEAD", (str(base / "nowhere"),))
     with pytest.raises(ConfigurationError, match="nowhere: cannot be written"):
         RunFolder()

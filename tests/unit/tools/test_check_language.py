@@ -55,8 +55,8 @@ def test_what_is_wrong_is_printed_with_its_place(
         '"""Fine."""\nLOG = "a worker ends here"\ndef run():\n    """Go on."""\n', "utf-8"
     )
     assert main([str(page), str(module)]) == 1
-    said = capsys.readouterr().out.splitlines()
-    assert [line.split(" (")[0] for line in said] == [
+    output = capsys.readouterr().out.splitlines()
+    assert [line.split(" (")[0] for line in output] == [
         "page.md:3: 'asks'",
         "module.py:2: 'ends'",
         "module.py:4: 'Go on'",
@@ -81,6 +81,11 @@ def test_every_kind_of_name_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = check_language.check(module, RULES)
     assert len(found) == len(names) - len(["other"])
     assert "module.py:4: 'trouble' in _wasTrouble (instead: problem" in found[5]
+    (tmp_path / "tests").mkdir()
+    test = tmp_path / "tests" / "test_module.py"
+    test.write_text('def test_it_is_told():\n    """It asks."""\n    told = 1\n', "utf-8")
+    (line,) = check_language.check(test, RULES)
+    assert line.startswith("tests/test_module.py:3: 'told' in told ")
 
 
 def test_texts_and_docstrings_of_a_module_are_read_and_its_names_are_not() -> None:

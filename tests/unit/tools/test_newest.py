@@ -47,7 +47,7 @@ def test_a_registry_that_is_away_is_said(
 
 
 @pytest.mark.parametrize(
-    ("report", "is_ours", "status", "said"),
+    ("report", "is_ours", "status", "message"),
     [
         (PASSED, True, 0, "vLLM 0.100.0 passes the short set without load"),
         (FAILED, True, 1, "vLLM 0.100.0 fails: test_short::test_a"),
@@ -58,7 +58,7 @@ def test_a_newer_release_is_tried(  # noqa: PLR0917
     report: str,
     is_ours: bool,
     status: int,
-    said: str,
+    message: str,
     tried: list[str],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -68,7 +68,7 @@ def test_a_newer_release_is_tried(  # noqa: PLR0917
     monkeypatch.setattr(newest, "_runs_by_itself", lambda _: is_ours)
     assert newest.main() == status
     assert tried == ["0.100.0"]
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 def test_it_runs_by_itself_if_its_script_ends_well(

@@ -94,14 +94,14 @@ def test_it_has_the_metadata_of_the_new_release_alone(
     )
     packages = str(folder / "lib/python3.11/site-packages")
     words = [sys.executable, "-S", "-c", code, packages]
-    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    output = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     # vLLM takes the platform from its version.
-    assert json.loads(said) == ["1.1+cpu", []]
+    assert json.loads(output) == ["1.1+cpu", []]
 
 
 def test_the_newest_release_is_the_registrys(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: Any = "vllm (0.34.0)\nAvailable versions: 0.34.0, 0.33.0\n  INSTALLED: 0.32.0\n"
-    monkeypatch.setattr(overlay, "run", lambda *_: said)
+    output: Any = "vllm (0.34.0)\nAvailable versions: 0.34.0, 0.33.0\n  INSTALLED: 0.32.0\n"
+    monkeypatch.setattr(overlay, "run", lambda *_: output)
     assert overlay.newest_release() == "0.34.0"
 
 

@@ -64,6 +64,6 @@ def test_each_log_has_an_address_and_each_that_is_not_compared_a_reason() -> Non
 
 
 def test_the_readme_leaves_the_figures_to_the_page() -> None:
-    said = README.read_text(encoding="utf-8")
-    assert "](docs/planner.md)" in said
-    assert "median error" not in said
+    text = README.read_text(encoding="utf-8")
+    assert "](docs/planner.md)" in text
+    assert "median error" not in text

@@ -42,13 +42,13 @@ def test_packages_of_npm_are_told_from_those_of_python() -> None:
 def test_a_record_keeps_the_others_and_tells_what_is_left(tmp_path: Path) -> None:
     results = tmp_path / "record.json"
     expected = {"chat": "Rome", "tool": ["travel"]}
-    said = {"chat": "Rome", "tool": {"raised": "ValueError", "text": "no"}}
-    run_clients.write(PROGRAMS[OTHER], run_clients.judged(said, expected), results)
+    outcomes = {"chat": "Rome", "tool": {"raised": "ValueError", "text": "no"}}
+    run_clients.write(PROGRAMS[OTHER], run_clients.judged(outcomes, expected), results)
     reason = "uv pip install x\n  no version\n  of x\n"
     run_clients.write(PROGRAMS[NAME], run_clients.not_installed(reason), results)
     record = run_clients.recorded(results)
     assert list(record) == [NAME, OTHER]
-    assert record[OTHER]["failed"] == {"tool": said["tool"]}
+    assert record[OTHER]["failed"] == {"tool": outcomes["tool"]}
     # What could not be installed is tried again, and so is a newer version.
     assert OTHER not in run_clients.waiting(record)
     assert NAME in run_clients.waiting(record)

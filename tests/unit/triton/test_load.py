@@ -8,7 +8,7 @@ from lmi_backend.triton.load import reports_vllm_metrics
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("settings", "expected"),
     [
         ({}, True),
         ({"REPORT_CUSTOM_METRICS": "true"}, True),
@@ -16,8 +16,8 @@ from lmi_backend.triton.load import reports_vllm_metrics
     ],
 )
 def test_the_switch_of_tritons_vllm_backend_is_honoured(
-    said: dict[str, str], expected: bool
+    settings: dict[str, str], expected: bool
 ) -> None:
-    parameters = {name: {"string_value": value} for name, value in said.items()}
+    parameters = {name: {"string_value": value} for name, value in settings.items()}
     arguments = {"model_config": json.dumps({"parameters": parameters})}
     assert reports_vllm_metrics(arguments) is expected

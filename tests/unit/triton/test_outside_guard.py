@@ -34,7 +34,7 @@ class Trio:
         for descriptor in descriptors:
             os.close(descriptor)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return self.guard.communicate(timeout=30)[1]
 
 
@@ -49,7 +49,7 @@ def trio(tmp_path: Path) -> Iterator[Trio]:
 
 def test_a_stub_that_outlives_its_server_is_ended_with_what_it_leaves(trio: Trio) -> None:
     trio.server.kill()
-    assert "echo: tritonserver has exited and its stub had not" in trio.said()
+    assert "echo: tritonserver has exited and its stub had not" in trio.output()
     assert trio.stub.wait(10) == -9
     assert not trio.region.exists()
 
@@ -57,14 +57,14 @@ def test_a_stub_that_outlives_its_server_is_ended_with_what_it_leaves(trio: Trio
 def test_of_a_stub_that_ends_with_its_server_only_files_are_removed(trio: Trio) -> None:
     trio.server.kill()
     trio.stub.terminate()
-    assert trio.said() == ""
+    assert trio.output() == ""
     assert trio.stub.wait(10) == -15
     assert not trio.region.exists()
 
 
 def test_a_stub_that_ends_before_its_server_is_let_alone(trio: Trio) -> None:
     trio.stub.terminate()
-    assert trio.said() == ""
+    assert trio.output() == ""
     assert trio.server.poll() is None
     assert trio.region.exists()
 

@@ -30,7 +30,7 @@ class Ear:
         self.frames.append(self._decoder.feed(frame))
 
     @property
-    def said(self) -> list[tuple[int, str]]:
+    def outputs(self) -> list[tuple[int, str]]:
         """Request number and text of each chunk."""
         return [(m.id, m.chunk.text) for frame in self.frames for m in frame]
 
@@ -59,7 +59,7 @@ async def _ticked(ear: Ear, seconds: float) -> Coalescer:
         coalescer.add(number, _token("a"))
         coalescer.add(number, _token("b"))
     await _turns()
-    assert sorted(ear.said) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+    assert sorted(ear.outputs) == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
     ear.frames.clear()
     return coalescer
 
@@ -97,7 +97,7 @@ async def test_tokens_are_held_only_where_some_would_share(
         ear.frames.clear()
         coalescer.add(1, _token("b"))
         await _turns()
-        return not ear.said
+        return not ear.outputs
 
     while not await is_held():
         pass
@@ -113,7 +113,7 @@ async def test_the_first_token_goes_at_once(ear: Ear) -> None:
     for number in (1, 2, 3):
         coalescer.add(number, _token("c"))
     await _turns()
-    assert ear.said == [(3, "c")]
+    assert ear.outputs == [(3, "c")]
 
 
 async def test_the_first_tick_comes_at_once_where_the_clock_has_just_begun(
@@ -131,7 +131,7 @@ async def test_the_end_goes_at_once_with_what_waited(ear: Ear) -> None:
         coalescer.add(number, _token("c"))
     coalescer.add(1, _token("d", is_last=True))
     await _turns()
-    assert ear.said == [(1, "cd")]
+    assert ear.outputs == [(1, "cd")]
 
 
 async def test_all_that_waits_leaves_together(ear: Ear) -> None:
@@ -142,7 +142,7 @@ async def test_all_that_waits_leaves_together(ear: Ear) -> None:
     await asyncio.sleep(SOON)
     await _turns()
     assert len(ear.frames) == 1
-    assert ear.said == [(1, "cd"), (2, "cd")]
+    assert ear.outputs == [(1, "cd"), (2, "cd")]
 
 
 async def test_pieces_wait_no_longer_than_the_gap(ear: Ear) -> None:
@@ -164,7 +164,7 @@ async def test_answers_grow_to_the_least_number_of_tokens(ear: Ear) -> None:
         await _turns()
     coalescer.add(1, _token("h", is_last=True))
     await _turns()
-    assert ear.said == [(1, "a"), (1, "bcd"), (1, "efg"), (1, "h")]
+    assert ear.outputs == [(1, "a"), (1, "bcd"), (1, "efg"), (1, "h")]
 
 
 async def test_what_has_no_tokens_is_not_held_for_more(ear: Ear) -> None:
@@ -194,7 +194,7 @@ async def test_a_closed_request_says_nothing_more(ear: Ear) -> None:
     coalescer.add(1, _token("d"))
     await asyncio.sleep(SOON)
     await _turns()
-    assert ear.said == [(2, "c")]
+    assert ear.outputs == [(2, "c")]
 
 
 async def test_a_follower_sends_heartbeats_and_no_answers(ear: Ear) -> None:
@@ -237,7 +237,7 @@ async def test_tokens_may_stay_with_the_engine_and_are_flushed_when_it_is_time(e
     held.append("e")
     assert sink.defer(flush, 1)
     await asyncio.sleep(3 * SOON)
-    assert ear.said == [(1, "e")]
+    assert ear.outputs == [(1, "e")]
 
 
 async def test_no_token_waits_elsewhere_that_would_not_wait_here(ear: Ear) -> None:
@@ -290,7 +290,7 @@ async def test_what_is_too_large_for_one_frame_travels_in_several(ear: Ear) -> N
     await _turns()
     *_, failure = (m for frame in ear.frames for m in frame if isinstance(m, msg.Failure))
     ear.frames = [[m for m in frame if isinstance(m, msg.Output)] for frame in ear.frames]
-    assert [number for number, text in ear.said if len(text) == 300] == [0, 1, 2, 3, 4, 6, 7]
+    assert [number for number, text in ear.outputs if len(text) == 300] == [0, 1, 2, 3, 4, 6, 7]
     assert len(ear.frames) < 8
     assert (failure.id, failure.field) == (5, "the answer")
     assert "at most 1000 (option.max_output_size)" in failure.message
@@ -333,9 +333,9 @@ async def test_events_that_are_too_large_for_one_frame_travel_in_several(ear: Ea
         coalescer.add(number, _event(2000 if number == 5 else 300))
     await _turns()
     assert all(ear.frames)
-    said = [message for frame in ear.frames for message in frame]
-    assert [each.id for each in said] == list(range(8))
-    assert [each.id for each in said if isinstance(each, msg.Failure)] == refused == [5]
+    messages = [message for frame in ear.frames for message in frame]
+    assert [each.id for each in messages] == list(range(8))
+    assert [each.id for each in messages if isinstance(each, msg.Failure)] == refused == [5]
 
 
 async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
@@ -357,9 +357,9 @@ async def test_a_flush_that_raises_fails_its_own_request(ear: Ear) -> None:
         coalescer.add(2, _token("b"))
         assert coalescer.defer(3, lambda: coalescer.add(3, _token("b")), 1)
         await asyncio.sleep(3 * SOON)
-        said = [message for frame in ear.frames for message in frame]
-        failures = [each for each in said if isinstance(each, msg.Failure)]
-        outputs = [each for each in said if isinstance(each, msg.Output)]
+        messages = [message for frame in ear.frames for message in frame]
+        failures = [each for each in messages if isinstance(each, msg.Failure)]
+        outputs = [each for each in messages if isinstance(each, msg.Output)]
         assert [(each.id, each.kind) for each in failures] == [(1, "engine")]
         assert failures[0].message == "RuntimeError: no such token"
         assert sorted((each.id, each.chunk.text) for each in outputs) == [(2, "b"), (3, "b")]

@@ -222,7 +222,7 @@ async def test_an_exception_at_a_place_of_one_request_ends_this_one(
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "told"),
+    ("kind", "name", "message"),
     [
         (EchoEngine, "stats", "the engine's stats cannot be had: RuntimeError: broken"),
         (EchoEngine, "check_health", "the engine's health cannot be had: RuntimeError: broken"),
@@ -235,7 +235,7 @@ async def test_the_worker_beats_on_whatever_its_engine_raises(
     caplog: pytest.LogCaptureFixture,
     kind: type,
     name: str,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.setattr(msg, "HEARTBEAT_SECONDS", SHORT)
     stub.say(START)
@@ -244,7 +244,7 @@ async def test_the_worker_beats_on_whatever_its_engine_raises(
         patch.setattr(kind, name, _broken)
         for _ in range(4):
             await stub.hear(msg.Heartbeat)
-    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [told]
+    assert [line.getMessage() for line in caplog.records if line.levelname == "ERROR"] == [message]
 
 
 async def test_a_handlers_values_harm_no_other_request(stub: Stub, tmp_path: Path) -> None:

@@ -35,14 +35,14 @@ async function request(path, options = {}) {
 
 async function reason(response) {
   const text = await response.text().catch(() => "");
-  let said = text;
+  let message = text;
   try {
     const body = JSON.parse(text);
-    said = body.error?.message ?? body.message ?? body.error ?? text;
+    message = body.error?.message ?? body.message ?? body.error ?? text;
   } catch { /* It is plain text. */ }
   const later = response.headers.get("retry-after");
   const again = later ? ` Try again in ${later} s.` : "";
-  return `${said || response.statusText || `Status ${response.status}`}${again}`;
+  return `${message || response.statusText || `Status ${response.status}`}${again}`;
 }
 
 export async function getJson(path, options) {
@@ -69,9 +69,9 @@ export async function* stream(path, body, signal) {
       if (done) throw new ApiError("The answer broke off.");
       for (const data of events.feed(decoder.decode(value, { stream: true }))) {
         if (data === "[DONE]") return;
-        const said = JSON.parse(data);
-        if (said.error) throw new ApiError(said.error.message ?? String(said.error), 500);
-        yield said;
+        const chunk = JSON.parse(data);
+        if (chunk.error) throw new ApiError(chunk.error.message ?? String(chunk.error), 500);
+        yield chunk;
       }
     }
   } finally {

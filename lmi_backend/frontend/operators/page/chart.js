@@ -72,8 +72,8 @@ export class Chart {
       area.setAttribute("d", runs.map((run) => closed(run)).join(""));
     });
     const last = this.#points.at(-1).values;
-    const said = this.names.map((name, index) => `${name} ${this.#text(last[index])}`).join(", ");
-    this.#picture.setAttribute("aria-label", `${said} now; most since then: ${this.shown(most)}`);
+    const values = this.names.map((name, index) => `${name} ${this.#text(last[index])}`).join(", ");
+    this.#picture.setAttribute("aria-label", `${values} now; most since then: ${this.shown(most)}`);
   }
 
   // The points of a line, in parts where nothing is known between.

@@ -163,8 +163,8 @@ export class Playground {
     if (this.#chat.mode !== "chat") {
       return { ...common, prompt: $("text").value, ...rest, ...STREAMED };
     }
-    const said = this.#chat.messages.filter((message, place, all) => message.content && !isUnanswered(all, place));
-    const messages = said.map(({ role, content }) => ({ role, content }));
+    const answered = this.#chat.messages.filter((message, place, all) => message.content && !isUnanswered(all, place));
+    const messages = answered.map(({ role, content }) => ({ role, content }));
     if (system) messages.unshift({ role: "system", content: system });
     if (pending) messages.push({ role: "user", content: pending });
     // An answer is no question: then it is what was asked for it.

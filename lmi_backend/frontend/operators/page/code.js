@@ -14,7 +14,7 @@ export function asPython(path, body, hasKey) {
   const key = hasKey ? 'os.environ["LMI_API_KEY"]' : '"none"';
   const { stream_options: _, ...rest } = body;
   const given = Object.entries(rest).map(([name, value]) => `    ${name}=${python(value, 1)},\n`);
-  const said = isChat ? "chunk.choices[0].delta.content" : "chunk.choices[0].text";
+  const text = isChat ? "chunk.choices[0].delta.content" : "chunk.choices[0].text";
   return `${hasKey ? "import os\n\n" : ""}from openai import OpenAI
 
 client = OpenAI(base_url=${JSON.stringify(`${location.origin}/v1`)}, api_key=${key})
@@ -22,7 +22,7 @@ stream = client.${isChat ? "chat.completions" : "completions"}.create(
 ${given.join("")})
 for chunk in stream:
     if chunk.choices:
-        print(${said} or "", end="", flush=True)
+        print(${text} or "", end="", flush=True)
 print()
 `;
 }

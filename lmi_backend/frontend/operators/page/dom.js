@@ -25,7 +25,7 @@ export function setText(element, text) {
 
 // Tells a screen reader something that the eye sees anyway.
 export function say(text) {
-  $("said").textContent = text;
+  $("announcement").textContent = text;
 }
 
 export async function copy(text, pressed) {

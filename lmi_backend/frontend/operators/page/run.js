@@ -21,8 +21,8 @@ export class Run {
   // Asks, and calls back with each part; returns when the answer is over, or was stopped.
   async ask(path, body, changed) {
     try {
-      for await (const said of stream(path, body, this.#stop.signal)) {
-        this.#take(said);
+      for await (const chunk of stream(path, body, this.#stop.signal)) {
+        this.#take(chunk);
         changed();
       }
     } catch (error) {
@@ -33,12 +33,12 @@ export class Run {
     }
   }
 
-  #take(said) {
-    const choice = said.choices?.[0];
+  #take(chunk) {
+    const choice = chunk.choices?.[0];
     const delta = choice?.delta ?? choice ?? {};
     const text = delta.content ?? delta.text ?? "";
     const reasoning = delta.reasoning_content ?? delta.reasoning ?? "";
-    const counted = said.usage?.completion_tokens;
+    const counted = chunk.usage?.completion_tokens;
     if (text || reasoning) {
       this.#last = performance.now();
       // A server that does not count as it goes sends about a token a part.

@@ -8,7 +8,7 @@ export class Question {
   constructor(message, onEdit) {
     this.element = h("li", { class: "question" },
       h("h2", { class: "unseen" }, "You"),
-      h("div", { class: "said" }, message.content),
+      h("div", { class: "bubble" }, message.content),
       h("div", { class: "foot" }, button("Edit", onEdit, { "aria-label": "Edit this message" })));
   }
 }

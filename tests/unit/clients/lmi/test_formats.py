@@ -72,9 +72,9 @@ def test_the_texts_of_a_stream_are_the_text(texts: list[str], whole: str) -> Non
     tokens = tuple(Token(place, text) for place, text in enumerate(texts))
     delta = Delta(whole, len(texts), "stop", tokens=tokens)
     lines = written("jsonlines", RequestedAnswer(("p",)), [delta]).split("\n")[:-1]
-    said = [json.loads(line) for line in lines]
-    assert "".join(line["token"]["text"] for line in said) == whole
-    assert said[-1]["generated_text"] == whole
+    events = [json.loads(line) for line in lines]
+    assert "".join(line["token"]["text"] for line in events) == whole
+    assert events[-1]["generated_text"] == whole
     assert len(lines) == len(texts)
 
 
@@ -115,7 +115,7 @@ def test_the_form_follows_the_request_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "tokens", "said"),
+    ("text", "tokens", "texts"),
     [
         (" Rome.", [" R", "ome", ".", "</s>"], [" R", "ome", ".", ""]),
         (" Rome.</s>", [" R", "ome", ".", "</s>"], [" R", "ome", ".", "</s>"]),
@@ -128,10 +128,10 @@ def test_the_form_follows_the_request_unless_it_is_named() -> None:
     ],
 )
 def test_the_texts_of_tokens_are_together_what_was_said(
-    text: str, tokens: list[str], said: list[str]
+    text: str, tokens: list[str], texts: list[str]
 ) -> None:
     delta = Delta(text, tokens=tuple(Token(1, each, is_special=each == "</s>") for each in tokens))
-    assert token_texts(delta) == said
+    assert token_texts(delta) == texts
 
 
 @pytest.mark.parametrize("dialect", ["async", "legacy"])

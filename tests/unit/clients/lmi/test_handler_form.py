@@ -39,11 +39,11 @@ def test_a_chat_of_the_older_handlers_has_their_words(dialect: Any) -> None:
 
 def test_a_stream_that_comes_in_any_pieces_is_the_same() -> None:
     data = EVENTS + END
-    said = data.replace(b'"stop"', b'"eos_token"')
+    expected = data.replace(b'"stop"', b'"eos_token"')
     for cut in range(1, len(data)):
         # What is translated is written anew, with blanks.
         pieces = written([data[:cut], data[cut:]], "text/event-stream")
-        assert pieces.replace(b" ", b"") == said.replace(b" ", b"")
+        assert pieces.replace(b" ", b"") == expected.replace(b" ", b"")
 
 
 def test_an_answer_that_comes_in_pieces_is_translated_too() -> None:

@@ -59,11 +59,11 @@ def test_an_echo_has_the_tokens_of_its_prompt_and_where_each_begins() -> None:
     prompt = (Token(1, "a"), Token(2, " b", -2.0))
     first = Delta("é", 1, tokens=(TOKEN,), prompt_tokens=prompt)
     writer = CompletionWriter("m", echo=["a b"], wants_logprobs=True)
-    said, after = (
+    of_prompt, after = (
         read(writer.event(delta))["choices"][0]["logprobs"]
         for delta in (first, Delta("é", 1, "stop", tokens=(TOKEN,)))
     )
-    assert said == {
+    assert of_prompt == {
         "tokens": ["a", " b", "é"],
         "token_logprobs": [None, -2.0, -0.5],
         "top_logprobs": [None, {}, {"e": -1.0}],

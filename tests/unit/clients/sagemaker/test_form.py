@@ -31,9 +31,9 @@ def test_an_error_that_comes_in_parts_is_one_model_error(kind: type[InvokeForm])
     form = kind(HttpForm())
     first, last = _chunks(404, b'{"error":', b" 1}")
     assert form.write([first]) == b""
-    said = json.loads(form.write([last]))
+    answer = json.loads(form.write([last]))
     assert (form.status, form.headers["x-amzn-errortype"]) == (424, "ModelError")
-    assert (said["OriginalStatusCode"], said["OriginalMessage"]) == (404, '{"error": 1}')
+    assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (404, '{"error": 1}')
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from lmi_backend.generation import HttpChunk, HttpRequest
 from lmi_backend.tokenization import SPANS_PATH, Span, Spanning, Spans
 
 MESSAGES = [{"role": "user", "content": "é"}]
-SAID = msgspec.json.encode(Spans("<é", [Span(7, "<", 0, 1), Span(9, "é", 1, 2)]))
+ANSWER = msgspec.json.encode(Spans("<é", [Span(7, "<", 0, 1), Span(9, "é", 1, 2)]))
 TOKENS = [
     {"id": 7, "text": "<", "start": 0, "stop": 1},
     {"id": 9, "text": "é", "start": 1, "stop": 2},
@@ -32,7 +32,7 @@ def test_a_text_and_a_chat_are_answered_in_its_shapes() -> None:
     chat = read_chat({"messages": MESSAGES, "model": "tgi"}, Context())
     assert _asked(text) == Spanning("<é")
     assert _asked(chat).chat == {"messages": MESSAGES, "model": "tgi"}
-    halves: list[Any] = [HttpChunk(SAID[:9]), HttpChunk(SAID[9:], is_last=True)]
+    halves: list[Any] = [HttpChunk(ANSWER[:9]), HttpChunk(ANSWER[9:], is_last=True)]
     assert text.form.write(halves[:1]) == b""
     assert json.loads(text.form.write(halves[1:])) == TOKENS
     whole = {"tokenize_response": TOKENS, "templated_text": "<é"}

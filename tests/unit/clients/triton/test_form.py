@@ -69,9 +69,9 @@ def test_an_event_has_the_outputs_in_the_order_of_their_names() -> None:
 
 def test_a_character_that_is_cut_by_the_end_of_a_chunk_comes_as_it_is() -> None:
     form, data = form_of(BodyReply()), '"é"'.encode()
-    said = form.write([HttpChunk(data[:2])]) + form.write([HttpChunk(data[2:], is_last=True)])
+    text = form.write([HttpChunk(data[:2])]) + form.write([HttpChunk(data[2:], is_last=True)])
     begin = f'data: {HEAD}"response":"'.encode()
-    assert said == begin + b'\\"\xc3"}\n\n' + begin + b'\xa9\\""}\n\n'
+    assert text == begin + b'\\"\xc3"}\n\n' + begin + b'\xa9\\""}\n\n'
     assert form.is_over
 
 

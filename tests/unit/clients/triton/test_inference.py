@@ -73,8 +73,8 @@ def test_a_tenant_that_is_known_counts() -> None:
 
 def test_binary_tensors_follow_the_json_that_is_written() -> None:
     tail = element(b"a b")
-    said = written_binary(tail, "mine")
-    head, rest = joined(said)[: said.json_length], joined(said)[said.json_length :]
+    own = written_binary(tail, "mine")
+    head, rest = joined(own)[: own.json_length], joined(own)[own.json_length :]
     assert rest == tail
     body = json.loads(head)
     assert body["parameters"] == {"max_tokens": 1, "tenant": "mine"}
@@ -82,11 +82,11 @@ def test_binary_tensors_follow_the_json_that_is_written() -> None:
 
 
 def test_a_raw_body_gets_a_name_and_a_tenant() -> None:
-    said = name_raw(b'{"a": 1}', "request", "mine")
-    body = json.loads(joined(said)[: said.json_length])
+    named = name_raw(b'{"a": 1}', "request", "mine")
+    body = json.loads(joined(named)[: named.json_length])
     assert body["parameters"] == {"binary_data_output": True, "tenant": "mine"}
     assert body["inputs"][0]["parameters"] == {"binary_data_size": 12}
-    assert joined(said)[said.json_length :] == element(b'{"a": 1}')
+    assert joined(named)[named.json_length :] == element(b'{"a": 1}')
 
 
 @pytest.mark.parametrize("family", ["classification", "shared memory", "deep", "sizes"])

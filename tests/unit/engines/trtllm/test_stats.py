@@ -46,15 +46,19 @@ async def counted(llm: Llm) -> StepCounts:
 async def test_the_last_row_counts() -> None:
     busier = ROW | {"usedNumBlocks": 50, "reusedBlocks": 3, "missedBlocks": 7}
     counts = await counted(Llm({"kvCacheStats": ROW}, {"kvCacheStats": busier}))
-    said = EngineStats(**counts.fields(is_busy=True))
-    assert (said.kv_cache_usage, said.kv_blocks, said.kv_block_size) == (0.5, 100, 32)
-    assert (said.prompt_tokens_cached, said.prompt_tokens_looked_up) == (96, 320)
+    engine_stats = EngineStats(**counts.fields(is_busy=True))
+    assert (engine_stats.kv_cache_usage, engine_stats.kv_blocks, engine_stats.kv_block_size) == (
+        0.5,
+        100,
+        32,
+    )
+    assert (engine_stats.prompt_tokens_cached, engine_stats.prompt_tokens_looked_up) == (96, 320)
 
 
 async def test_without_requests_no_block_is_in_use() -> None:
     counts = await counted(Llm({"kvCacheStats": ROW}))
-    said = EngineStats(**counts.fields(is_busy=False))
-    assert (said.kv_cache_usage, said.kv_blocks) == (0.0, 100)
+    engine_stats = EngineStats(**counts.fields(is_busy=False))
+    assert (engine_stats.kv_cache_usage, engine_stats.kv_blocks) == (0.0, 100)
 
 
 async def test_of_several_ranks_with_caches_the_fullest_counts() -> None:
@@ -62,8 +66,8 @@ async def test_of_several_ranks_with_caches_the_fullest_counts() -> None:
         {"kvCacheStats": ROW | {"usedNumBlocks": used, "reusedBlocks": 1}, "attentionDpRank": rank}
         for rank, used in ((0, 10), (1, 75), (0, 20))
     ]
-    said = (await counted(Llm(*rows))).fields(is_busy=True)
-    assert (said["kv_cache_usage"], said["kv_blocks"], said["prompt_tokens_cached"]) == (
+    fields = (await counted(Llm(*rows))).fields(is_busy=True)
+    assert (fields["kv_cache_usage"], fields["kv_blocks"], fields["prompt_tokens_cached"]) == (
         0.75,
         100,
         64,

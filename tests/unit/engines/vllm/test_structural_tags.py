@@ -30,8 +30,8 @@ def test_a_tag_of_the_older_form_is_bounded_in_the_newer() -> None:
     older = {"triggers": ["<f"], "structures": [{"begin": "<f>", "schema": SCHEMA, "end": "</f>"}]}
     tag = {"type": "tag", "begin": "<f>", "content": BOUNDED, "end": "</f>"}
     triggered = {"type": "triggered_tags", "triggers": ["<f"], "tags": [tag]}
-    said = json.loads(bounded(json.dumps(older)))
-    assert said == {"type": "structural_tag", "format": triggered}
+    answer = json.loads(bounded(json.dumps(older)))
+    assert answer == {"type": "structural_tag", "format": triggered}
 
 
 @pytest.mark.parametrize(

@@ -65,9 +65,9 @@ async def test_a_name_of_somebody_else_is_answered_to_probes_only(
     for method, path in paths(front_end) + some if host == FOREIGN[0] else some:
         answer = await ask(front_end, path, {"host": host}, method)
         assert (answer.status == 403) is (path not in PROBES), (method, path)
-    said = (await ask(front_end, "/v1/models", {"host": host})).body.decode()
-    assert f"{host} is not a name of this server" in said
-    assert "--allowed-hosts" in said
+    body = (await ask(front_end, "/v1/models", {"host": host})).body.decode()
+    assert f"{host} is not a name of this server" in body
+    assert "--allowed-hosts" in body
 
 
 @pytest.mark.parametrize("host", OWN)
@@ -191,11 +191,11 @@ async def test_the_server_as_a_whole_has_the_methods_of_its_paths(tmp_path: Path
 async def test_a_slash_at_the_end_changes_nothing(path: str, tmp_path: Path) -> None:
     front_end = local(tmp_path)
     method = "GET" if path in ("/v1/models", "/ping") else "POST"
-    said = await ask(front_end, path, None, method, body=b"{}")
-    assert said.status != 404 or b"is not served" not in said.body
+    reply = await ask(front_end, path, None, method, body=b"{}")
+    assert reply.status != 404 or b"is not served" not in reply.body
     for end in ("/", "//"):
         answer = await ask(front_end, path + end, None, method, body=b"{}")
-        assert (answer.status, answer.body) == (said.status, said.body)
+        assert (answer.status, answer.body) == (reply.status, reply.body)
     wrong = await ask(front_end, f"{path}/", None, "PUT")
     assert (wrong.status, "allow" in wrong.headers) == (405, True)
 

@@ -38,7 +38,7 @@ def test_one_key_of_the_environment_is_an_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("alice", "accepted: NAME sha256:HASH"),
         ("alice secret", "accepted: NAME sha256:HASH"),
@@ -50,9 +50,9 @@ def test_one_key_of_the_environment_is_an_operators() -> None:
         ("alice sha256:\0", "accepted: NAME sha256:HASH"),
     ],
 )
-def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, said: str) -> None:
+def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, message: str) -> None:
     file = write(tmp_path / "keys", f"bob {hash_of('b')}", line)
-    with pytest.raises(ConfigurationError, match=rf"{file}:2: .*{said}"):
+    with pytest.raises(ConfigurationError, match=rf"{file}:2: .*{message}"):
         ApiKeys(file)
 
 
@@ -141,7 +141,7 @@ def a_null(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "warning"),
     [
         (not_utf8, "keys:2 (--api-keys): byte 0xe9; accepted: UTF-8"),
         (a_folder, "accepted: a file"),
@@ -157,7 +157,7 @@ def test_a_spoilt_file_is_said_once_and_leaves_the_keys(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     spoil: Callable[[Path], None],
-    said: str,
+    warning: str,
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr("lmi_backend.frontend.http.api_keys.time.monotonic", lambda: now[0])
@@ -169,7 +169,7 @@ def test_a_spoilt_file_is_said_once_and_leaves_the_keys(
         assert keys.find("a").name == "alice"
     (message,) = caplog.messages
     assert message.startswith("the keys are left as they were: ")
-    assert said in message
+    assert warning in message
     fresh = write(tmp_path / "fresh", f"bob {hash_of('b')}")
     if file.is_dir():
         file.rmdir()

@@ -53,7 +53,7 @@ def served(certificate: Certificate, pair: tuple[Path, Path]) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"tls.crt": None}, "tls.crt (--tls-certificate): No such file"),
         ({"tls.key": None}, "tls.key (--tls-key): No such file"),
@@ -67,7 +67,7 @@ def served(certificate: Certificate, pair: tuple[Path, Path]) -> bool:
     ],
 )
 def test_what_cannot_be_used_is_named(
-    wrong: dict[str, bytes | None], said: str, files: tuple[Path, Path]
+    wrong: dict[str, bytes | None], message: str, files: tuple[Path, Path]
 ) -> None:
     for name, data in wrong.items():
         path = files[0].with_name(name)
@@ -76,7 +76,7 @@ def test_what_cannot_be_used_is_named(
             path.write_bytes(data)
     with pytest.raises(ConfigurationError) as refused:
         Certificate(*files)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_folder_is_no_certificate(files: tuple[Path, Path]) -> None:
@@ -152,11 +152,11 @@ async def test_a_broken_pair_is_said_once_and_the_old_one_stays(
     for _ in range(5):
         await certificate.renew()
     assert served(certificate, pairs["first"])
-    said = [record.message for record in caplog.records]
-    assert len(said) == 2
-    assert "left as it was" in said[0]
-    assert "belongs to another" in said[0]
-    assert "No such file" in said[1]
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 2
+    assert "left as it was" in messages[0]
+    assert "belongs to another" in messages[0]
+    assert "No such file" in messages[1]
     put(pairs["second"], files[0].parent)
     for _ in range(5):
         await certificate.renew()

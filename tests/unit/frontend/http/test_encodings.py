@@ -247,7 +247,7 @@ async def test_a_refusal_is_in_the_clients_own_format(
 
 
 @pytest.mark.parametrize(
-    ("encodings", "told"),
+    ("encodings", "expected"),
     [
         ({"content-encoding": "gzip", "content-length": "30"}, {"content-length": "8"}),
         ({"transfer-encoding": "gzip, Chunked"}, {"transfer-encoding": "gzip, Chunked"}),
@@ -256,7 +256,7 @@ async def test_a_refusal_is_in_the_clients_own_format(
     ],
 )  # fmt: skip
 async def test_users_code_is_told_of_the_body_as_it_is(
-    encodings: dict[str, str], told: dict[str, str]
+    encodings: dict[str, str], expected: dict[str, str]
 ) -> None:
     """And not of what was sent."""
     sent = gzip.compress('{"a": 1}'.encode("utf-16"))
@@ -270,7 +270,7 @@ async def test_users_code_is_told_of_the_body_as_it_is(
 
     exchange = Exchange(scope, receive, None)  # type: ignore[arg-type]
     assert await exchange.text(MIB, 60) == b'{"a": 1}'
-    assert exchange.headers == told | {"x": "y"}
+    assert exchange.headers == expected | {"x": "y"}
     exchange.close()
 
 

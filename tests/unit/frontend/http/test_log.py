@@ -37,8 +37,8 @@ def test_each_line_is_written_once_and_in_order(logger: logging.Logger) -> None:
     handler.close()
     lines = written.getvalue().splitlines()
     for who in "abc":
-        said = [line for line in lines if line.startswith(who)]
-        assert said == [f"{who} {number}" for number in range(1000)]
+        own_lines = [line for line in lines if line.startswith(who)]
+        assert own_lines == [f"{who} {number}" for number in range(1000)]
 
 
 def test_a_reader_that_stands_still_holds_nobody_up(logger: logging.Logger) -> None:

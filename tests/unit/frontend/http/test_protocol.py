@@ -137,10 +137,10 @@ async def test_a_client_that_sends_nothing_more_gets_its_answers(
     application.may.clear()
     connection[1].write(GET + behind)
     connection[1].write_eof()
-    said = await connection[0].readexactly(2)
+    received = await connection[0].readexactly(2)
     application.may.set()
-    said += await asyncio.wait_for(connection[0].read(), 20)
-    heads = [each.partition(b"\r\n")[0] for each in said.split(b"HTTP/1.1 ")]
+    received += await asyncio.wait_for(connection[0].read(), 20)
+    heads = [each.partition(b"\r\n")[0] for each in received.split(b"HTTP/1.1 ")]
     assert heads == [b"", *[b"200 OK"] * (GET + behind).count(GET)]
 
 
@@ -152,10 +152,10 @@ async def test_a_stream_goes_on_to_a_client_that_sends_nothing_more(
     await connection[0].readuntil(b"5\r\nbegun\r\n")
     connection[1].write_eof()
     # The next chunk's size begins with zeros.
-    said = await connection[0].readexactly(2)
+    received = await connection[0].readexactly(2)
     application.may.set()
-    said += await asyncio.wait_for(connection[0].read(), 20)
-    assert said.lstrip(b"0") == b"\r\n\r\n"
+    received += await asyncio.wait_for(connection[0].read(), 20)
+    assert received.lstrip(b"0") == b"\r\n\r\n"
     assert not application.gone
 
 
@@ -351,9 +351,9 @@ async def test_only_http_1_1_is_told_to_continue(
     """Who speaks HTTP/1.0 takes the first response for the only one."""
     lines = b"host: a\r\ncontent-length: 1\r\nexpect: 100-continue\r\n\r\n"
     connection[1].write(b"POST / HTTP/" + version + b"\r\n" + lines)
-    told = b"HTTP/1.1 100 Continue\r\n\r\n"
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n"
     if version == b"1.1":
-        assert await connection[0].readexactly(len(told)) == told
+        assert await connection[0].readexactly(len(interim)) == interim
     answer = await _ask(connection, b"x")
     assert (answer[0][:13], answer[1]) == (b"HTTP/1.1 200 ", b"0")
     assert application.bodies == [b"x"]
@@ -386,8 +386,8 @@ async def test_others_have_their_turn_between_the_tiny_chunks_of_a_body(
 ) -> None:
     body = bytes(range(256)) * 100
     chunks = b"".join(b"1\r\n%c\r\n" % each for each in body)
-    _, said = await _ask(connection, CHUNKED + chunks + b"0\r\n\r\n" + GET)
-    assert said == b"0"
+    _, answer = await _ask(connection, CHUNKED + chunks + b"0\r\n\r\n" + GET)
+    assert answer == b"0"
     assert (await _answer(connection))[1] == b"1"
     assert application.bodies == [body, b""]
     # The application, which runs in between, got it bit by bit.

@@ -26,11 +26,11 @@ NOWHERE = "http://127.0.0.1:9/metrics"
 
 
 class Workers(IdleWorkers):
-    def __init__(self, *said: EngineStats) -> None:
-        self.said = said
+    def __init__(self, *engines: EngineStats) -> None:
+        self.engines = engines
 
     def stats(self) -> list[Any]:
-        return [WorkerStats(each, assigned=0, deaths=0, is_ready=True) for each in self.said]
+        return [WorkerStats(each, assigned=0, deaths=0, is_ready=True) for each in self.engines]
 
 
 class Exchange:
@@ -45,14 +45,16 @@ class Exchange:
 
 async def lines(folder: Path, *models: tuple[EngineStats, ...]) -> list[str]:
     """Return the series that some models' workers make."""
-    said = (await shown(folder, *models)).lines
-    return [line for line in said if not line.startswith("lmi_front_end_")]
+    shown_lines = (await shown(folder, *models)).lines
+    return [line for line in shown_lines if not line.startswith("lmi_front_end_")]
 
 
 async def test_what_this_process_counts_is_there_from_the_start(folder: Path) -> None:
-    said = (await shown(folder, (EngineStats(),), (EngineStats(),))).lines
+    shown_lines = (await shown(folder, (EngineStats(),), (EngineStats(),))).lines
     labels = [f'{{model="model {number}",process="{os.getpid()}"}}' for number in range(2)]
-    assert said[-2 * len(FAMILIES) :] == [f"{name}{each} 0" for name in FAMILIES for each in labels]
+    assert shown_lines[-2 * len(FAMILIES) :] == [
+        f"{name}{each} 0" for name in FAMILIES for each in labels
+    ]
 
 
 async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
@@ -67,7 +69,7 @@ async def shown(folder: Path, *models: tuple[EngineStats, ...]) -> Exchange:
 async def showing(folder: Path, *models: tuple[EngineStats, ...]) -> AsyncIterator[Metrics]:
     """Yield what answers where some models' workers run."""
     endpoints = [
-        open_endpoint(f"model {number}", Workers(*said)) for number, said in enumerate(models)
+        open_endpoint(f"model {number}", Workers(*engines)) for number, engines in enumerate(models)
     ]
     found = Models(folder)
     looking = asyncio.create_task(found.run())
@@ -98,8 +100,8 @@ async def test_one_series_is_of_all_models_and_workers(folder: Path) -> None:
         running=3, kv_cache_usage=0.25, kv_block_size=16, kv_blocks=50,
         max_adapters=4, running_adapters=("b",),
     )  # fmt: skip
-    said = await lines(folder, (one, other), (EngineStats(running=1, waiting=1),))
-    *plain, lora = said
+    shown_lines = await lines(folder, (one, other), (EngineStats(running=1, waiting=1),))
+    *plain, lora = shown_lines
     assert plain == [
         "vllm:num_requests_running 6",
         "vllm:num_requests_waiting 2",

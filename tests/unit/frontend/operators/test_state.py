@@ -75,11 +75,11 @@ class Exchange:
 
     def __init__(self, query: str = "") -> None:
         self.query = query
-        self.said: Any = None
+        self.answer: Any = None
 
     async def respond(self, status: int, data: bytes, headers: dict[str, str]) -> None:
         assert (status, headers["cache-control"]) == (200, "no-store")
-        self.said = msgspec.json.decode(data)
+        self.answer = msgspec.json.decode(data)
 
 
 async def ask(folder: Path, query: str) -> dict[str, Any]:
@@ -92,7 +92,7 @@ async def ask(folder: Path, query: str) -> dict[str, Any]:
     await State(models, Keeping()).show(exchange)  # type: ignore[arg-type]
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
-    (model,) = exchange.said["models"]
+    (model,) = exchange.answer["models"]
     found: dict[str, Any] = model
     return found
 

@@ -47,8 +47,8 @@ def test_the_program_is_downloaded_once_and_called_as_of_a_cpu_build(
     program = variables["VLLM_RUST_FRONTEND_PATH"]
     assert subprocess.run([program], capture_output=True, check=True).stdout == b"it runs\n"
     asked = [sys.executable, "-c", _NAMES_ITSELF]
-    said = subprocess.run(asked, env=os.environ | variables, capture_output=True, check=True)
-    assert said.stdout == b"1.1+cpu\n"
+    done = subprocess.run(asked, env=os.environ | variables, capture_output=True, check=True)
+    assert done.stdout == b"1.1+cpu\n"
 
 
 def test_a_front_end_that_cannot_be_had_is_skipped_with_its_reason(
@@ -60,5 +60,5 @@ def test_a_front_end_that_cannot_be_had_is_skipped_with_its_reason(
     monkeypatch.setattr(bench.signal, "signal", lambda *_: None)
     words = ["--targets", "vLLM's Rust front end", "--step-ms", "0", "--output", str(tmp_path)]
     assert bench.main(words) == 0
-    said = capsys.readouterr().out
-    assert f"vLLM's Rust front end was skipped: {_REASON}: no packages in {tmp_path}" in said
+    output = capsys.readouterr().out
+    assert f"vLLM's Rust front end was skipped: {_REASON}: no packages in {tmp_path}" in output

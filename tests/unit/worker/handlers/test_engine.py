@@ -34,7 +34,7 @@ async def ask(
     return [chunk async for chunk in respond_stream(engine, request)]
 
 
-def said(chunks: list[HttpChunk]) -> str:
+def text_of(chunks: list[HttpChunk]) -> str:
     assert chunks[-1].is_last
     return b"".join(chunk.data for chunk in chunks).decode()
 
@@ -54,7 +54,7 @@ WRITE = """
 
 
 async def test_an_input_formatter_reads_the_body(tmp_path: Path) -> None:
-    answer = json.loads(said(await ask(tmp_path, READ, {"question": "a b c"})))
+    answer = json.loads(text_of(await ask(tmp_path, READ, {"question": "a b c"})))
     assert answer == {"generated_text": "a b"}
 
 
@@ -81,7 +81,7 @@ async def test_a_body_that_is_no_json_is_lmis_error(tmp_path: Path) -> None:
 
 async def test_an_output_formatter_writes_the_response(tmp_path: Path) -> None:
     """The echo engine's response is the completion request itself."""
-    assert json.loads(said(await ask(tmp_path, WRITE, {"inputs": "a b"}))) == {"was": "a b"}
+    assert json.loads(text_of(await ask(tmp_path, WRITE, {"inputs": "a b"}))) == {"was": "a b"}
 
 
 async def test_an_older_formatter_is_called_with_each_step(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ async def test_an_older_formatter_is_called_with_each_step(tmp_path: Path) -> No
     """
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 3}, "stream": True}
     chunks = await ask(tmp_path, text, body)
-    assert said(chunks) == "0a<1 b2a>"
+    assert text_of(chunks) == "0a<1 b2a>"
     assert len(chunks) == 3
 
 
@@ -107,7 +107,7 @@ async def test_the_oldest_formatter_gets_a_token_at_a_time(tmp_path: Path) -> No
             return token.text + (f"|{generated_text}|{details}" if last_token else "")
     """
     body = {"inputs": "a b", "parameters": {"max_new_tokens": 2}}
-    assert said(await ask(tmp_path, text, body)) == "a b|a b|{'finish_reason': 'length'}"
+    assert text_of(await ask(tmp_path, text, body)) == "a b|a b|{'finish_reason': 'length'}"
 
 
 async def test_a_formatter_that_raises_is_lmis_error(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_an_adapters_own_formatter_wins(tmp_path: Path) -> None:
     own = READ.replace('payload["question"]', '"of the adapter"')
     (adapter / "model.py").write_text(dedent(FORMATTERS) + dedent(own), encoding="utf-8")
     body = {"question": "a b c", "adapters": "x"}
-    answer = said(await ask(tmp_path, READ, body, adapters={"x": str(adapter)}))
+    answer = text_of(await ask(tmp_path, READ, body, adapters={"x": str(adapter)}))
     assert json.loads(answer) == {"generated_text": "of the"}
 
 
@@ -136,7 +136,7 @@ async def test_an_adapters_formatter_needs_none_of_the_models(tmp_path: Path) ->
     await engine.start()
     body = json.dumps({"question": "a b c", "adapters": "x"}).encode()
     answer = [chunk async for chunk in respond_stream(engine, HttpRequest("/invocations", body))]
-    assert json.loads(said(answer)) == {"generated_text": "a b"}
+    assert json.loads(text_of(answer)) == {"generated_text": "a b"}
 
 
 async def test_an_adapter_whose_code_is_broken_is_refused_whole(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ async def test_an_asynchronous_handler_needs_no_engine(tmp_path: Path) -> None:
     for prompt, expected in {"a": ("said", 200), "": ("", 204)}.items():
         request = HttpRequest("/invocations", json.dumps({"inputs": prompt}).encode())
         chunks = [chunk async for chunk in respond_stream(engine, request)]
-        assert (said(chunks), chunks[-1].status) == expected
+        assert (text_of(chunks), chunks[-1].status) == expected
 
 
 class _FailingServer(EchoEngine):

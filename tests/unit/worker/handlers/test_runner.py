@@ -145,12 +145,12 @@ async def test_a_handler_that_raises_answers_as_lmi_does(tmp_path: Path) -> None
     (chunk,) = await run(tmp_path, text.replace("{error}", "KeyError('x')"))
     assert chunk is not None
     assert (chunk.status, chunk.is_last) == (424, True)
-    said = {"code": 424, "message": "invoke handler failure", "error": "'x'"}
-    assert json.loads(chunk.data) == said
+    expected = {"code": 424, "message": "invoke handler failure", "error": "'x'"}
+    assert json.loads(chunk.data) == expected
     (chunk,) = await run(tmp_path, text.replace("def", "async def").format(error="OSError('y')"))
     assert chunk is not None
     what = "service.invoke_handler_async() failure"
-    assert json.loads(chunk.data) == said | {"message": what, "error": "y"}
+    assert json.loads(chunk.data) == expected | {"message": what, "error": "y"}
     (chunk,) = await run(tmp_path, text.replace("{error}", "MemoryError()"))
     assert chunk is not None
     assert chunk.status == 507
@@ -258,8 +258,8 @@ async def test_sagemakers_functions_are_a_handler(tmp_path: Path) -> None:
         def predict_fn(data, model):
             return model(data)
     """
-    said = text_of(await run(tmp_path, text, b"hi ", {"Content-Type": "text/plain"}))
-    assert json.loads(said) == "HI TEXT/PLAIN"
+    answer = text_of(await run(tmp_path, text, b"hi ", {"Content-Type": "text/plain"}))
+    assert json.loads(answer) == "HI TEXT/PLAIN"
 
 
 INIT = """
@@ -315,7 +315,7 @@ async def test_bodies_are_read_by_their_type(tmp_path: Path) -> None:
                 return None
             return encode(Output(), decode(inputs))
     """
-    said: dict[str, Any] = {}
+    answers: dict[str, Any] = {}
     for kind, body in {
         "application/json": b'{"a": 1}',
         "text/csv": b"inputs\nx\ny\n",
@@ -323,8 +323,8 @@ async def test_bodies_are_read_by_their_type(tmp_path: Path) -> None:
         "application/x-www-form-urlencoded": b"inputs=x&more=y",
         "": b"",
     }.items():
-        said[kind] = json.loads(text_of(await run(tmp_path, text, body, {"Content-Type": kind})))
-    assert list(said.values()) == [
+        answers[kind] = json.loads(text_of(await run(tmp_path, text, body, {"Content-Type": kind})))
+    assert list(answers.values()) == [
         {"a": 1},
         {"inputs": ["x", "y"]},
         {"inputs": ["x"]},
@@ -356,8 +356,8 @@ async def test_a_form_has_a_content_for_each_field(tmp_path: Path) -> None:
             return Output().add_as_json([keys, inputs.get_as_string()])
     """
     form = {"Content-Type": "application/x-www-form-urlencoded"}
-    said = text_of(await run(tmp_path, text, b"inputs=a+b&more=%C3%A9", form))
-    assert json.loads(said) == [["inputs", "more"], "a b"]
+    answer = text_of(await run(tmp_path, text, b"inputs=a+b&more=%C3%A9", form))
+    assert json.loads(answer) == [["inputs", "more"], "a b"]
     # curl calls JSON a form where it is not told otherwise.
     assert json.loads(text_of(await run(tmp_path, text, BODY, form))) == [["data"], BODY.decode()]
     assert json.loads(text_of(await run(tmp_path, text, b"", form))) == [["data"], ""]

@@ -25,7 +25,7 @@ def application(*middleware: str, **arguments: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("app", "options", "state", "said"),
+    ("app", "options", "state", "message"),
     [
         (
             application(enable_log_outputs=True),
@@ -45,12 +45,12 @@ def application(*middleware: str, **arguments: Any) -> Any:
     ],
 )
 def test_an_application_that_looks_at_answers_is_not_passed_by(
-    app: Any, options: Any, state: str, said: str, caplog: pytest.LogCaptureFixture
+    app: Any, options: Any, state: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert DirectCalls(app, options).plain_paths == set()
     for name in OFF:
         assert fast_path_state(holds.states()[name]) == state
-        assert said in holds.states()[name]
+        assert message in holds.states()[name]
     warned = {record.levelno >= logging.WARNING for record in caplog.records}
     assert warned == ({True} if state == "public" else set())
 

@@ -20,17 +20,17 @@ def test_an_answer_that_vllm_ends_with_an_error_is_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "sums"), [({}, [-1.0, -3.0]), ({"cumulative_logprob": 7}, [7, 7])]
+    ("given", "sums"), [({}, [-1.0, -3.0]), ({"cumulative_logprob": 7}, [7, 7])]
 )
 def test_the_sum_of_log_probabilities_is_made_where_vllm_leaves_it_out(
-    told: dict[str, int], sums: list[float]
+    given: dict[str, int], sums: list[float]
 ) -> None:
     reader = OutputReader(None, GenerateRequest("a", logprobs=0))
     deltas = []
     for logprob in (-1.0, -2.0):
         token = SimpleNamespace(logprob=logprob, rank=1, decoded_token="b")
         answer = SimpleNamespace(
-            finish_reason=None, text="b", token_ids=(5,), stop_reason=None, index=0, **told
+            finish_reason=None, text="b", token_ids=(5,), stop_reason=None, index=0, **given
         )
         answer.logprobs = [{5: token}]
         output = SimpleNamespace(prompt_token_ids=(1,), outputs=[answer])

@@ -34,8 +34,8 @@ def event(value: Any) -> bytes:
 
 def telling(value: dict[str, Any], text: str) -> dict[str, Any]:
     (choice,) = value["choices"]
-    told = {"delta": {"content": text}} if "delta" in choice else {"text": text}
-    return value | {"choices": [choice | told]}
+    part = {"delta": {"content": text}} if "delta" in choice else {"text": text}
+    return value | {"choices": [choice | part]}
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -72,7 +72,7 @@ CHOICE = CHAT["choices"][0]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "members",
     [
         CHAT | {"usage": {"prompt_tokens": 1}},
         CHAT | {"system_fingerprint": "x"},
@@ -90,8 +90,8 @@ CHOICE = CHAT["choices"][0]  # type: ignore[index]
         {"error": {"message": "née"}},
     ],
 )
-def test_an_event_that_tells_more_is_no_pattern(told: dict[str, Any]) -> None:
-    assert Pattern.of(event(told), "née") is None
+def test_an_event_that_tells_more_is_no_pattern(members: dict[str, Any]) -> None:
+    assert Pattern.of(event(members), "née") is None
 
 
 @pytest.mark.parametrize("data", [b"", b"data: [DONE]\n\n", event(CHAT) * 2, b"data: {"])
@@ -215,8 +215,8 @@ def test_events_have_as_many_tokens_as_are_asked_for() -> None:
     for number in range(6, 10):
         state.text += chr(ord("a") + number - 1)
         assert state.make_request_output([number], None, None, None) is None
-    told = [("waits", 3), ("efg", 3)]
-    assert events.taken == [(event(telling(CHAT, text)), number) for text, number in told]
+    expected = [("waits", 3), ("efg", 3)]
+    assert events.taken == [(event(telling(CHAT, text)), number) for text, number in expected]
     assert (written.num_sent, events.asked) == (6, [3])
     assert events.ids == pack([2, 3, 4]) + pack([5, 6, 7])
     state.make_request_output([10], None, "stop", None)
