@@ -4,11 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # What options, plans, caches and devices are read from.
 _OF_LMI = ("OPTION_", "SERVING_", "SAGEMAKER_")
 _PREFIXES = (*_OF_LMI, "HF_", "VLLM_", "CUDA_", "NVIDIA_", "OMPI_", "AWS_")
 _NAMES = ("PYTHONPATH", "TENSOR_PARALLEL_DEGREE", "XDG_CACHE_HOME", "TMPDIR", "AIP_MODE")
+
+# How long an example takes is the machine's: other tests run beside it.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.fixture(autouse=True)

@@ -397,7 +397,7 @@ def _step(bench: Bench, what: str, which: object, width: object) -> None:
             getattr(bench, what)()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(STEPS)
 def test_each_request_ends_once_and_gives_its_place_back(
     steps: list[tuple[str, object, object]],
